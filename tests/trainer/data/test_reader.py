@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.records import write_records
+from tests.trainer.data.folders import refused
 from trainer.data.read.reader import (
     InputShare,
     evaluation_batches,
@@ -15,11 +16,10 @@ from trainer.data.read.reader import (
     training_batches,
 )
 from trainer.data.schema import Dataset, load
-from trainer.errors import InputError
 
 
 def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:
-    """Images whose value is their label: 0, 1, 2 ... in shards of the sizes given."""
+    """Write images whose value is their label: 0, 1, 2 ... in shards of the sizes given."""
     cuts = np.cumsum([0, *shards])
     parts = []
     for begin, end in itertools.pairwise(cuts):
@@ -31,11 +31,11 @@ def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:
 
 
 def read(dataset: Dataset, share: InputShare, **order) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(labels, weights) of each local batch of an epoch."""
-    order = {"seed": 7, "epoch": 0, **order}
-    batches = training_batches(dataset, share, **order)
+    """Return (labels, weights) of each local batch of an epoch."""
     result = []
-    for images, labels, weights in batches:
+    for images, labels, weights in training_batches(
+        dataset, share, **{"seed": 7, "epoch": 0, **order}
+    ):
         assert images.shape == (share.replica_batch_size, 8, 8, 1)
         assert images.dtype == tf.uint8
         np.testing.assert_allclose(images.numpy()[:, 0, 0, 0], labels.numpy(), atol=2)
@@ -44,32 +44,34 @@ def read(dataset: Dataset, share: InputShare, **order) -> list[tuple[np.ndarray,
 
 
 def kept(batches) -> list[int]:
+    """Return the labels of examples, without padding."""
     return [int(label) for labels, weights in batches for label in labels[weights > 0]]
+
+
+def shares(batch_size: int, workers: int) -> list[InputShare]:
+    return [InputShare(batch_size=batch_size, worker=w, workers=workers) for w in range(workers)]
 
 
 @pytest.mark.parametrize("shards", [[40], [1, 38, 1], [5] * 8, [0, 13, 0, 27], [3] * 13 + [1]])
 @pytest.mark.parametrize("workers", [1, 6])
-def test_every_example_is_read_once_by_one_worker(tmp_path, shards, workers):
+def test_every_example_is_read_by_one_worker(tmp_path, shards, workers):
     dataset = numbered(tmp_path, shards)
-    shares = [InputShare(batch_size=24, worker=w, workers=workers) for w in range(workers)]
-    batches = [read(dataset, share) for share in shares]
+    batches = [read(dataset, share) for share in shares(24, workers)]
     assert {len(b) for b in batches} == {steps_per_epoch(dataset, "train", 24)} == {2}
     assert sorted([label for b in batches for label in kept(b)]) == list(range(40))
 
 
 @pytest.mark.parametrize("workers", [2, 8])
-def test_a_global_batch_holds_the_same_examples_for_any_number_of_workers(tmp_path, workers):
+def test_global_batch_is_the_same_for_any_number_of_workers(tmp_path, workers):
     dataset = numbered(tmp_path, [9, 30, 1, 27])
     alone = read(dataset, InputShare(batch_size=16))
-    shared = [
-        read(dataset, InputShare(batch_size=16, worker=w, workers=workers)) for w in range(workers)
-    ]
+    shared = [read(dataset, share) for share in shares(16, workers)]
     for step, batch in enumerate(alone):
         together = [label for worker in shared for label in kept([worker[step]])]
         assert sorted(together) == sorted(kept([batch]))
 
 
-def test_order_changes_with_the_epoch_and_the_seed_and_with_nothing_else(tmp_path):
+def test_order_depends_only_on_the_epoch_and_the_seed(tmp_path):
     dataset = numbered(tmp_path, [30, 34])
     share = InputShare(batch_size=8)
     first = kept(read(dataset, share))
@@ -82,15 +84,15 @@ def test_order_changes_with_the_epoch_and_the_seed_and_with_nothing_else(tmp_pat
 
 
 @pytest.mark.parametrize("encoding", ["raw", "jpeg"])
-def test_an_epoch_taken_up_in_its_middle_goes_on_as_if_never_left(tmp_path, encoding):
+def test_resumed_epoch_continues_in_the_same_order(tmp_path, encoding):
     dataset = numbered(tmp_path, [30, 34], encoding)
-    share = InputShare(batch_size=24, worker=1, workers=2)
+    share = shares(24, 2)[1]
     whole = read(dataset, share, epoch=3)
     assert kept(read(dataset, share, epoch=3, first_step=1)) == kept(whole[1:])
     assert kept(whole[1:]) != kept(whole[:1])
 
 
-def test_replicas_of_a_host_get_equal_parts_and_padding_weighs_nothing(tmp_path):
+def test_replicas_of_a_host_get_equal_parts_and_padding(tmp_path):
     dataset = numbered(tmp_path, [13])
     batches = read(dataset, InputShare(batch_size=8, local_replicas=2))
     assert [len(labels) for labels, _ in batches] == [4, 4, 4, 4]
@@ -100,16 +102,13 @@ def test_replicas_of_a_host_get_equal_parts_and_padding_weighs_nothing(tmp_path)
 
 def test_evaluation_reads_the_stored_order_of_each_lane(tmp_path):
     dataset = numbered(tmp_path, [11, 5])
-    labels = [
-        int(label)
-        for _, labels, weights in evaluation_batches(dataset, "train", InputShare(batch_size=4))
-        for label in labels.numpy()[weights.numpy() > 0]
-    ]
+    batches = evaluation_batches(dataset, "train", InputShare(batch_size=4))
+    labels = kept((labels.numpy(), weights.numpy()) for _, labels, weights in batches)
     assert labels == [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]
 
 
-def test_a_batch_that_replicas_cannot_share_names_the_sizes_that_they_can():
-    with pytest.raises(InputError, match=r"batch_size=100 .* 3 replicas; use 99 or 102"):
-        InputShare(batch_size=100, workers=3)
-    with pytest.raises(InputError, match=r"batch_size=1 .* 2 replicas; use 2$"):
-        InputShare(batch_size=1, local_replicas=2)
+def test_batch_size_that_replicas_can_not_share_is_refused():
+    message = refused(InputShare, batch_size=100, workers=3)
+    assert "batch_size=100 " in message and message.endswith(" 3 replicas; use 99 or 102")
+    message = refused(InputShare, batch_size=1, local_replicas=2)
+    assert "batch_size=1 " in message and message.endswith(" 2 replicas; use 2")
