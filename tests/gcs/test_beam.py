@@ -3,7 +3,7 @@
 import pytest
 
 from tests import tables
-from tests.trainer.data.beam_process import interpreter, run
+from tests.trainer.data.beam_run import interpreter, run
 from tests.trainer.data.folders import two_classes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -1,19 +1,24 @@
-"""Run create_tfrecords in a process that has Apache Beam.
+"""Run create_tfrecords in a process of an interpreter that has Apache Beam.
 
-Reads cases from a JSON file: {"output", "engine", "options", ...}. engine: "local"; "beam", Beam
-on this machine, in one process or as many as "workers"; "dataflow", a service of this machine that
-speaks Dataflow's API. Writes JSON lines: each line of progress as it comes, and an answer a case.
+`run` sends cases to this file's main: {"output", "engine", "options", ...}. engine: "local";
+"beam", Beam on this machine, in one process or as many as "workers"; "dataflow", a service of this
+machine that speaks Dataflow's API. The process writes JSON lines: each line of progress as it
+comes, and an answer a case.
 """
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine, spill, writer
@@ -21,10 +26,55 @@ from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
 
-# Beam and its workers may print what they like.
-OUT, sys.stdout = sys.stdout, sys.stderr
-
+ROOT = Path(__file__).parents[3]
+LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
 OPENED: list[str] = []
+
+
+def interpreter() -> str:
+    """Return the one that has Apache Beam, or skip the test."""
+    if LAYER.exists():
+        return str(LAYER)
+    if importlib.util.find_spec("apache_beam"):
+        return sys.executable
+    pytest.skip("Apache Beam is not installed: make dataflow")
+
+
+def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.Popen:
+    """Start a process that runs `cases` (beam_run.py), with its files in `folder`."""
+    path = folder / f"cases-{len(list(folder.glob('cases-*')))}.json"
+    path.write_text(json.dumps(cases))
+    return subprocess.Popen(
+        [python, "-m", __name__, str(path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(
+    python: str, folder: Path, cases: list[dict[str, Any]], seconds: float = 60
+) -> list[dict[str, Any]]:
+    """Return the answers to `cases`, with the lines of progress before each."""
+    process = start(python, folder, cases)
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    return answers_of(output)
+
+
+def answers_of(output: str) -> list[dict[str, Any]]:
+    answers, lines = [], []
+    for message in map(json.loads, output.splitlines()):
+        if "line" in message:
+            lines.append(message["line"])
+        else:
+            answers.append({**message["answer"], "lines": lines})
+            lines = []
+    return answers
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +135,11 @@ def vanishing(path: Path) -> contextlib.AbstractContextManager:
 
 
 def put(kind: str, content: Any) -> None:
-    print(json.dumps({kind: content}), file=OUT, flush=True)
+    print(json.dumps({kind: content}), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":
+    sys.stdout = sys.stderr  # Beam and its workers may print what they like.
     cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="rows") as tempfile.tempdir:
         sys.addaudithook(note)

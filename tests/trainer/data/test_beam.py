@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests import tables
-from tests.trainer.data.beam_process import answers_of, interpreter, run, start
+from tests.trainer.data.beam_run import answers_of, interpreter, run, start
 from tests.trainer.data.folders import content, picture, refused, two_classes, write_pictures
 from tests.trainer.data.killing import wait_for
 from trainer.data.record_options import EngineOptions, RecordOptions
@@ -229,43 +229,22 @@ def test_sigterm_cancels_the_dataflow_job(python, sources, tmp_path):
     assert answer["jobs"][0]["currentState"] == "JOB_STATE_CANCELLED"
 
 
-def open_engine() -> beam_engine.BeamEngine | None:
-    return beam_engine.open_engine(
-        EngineOptions(records_engine="dataflow"),
-        project="my-project",
-        region="europe-west4",
-        image="registry/training:1",
-        service_account="",
-        network="",
-        encryption_key="",
-        environment={},
-    )
-
-
-def test_missing_beam_is_refused_with_the_remedy(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert re.search(r"needs Apache Beam.*install the extra \[dataflow\]", refused(open_engine))
-
-
-@pytest.mark.parametrize(
-    ("source", "output", "place"),
-    [
-        ("images:in", "out", "output='.*out'"),
-        ("images:in", "ram://out", "source='.*in'"),
-        ("csv:t.csv", "ram://out", r"source='.*t\.csv'"),
-    ],
-)
-def test_local_folder_is_refused_for_dataflow(tmp_path, monkeypatch, source, output, place):
+def test_local_folder_is_refused_for_dataflow(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    two_classes(tmp_path / "in", 4)
-    tables.write_csv(tmp_path / "t.csv", tables.lines(40))
-    kind, _, name = source.partition(":")
-    given = f"{kind}:{tmp_path / name}"
-    options = RecordOptions(source=given) if kind == "images" else tables.options(tmp_path / name)
-    target = output if "://" in output else str(tmp_path / output)
-    message = refused(create_tfrecords, options, target, engine=open_engine())
-    assert re.search(f"{place} is on this machine, which .*; use gs://", message)
-    assert not (tmp_path / "out").exists()
+    names = ("project", "region", "image", "service_account", "network", "encryption_key")
+    options = EngineOptions(records_engine="dataflow")
+    engine = beam_engine.open_engine(options, **dict.fromkeys(names, "any"), environment={})
+    table = tables.write_csv(tmp_path / "t.csv", tables.lines(40))
+    images = RecordOptions(source=f"images:{photos}")
+    output = str(tmp_path / "out")
+    for options, target, place in (
+        (images, output, f"output='{output}'"),
+        (images, "ram://out", f"source='{photos}'"),
+        (tables.options(table), "ram://out", f"source='{table}'"),
+    ):
+        message = refused(create_tfrecords, options, target, engine=engine)
+        assert re.search(f"{place} is on this machine, which .*; use gs://", message)
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

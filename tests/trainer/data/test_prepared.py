@@ -8,41 +8,43 @@ import pytest
 from tests.trainer.data.folders import all_records, records, refused, write
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Example, open_source
+from trainer.data.write.fingerprint import fingerprint
 
 
-def prepare(folder, features, examples, splits):
+def prepare(folder, features, data, splits=("train",), version="1.0.0"):
     """Write a data set "tiny" as TensorFlow Datasets prepares it."""
+    import tensorflow as tf
     import tensorflow_datasets as tfds
 
     tfds.dataset_builders.store_as_tfds_dataset(
         "tiny",
-        version="1.0.0",
-        features=tfds.features.FeaturesDict(features),
-        split_datasets=dict.fromkeys(splits, examples),
+        version=version,
+        features=tfds.features.FeaturesDict(features(tfds.features)),
+        split_datasets=dict.fromkeys(splits, tf.data.Dataset.from_tensor_slices(data)),
         data_dir=folder,
         disable_shuffling=True,
     )
 
 
-def prepare_images(folder, splits):
+def prepare_images(folder, **options):
     """Prepare 60 images of three classes; return their pixels."""
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
+
+    def features(kinds):
+        label = kinds.ClassLabel(names=["ant", "bee", "cow"])
+        return {"image": kinds.Image(shape=(12, 10, 3)), "label": label}
 
     images = np.random.default_rng(0).integers(0, 256, (60, 12, 10, 3), np.uint8)
-    features = {
-        "image": tfds.features.Image(shape=(12, 10, 3)),
-        "label": tfds.features.ClassLabel(names=["ant", "bee", "cow"]),
-    }
-    data = {"image": images, "label": np.arange(60) % 3}
-    prepare(folder, features, tf.data.Dataset.from_tensor_slices(data), splits)
+    prepare(folder, features, {"image": images, "label": np.arange(60) % 3}, **options)
     return images
 
 
+def write_tiny(folder, **options):
+    return write("tfds:tiny", folder / "out", data_dir=str(folder / "in"), **options)
+
+
 def test_prepared_data_set_keeps_its_classes_and_pixels(tmp_path):
-    images = prepare_images(tmp_path / "in", ["train"])
-    options = {"data_dir": str(tmp_path / "in"), "image_size": 10, "resize_method": "nearest"}
-    dataset = write("tfds:tiny", tmp_path / "out", **options)
+    images = prepare_images(tmp_path / "in")
+    dataset = write_tiny(tmp_path, image_size=10, resize_method="nearest")
     assert dataset.name == "tiny/1.0.0"
     assert dataset.classes == ["ant", "bee", "cow"]
     found = all_records(dataset)
@@ -55,23 +57,38 @@ def test_prepared_data_set_keeps_its_classes_and_pixels(tmp_path):
     np.testing.assert_array_equal(np.frombuffer(image, np.uint8).reshape(10, 10, 3), expected)
 
 
-def test_prepared_data_set_without_images_is_refused(tmp_path):
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
+def test_digest_of_a_prepared_data_set_follows_version_and_files(tmp_path):
+    def digest(source="tfds:tiny"):
+        return fingerprint(source, str(tmp_path)).digest
 
-    data = tf.data.Dataset.from_tensor_slices({"text": ["a", "b"], "score": [0.5, 0.1]})
-    features = {"text": tfds.features.Text(), "score": tfds.features.Scalar(np.float32)}
-    prepare(tmp_path / "in", features, data, ["train"])
-    message = refused(write, "tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
+    prepare_images(tmp_path)
+    first = digest()
+    assert digest() == first
+    (shard,) = (tmp_path / "tiny" / "1.0.0").glob("*.tfrecord-*")
+    shard.write_bytes(shard.read_bytes() * 2)
+    second = digest()
+    prepare_images(tmp_path, version="1.0.1")
+    assert len({first, second, digest()}) == 3
+    assert digest("tfds:tiny:1.0.0") == second
+    assert "no data set 'other' is prepared" in refused(digest, "tfds:other")
+
+
+def test_prepared_data_set_without_images_is_refused(tmp_path):
+    data = {"text": ["a", "b"], "score": [0.5, 0.1]}
+    prepare(
+        tmp_path / "in",
+        lambda kinds: {"text": kinds.Text(), "score": kinds.Scalar(np.float32)},
+        data,
+    )
+    message = refused(write_tiny, tmp_path)
     assert re.search("not a data set of images.*score: Scalar, text: Text", message)
 
 
 def test_damaged_file_of_a_prepared_data_set_is_named(tmp_path):
-    prepare_images(tmp_path / "in", ["train", "test"])
+    prepare_images(tmp_path / "in", splits=["train", "test"])
     (file,) = (tmp_path / "in").rglob("*test.tfrecord*")
     file.write_bytes(file.read_bytes()[:-100])
-    message = refused(write, "tfds:tiny", tmp_path / "out", data_dir=str(tmp_path / "in"))
-    assert f"{file.name} is damaged or cut off" in message
+    assert f"{file.name} is damaged or cut off" in refused(write_tiny, tmp_path)
 
 
 def test_real_mnist_is_listed_completely(real_data):

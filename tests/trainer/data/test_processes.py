@@ -31,17 +31,6 @@ def started(monkeypatch, two_processes) -> list:
     return started
 
 
-def test_processes_write_the_same_bytes_as_one(tmp_path, monkeypatch):
-    source = two_classes(tmp_path / "in", 150)
-    write(source, tmp_path / "one", encoding="jpeg", image_size=64)
-    monkeypatch.setattr(writer, "POOL_MIN_SECONDS", 0.0)
-    for module in (writer, process_pool):
-        monkeypatch.setattr(module, "available_cores", lambda: 3)
-    dataset = write(source, tmp_path / "three", encoding="jpeg", image_size=64)
-    assert len(dataset.splits["train"].shards) == 8
-    assert content(tmp_path / "one") == content(tmp_path / "three")
-
-
 def test_processes_started_while_listing_write_the_same_bytes(tmp_path, started, monkeypatch):
     source = two_classes(tmp_path / "in", 300)
     (source / "dog" / "137.png").write_bytes((source / "cat" / "002.png").read_bytes())

@@ -63,16 +63,20 @@ def test_order_of_listing_changes_no_split():
     assert planned(examples) == before
 
 
-def test_shard_is_a_range_of_digests(tmp_path):
+def test_shard_is_a_range_of_digests_of_the_size_set(tmp_path):
     folder = two_classes(tmp_path / "in", 100)
     dataset = write(folder, tmp_path / "out", shard_megabytes=0.01)
     keys = [example["key"][0].decode() for example in read_examples(dataset, "train")]
     digests = [hashlib.md5((folder / key).read_bytes()).digest() for key in keys]
     assert digests == sorted(digests)
     shards = dataset.splits["train"].shards
-    assert len(shards) >= 8
+    assert len(shards) >= 13
     places = [int.from_bytes(one[:8], "big") * len(shards) >> 64 for one in digests]
     assert np.bincount(places).tolist() == [shard.examples for shard in shards]
+    sizes = [shard.bytes for shard in shards]
+    assert np.mean(sizes) < 10_000
+    # A range of digests has the mean of 10 images, give or take four standard deviations.
+    assert max(sizes) < 23_000
 
 
 def test_plan_of_many_examples_takes_little_memory():

@@ -7,7 +7,6 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
-from PIL.Image import Transpose
 
 from tests.trainer.data.folders import SIZE, picture
 from trainer.data.record_options import RecordOptions
@@ -68,40 +67,34 @@ def test_lossless_formats_keep_every_pixel(kind):
     np.testing.assert_array_equal(pixels(saved(picture(3), kind)), picture(3))
 
 
+def turned(orientation: int, kind: str) -> bytes:
+    """Return the quadrants as a camera stores them that was held in this orientation."""
+    turns = ("", "FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_90")
+    turn = (*turns, "TRANSVERSE", "ROTATE_270")[orientation - 1]
+    stored = quadrants().resize((96, 64))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return saved(stored.transpose(Image.Transpose[turn]) if turn else stored, kind, exif=exif)
+
+
 FORMATS = {kind: saved(quadrants(), kind) for kind in ("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF")}
-FORMATS |= {
+UPRIGHT = {
+    **FORMATS,
     "CMYK": saved(quadrants().convert("CMYK"), "JPEG", quality=95),
-    "CMYK-TIFF": saved(quadrants().convert("CMYK"), "TIFF"),
+    "CMYK TIFF": saved(quadrants().convert("CMYK"), "TIFF"),
     "palette": saved(quadrants().quantize(4), "PNG"),
     "progressive": saved(quadrants(), "JPEG", progressive=True),
+    **{
+        f"{kind} with EXIF orientation {orientation}": turned(orientation, kind)
+        for kind in ("JPEG", "PNG", "WEBP", "TIFF")
+        for orientation in range(1, 9)
+    },
 }
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_read_and_resized(name):
-    assert corners(pixels(FORMATS[name])) == [RED, GREEN, BLUE, WHITE]
-
-
-@pytest.mark.parametrize(
-    ("orientation", "turn"),
-    [
-        (1, None),
-        (2, Transpose.FLIP_LEFT_RIGHT),
-        (3, Transpose.ROTATE_180),
-        (4, Transpose.FLIP_TOP_BOTTOM),
-        (5, Transpose.TRANSPOSE),
-        (6, Transpose.ROTATE_90),
-        (7, Transpose.TRANSVERSE),
-        (8, Transpose.ROTATE_270),
-    ],
-)
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_exif_orientation_is_turned_upright(kind, orientation, turn):
-    stored = quadrants().resize((96, 64))
-    stored = stored if turn is None else stored.transpose(turn)
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    assert corners(pixels(saved(stored, kind, exif=exif))) == [RED, GREEN, BLUE, WHITE]
+@pytest.mark.parametrize("name", UPRIGHT)
+def test_every_format_is_read_upright_and_resized(name):
+    assert corners(pixels(UPRIGHT[name])) == [RED, GREEN, BLUE, WHITE]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from tests.trainer.data.folders import (
     content,
     picture,
     records,
-    two_classes,
     write,
 )
 from trainer.data import schema
@@ -25,18 +23,13 @@ from trainer.data.write.layout import shard_count
 from trainer.data.write.writing_progress import ProgressLines
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    """The records of 80 pictures."""
-    folder = tmp_path_factory.mktemp("written")
-    return write(two_classes(folder / "in"), folder / "out")
-
-
 def as_pixels(image: bytes) -> np.ndarray:
     return np.frombuffer(image, np.uint8).reshape(SIZE, SIZE, 3)
 
 
-def test_tensorflow_reads_the_records(dataset):
+def test_dataset_json_describes_records_that_tensorflow_reads(photos, tmp_path):
+    folder = tmp_path / "out"
+    dataset = write(photos, folder)
     files = [dataset.shard_uri(one) for s in dataset.splits.values() for one in s.shards]
     names = {"image": tf.string, "label": tf.int64, "key": tf.string}
     features = {name: tf.io.FixedLenFeature([], dtype) for name, dtype in names.items()}
@@ -49,10 +42,6 @@ def test_tensorflow_reads_the_records(dataset):
     label, image = read["dog/007.png"]
     assert dataset.classes[label] == "dog"
     np.testing.assert_array_equal(as_pixels(image), picture(2007))
-
-
-def test_dataset_json_describes_the_records(dataset):
-    folder = Path(dataset.uri)
     assert schema.load(dataset.uri) == dataset
     text = (folder / "dataset.json").read_text()
     assert dataset.uri not in text
@@ -90,31 +79,30 @@ def test_digits_are_complete_and_scaled_to_bytes(tmp_path, monkeypatch):
     assert all("/1,797 images, " in line and " left" in line for line in steps)
 
 
-def test_augmented_copies_are_in_train_only(photos, tmp_path):
+TURNS_AND_FLIPS = [(turns, flips) for turns in range(4) for flips in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "variants", "symmetries"),
+    [
+        ({"augmentation_variants": 2}, 2, TURNS_AND_FLIPS[1:]),
+        ({"augmentation_operations": ["horizontal_flip"]}, 1, [(0, 1)]),
+    ],
+)
+def test_augmented_copies_are_in_train_only(photos, tmp_path, options, variants, symmetries):
     plain = records(write(photos, tmp_path / "plain"))
-    options = {"augmentation": "records", "augmentation_variants": 2}
-    dataset = write(photos, tmp_path / "augmented", **options)
+    dataset = write(photos, tmp_path / "augmented", augmentation="records", **options)
     found = records(dataset)
     assert found["test"] == plain["test"]
     assert found["validation"] == plain["validation"]
-    assert len(found["train"]) == 3 * len(plain["train"])
+    assert len(found["train"]) == (1 + variants) * len(plain["train"])
     assert sum(dataset.splits["train"].class_counts) == len(found["train"])
     for key, (label, image) in plain["train"].items():
-        turned = [np.rot90(as_pixels(image), turns) for turns in range(4)]
-        symmetric = [one.tobytes() for one in [*turned, *(np.fliplr(one) for one in turned)]]
-        copies = [found["train"][f"{key}#{variant}"] for variant in (1, 2)]
+        turned = [(np.rot90(as_pixels(image), turns), flips) for turns, flips in symmetries]
+        allowed = {(label, (np.fliplr(one) if flips else one).tobytes()) for one, flips in turned}
+        copies = {found["train"][f"{key}#{number + 1}"] for number in range(variants)}
         assert found["train"][key] == (label, image)
-        assert len({image, *(copy for _, copy in copies)}) == 3
-        assert all(copy in symmetric and same == label for same, copy in copies)
-
-
-def test_horizontal_flip_alone_flips_each_copy(photos, tmp_path):
-    options = {"augmentation": "records", "augmentation_operations": ["horizontal_flip"]}
-    found = records(write(photos, tmp_path / "out", **options))["train"]
-    originals = [key for key in found if not key.endswith("#1")]
-    assert len(found) == 2 * len(originals)
-    for key in originals:
-        assert found[f"{key}#1"][1] == np.fliplr(as_pixels(found[key][1])).tobytes()
+        assert len(copies) == variants and copies <= allowed
 
 
 @pytest.mark.parametrize(
@@ -132,41 +120,28 @@ def test_shard_count_follows_size_and_cores(examples, size, megabytes, shards):
     assert shard_count(examples, size, megabytes) == shards
 
 
-def test_shards_keep_to_shard_megabytes(tmp_path):
-    dataset = write(two_classes(tmp_path / "in", 100), tmp_path / "out", shard_megabytes=0.01)
-    sizes = [shard.bytes for shard in dataset.splits["train"].shards]
-    assert len(sizes) >= 13
-    assert sum(sizes) / len(sizes) < 10_000
-    # A range of digests has the mean of 10 images, give or take four standard deviations.
-    assert max(sizes) < 23_000
-
-
-def test_older_data_set_in_the_folder_is_replaced(photos, tmp_path):
-    write(photos, tmp_path / "out", shard_megabytes=0.01)
-    (tmp_path / "out" / "notes.txt").write_text("mine")
-    write(photos, tmp_path / "out")
+def test_second_run_replaces_older_damaged_or_changed_shards(photos, tmp_path):
+    output = tmp_path / "out"
+    write(photos, output, shard_megabytes=0.01)
+    (output / "notes.txt").write_text("mine")
+    dataset = write(photos, output)
     write(photos, tmp_path / "fresh")
-    found = content(tmp_path / "out")
-    assert found.pop("notes.txt")
-    assert found == content(tmp_path / "fresh")
-
-
-def test_second_run_writes_only_damaged_or_changed_shards(photos, tmp_path):
-    dataset = write(photos, tmp_path / "out")
-    before = content(tmp_path / "out")
-    shard = tmp_path / "out" / dataset.splits["test"].shards[0].file
+    before = content(tmp_path / "fresh")
+    assert content(output).keys() == {*before, "notes.txt"}
+    (output / "notes.txt").unlink()
+    assert content(output) == before
+    shard = output / dataset.splits["test"].shards[0].file
     stamp = shard.stat().st_mtime_ns
-    write(photos, tmp_path / "out")
+    write(photos, output)
     assert shard.stat().st_mtime_ns == stamp
     damaged = bytearray(shard.read_bytes())
     damaged[100] ^= 1
     shard.write_bytes(damaged)
-    write(photos, tmp_path / "out")
-    assert content(tmp_path / "out") == before
+    write(photos, output)
+    assert content(output) == before
     # Under the same name, in a file of the same size.
     picture(99).save(photos / "cat" / "000.png", compress_level=0)
-    dataset = write(photos, tmp_path / "out")
-    assert all_records(dataset)["cat/000.png"][1] == picture(99).tobytes()
+    assert all_records(write(photos, output))["cat/000.png"][1] == picture(99).tobytes()
 
 
 def test_local_data_set_needs_no_tensorflow(photos, tmp_path):
