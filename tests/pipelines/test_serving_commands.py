@@ -1,4 +1,4 @@
-"""python -m pipelines serve and predict, on the command line."""
+"""The commands serve, predict and monitor."""
 
 import contextlib
 import json
@@ -20,6 +20,7 @@ from tests.model_service import ModelService, candidate, registry_at
 from tests.trainer.serving.servers import ROOT
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
+SCANS = ["scan0.png", "scan1.png", "scan2.png"]
 
 
 def register(folder, model, uri):
@@ -34,56 +35,60 @@ def registered(tmp_path, untrained_model):
 
 
 @pytest.fixture
-def champion(registered, untrained_model):
-    return tf.saved_model.load(untrained_model)
-
-
-@pytest.fixture
 def scans(tmp_path):
-    """Three files of digits, and their pixels."""
+    """The pixels of three files of digits, SCANS."""
     from sklearn.datasets import load_digits
 
     pixels = np.round(load_digits().images[:3] * 255 / 16).astype(np.uint8)
-    for number, one in enumerate(pixels):
-        Image.fromarray(one).save(tmp_path / f"scan{number}.png")
+    for name, one in zip(SCANS, pixels, strict=True):
+        Image.fromarray(one).save(tmp_path / name)
     return pixels[..., None]
 
 
-def test_predict_prints_a_table_and_all_probabilities_as_json(command, champion, scans):
-    files = ["scan0.png", "scan1.png", "scan2.png"]
+@pytest.fixture
+def predicted(command):
+    """Runs `predict --json`, which must succeed; returns its predictions."""
+
+    def run(*arguments):
+        code, shown, errors = command("predict", *arguments, "--json")
+        assert (code, errors) == (0, "")
+        return [json.loads(line) for line in shown.splitlines()]
+
+    return run
+
+
+def assert_close(given, expected):
+    assert np.abs(np.subtract(given, expected)).max() < 1e-5
+
+
+def test_predict_prints_a_table_or_json(command, predicted, registered, untrained_model, scans):
+    champion = tf.saved_model.load(untrained_model)
     expected = champion.signatures["serving_default"](image=scans)
     probabilities, labels = expected["probabilities"].numpy(), expected["label"].numpy()
-    code, shown, errors = command("predict", "digits", *files)
+    code, shown, errors = command("predict", "digits", *SCANS)
     assert (code, errors) == (0, "")
     assert [line.split() for line in shown.splitlines()] == [
         ["Instance", "Label", "Probability"],
         *(
             [file, label.decode(), f"{row.max():.4f}"]
-            for file, label, row in zip(files, labels, probabilities, strict=True)
+            for file, label, row in zip(SCANS, labels, probabilities, strict=True)
         ),
     ]
     instances = [{"image": one.tolist(), "key": f"k{n}"} for n, one in enumerate(scans)]
     Path("scans.jsonl").write_text("\n".join(map(json.dumps, instances)))
-    code, shown, errors = command("predict", "digits", "scans.jsonl", "--json")
-    assert (code, errors) == (0, "")
-    found = [json.loads(line) for line in shown.splitlines()]
+    found = predicted("digits", "scans.jsonl")
     assert [one["instance"] for one in found] == [f"scans.jsonl:{n}" for n in (1, 2, 3)]
     assert [one["key"] for one in found] == ["k0", "k1", "k2"]
     assert {one["model_version"] for one in found} == {"digits@1"}
-    given = np.array([one["probabilities"] for one in found])
-    assert np.abs(given - probabilities).max() < 1e-5
+    assert_close([one["probabilities"] for one in found], probabilities)
 
 
 @contextlib.contextmanager
 def served(recipe, *arguments):
-    """The process of `serve`, and its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "serve", recipe, "--port", "0", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """Run `serve`; yield its process and its URL."""
+    command = [sys.executable, "-m", "pipelines", "serve", recipe, "--port", "0", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
     try:
         assert process.stdout.readline() == f"loading {recipe}@1; Ctrl-C ends the server\n"
         yield process, process.stdout.readline().split()[-1]
@@ -94,33 +99,25 @@ def served(recipe, *arguments):
         process.stderr.close()
 
 
-def test_serve_answers_as_predict_does_and_ends_on_ctrl_c(command, registered, scans, tmp_path):
+def test_served_model_predicts_until_ctrl_c(
+    command, predicted, refused, registered, scans, tmp_path
+):
     with served("digits") as (process, url):
         assert url.startswith("http://127.0.0.1:")
-        files = ["scan0.png", "scan1.png", "scan2.png"]
-        asked = command("predict", "digits", *files, "--json", "--endpoint", url)
-        assert asked[0] == 0
+        asked = predicted("digits", *SCANS, "--endpoint", url)
         bare = url.removesuffix("/predict")
-        assert command("predict", "digits", *files, "--json", "--endpoint", bare) == asked
-        loaded = command("predict", "digits", *files, "--json")
-        for one, other in zip(asked[1].splitlines(), loaded[1].splitlines(), strict=True):
-            one, other = json.loads(one), json.loads(other)
-            assert (
-                np.abs(np.subtract(one.pop("probabilities"), other.pop("probabilities"))).max()
-                < 1e-5
-            )
+        assert predicted("digits", *SCANS, "--endpoint", bare) == asked
+        for one, other in zip(asked, predicted("digits", *SCANS), strict=True):
+            assert_close(one.pop("probabilities"), other.pop("probabilities"))
             assert one == other
         (tmp_path / "damaged.png").write_bytes((tmp_path / "scan0.png").read_bytes()[:-30])
-        files = "scan0.png", "damaged.png"
-        code, shown, errors = command("predict", "digits", *files, "--endpoint", url)
-        assert (code, shown) == (2, "")
-        assert errors.startswith("error: damaged.png can't be read by the model: Invalid PNG data")
+        error = refused("predict", "digits", "scan0.png", "damaged.png", "--endpoint", url)
+        assert error.startswith("error: damaged.png can't be read by the model: Invalid PNG data")
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert process.stderr.read() == ""
-        code, _, errors = command("predict", "digits", "scan0.png", "--endpoint", url)
-        assert code == 2
-        assert errors.endswith("start one with `python -m pipelines serve`\n")
+        error = refused("predict", "digits", "scan0.png", "--endpoint", url)
+        assert error.endswith("start one with `python -m pipelines serve`\n")
 
 
 @pytest.fixture
@@ -130,13 +127,11 @@ def trips(tmp_path, row_model, trips_recipe):
     trips_recipe("csv:trips.csv")
 
 
-def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
-    command, refused, tmp_path, trips, row_model
+def test_csv_rows_are_predicted_by_the_recipes_columns(
+    predicted, refused, tmp_path, trips, row_model
 ):
     tables.write_csv(tmp_path / "trips.csv", tables.lines(150))
-    code, shown, errors = command("predict", "trips", "trips.csv", "--json")
-    assert (code, errors) == (0, "")
-    found = [json.loads(line) for line in shown.splitlines()]
+    found = predicted("trips", "trips.csv")
     assert len(found) == 150 and found[-1]["instance"] == "trips.csv:151"
     header = tables.HEADER.split(",")
     row = dict(zip(header, tables.lines(150)[-1].split(","), strict=True))
@@ -147,30 +142,27 @@ def test_rows_of_a_csv_file_are_asked_by_the_columns_of_the_recipe(
         company=tf.constant([row["company"]]),
         Zone_Id=tf.constant([row["Zone Id"]]),
     )
-    given = np.array(found[-1]["probabilities"])
-    assert np.abs(given - expected["probabilities"].numpy()[0]).max() < 1e-5
-    (tmp_path / "other.csv").write_text("miles,hours,payment,company,Zone Id\n1,2,3,4,5\n")
-    (tmp_path / "ragged.csv").write_text("miles,hour,payment,company,Zone Id\n1,2,3,4,5\n1,2\n")
-    (tmp_path / "text.csv").write_text("miles,hour,payment,company,Zone Id\nfar,2,3,4,5\n")
-    for file, words in (
-        ("other.csv", "other.csv has no column 'hour'; did you mean 'hours'?"),
-        ("ragged.csv", "ragged.csv:3 does not have as many fields as the header"),
-        ("text.csv", "text.csv:2 miles is not a number: 'far'"),
-        ("photo.png", "the model of trips takes files that end in .csv, .jsonl"),
+    assert_close(found[-1]["probabilities"], expected["probabilities"].numpy()[0])
+    header = "miles,hour,payment,company,Zone Id\n"
+    for file, content, words in (
+        ("other.csv", header.replace("hour", "hours"), " has no column 'hour'; did you mean 'hou"),
+        ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3 does not have as many fields as the head"),
+        ("text.csv", f"{header}far,2,3,4,5\n", ":2 miles is not a number: 'far'"),
     ):
-        assert words in refused("predict", "trips", file)
+        (tmp_path / file).write_text(content)
+        assert file + words in refused("predict", "trips", file)
+    error = refused("predict", "trips", "photo.png")
+    assert "the model of trips takes files that end in .csv, .jsonl" in error
 
 
-def test_a_line_of_json_ends_at_a_newline_alone(command, tmp_path, trips):
+def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):
     lines = '{"payment": "a\u2028b\x85c"}\r\n\n{"hour": 1}\n'
     (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8", newline="")
-    code, shown, errors = command("predict", "trips", "rows.jsonl", "--json")
-    assert (code, errors) == (0, "")
-    names = [json.loads(line)["instance"] for line in shown.splitlines()]
+    names = [one["instance"] for one in predicted("trips", "rows.jsonl")]
     assert names == ["rows.jsonl:1", "rows.jsonl:3"]
 
 
-def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_path, trips):
+def test_monitor_compares_logged_requests_with_training(command, refused, tmp_path, trips):
     lines = tables.lines(600, seed=5)
     tables.write_csv(tmp_path / "like.csv", lines)
     tables.write_csv(tmp_path / "other.csv", [one.replace("voucher", "card") for one in lines])
@@ -180,9 +172,7 @@ def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_
         assert (code, errors) == (0, "")
         *rows, line = shown.splitlines()
         assert {row.split()[0] for row in rows[1:]} == {"miles", "hour", "payment", "company"}
-        assert line == (
-            "600 rows since the training of trips@1 have not drifted by more than chance"
-        )
+        assert line == "600 rows since the training of trips@1 have not drifted by more than chance"
         for _ in range(3):
             assert command("predict", "trips", "other.csv", "--endpoint", url)[0] == 0
     code, shown, errors = command("monitor", "trips", "asked.jsonl")
@@ -200,10 +190,7 @@ def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["serve", "digits"],
-            "no champion in runs/.registry yet; train one: python -m pipelines r",
-        ),
+        (["serve", "digits"], "no champion in runs/.registry yet; train one: python -m pipelines"),
         (["predict", "digits", "a.png"], "no champion in runs/.registry yet; train one: python -m"),
         (["serve", "digits", "--port", "70000"], "'--port': Input should be less than or"),
         (["serve", "dgits"], "did you mean 'digits'?"),
@@ -211,13 +198,10 @@ def test_what_a_server_is_asked_is_compared_with_training(command, refused, tmp_
         (["predict", "digits", "a.png", "--endpoint", "a b"], "neither a URL, such as"),
         (["predict", "digits", "a.png", "--endpoint", ""], "--endpoint '' is empty"),
         (["predict", "digits", "a.png", "--endpoint", "7"], "no project: give --project, set GOOG"),
-        (
-            ["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"],
-            "leave out --model-name",
-        ),
+        (["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"], "leave out --mod"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
+def test_invalid_arguments_are_refused(refused, arguments, words):
     assert words in refused(*arguments)
 
 
@@ -234,14 +218,14 @@ def test_a_mistake_is_one_line_with_the_remedy(refused, arguments, words):
         ("d.jsonl", b"\n", "d.jsonl: no instances found; give"),
     ],
 )
-def test_a_file_that_can_not_be_used_is_named(refused, registered, tmp_path, name, content, words):
+def test_unusable_file_is_refused(refused, registered, tmp_path, name, content, words):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     assert words in refused("predict", "digits", name)
 
 
 class Endpoint(OpenEmulator):
-    """Vertex AI's projects.locations.endpoints.predict, asked by the official message."""
+    """Vertex AI's projects.locations.endpoints.predict, which takes the official message."""
 
     routes = (("POST", r"/v1/(?P<endpoint>.*):predict", "PredictBy"),)
 
@@ -261,7 +245,7 @@ class Endpoint(OpenEmulator):
 
 
 @pytest.mark.parametrize("given", ["77", "projects/p1/locations/us-central1/endpoints/77"])
-def test_an_endpoint_of_vertex_ai_is_asked_by_its_id(command, scans, monkeypatch, given):
+def test_endpoint_on_vertex_ai_is_found_by_id_or_name(command, scans, monkeypatch, given):
     with Endpoint() as server:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
