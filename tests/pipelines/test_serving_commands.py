@@ -144,9 +144,10 @@ def test_csv_rows_are_predicted_by_the_recipes_columns(
     )
     assert_close(found[-1]["probabilities"], expected["probabilities"].numpy()[0])
     header = "miles,hour,payment,company,Zone Id\n"
+    typo = header.replace("hour", "hours")
     for file, content, words in (
-        ("other.csv", header.replace("hour", "hours"), " has no column 'hour'; did you mean 'hou"),
-        ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3 does not have as many fields as the head"),
+        ("other.csv", typo, " has no column 'hour'; did you mean 'hours'?"),
+        ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3 does not have as many fields as the"),
         ("text.csv", f"{header}far,2,3,4,5\n", ":2 miles is not a number: 'far'"),
     ):
         (tmp_path / file).write_text(content)

@@ -6,23 +6,12 @@ import urllib.parse
 import pytest
 
 from tests.pipelines.emulator.conftest import emulated
+from tests.pipelines.emulator.services import PARENT, REQUESTS
 from tests.pipelines.local.conftest import wait_for
 
-HERE = "/v1/projects/my-project/locations/us-central1"
-MODEL = {"model": {"displayName": "d", "artifactUri": "gs://b/m"}, "modelId": "d"}
-SCHEDULE = {
-    "displayName": "s",
-    "cron": "0 3 * * 1",
-    "maxConcurrentRunCount": "1",
-    "createPipelineJobRequest": {
-        "parent": HERE[4:],
-        "pipelineJob": {
-            "displayName": "run",
-            "pipelineSpec": {"pipelineInfo": {"name": "p"}, "root": {"dag": {}}},
-            "runtimeConfig": {"gcsOutputDirectory": "gs://b/runs"},
-        },
-    },
-}
+HERE = f"/v1/{PARENT}"
+RUN, SCHEDULE = REQUESTS["pipeline_job"], REQUESTS["schedule"]
+MODEL = {"displayName": "d", "artifactUri": "gs://b/m"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +20,7 @@ def ask(tmp_path_factory):
     with emulated(tmp_path_factory.mktemp("emulator")) as rehearsal:
         ask = functools.partial(rehearsal.send)
         ask.folder = rehearsal.folder
-        assert ask("POST", f"{HERE}/models:upload", MODEL)[0] == 200
+        assert ask("POST", f"{HERE}/models:upload", {"model": MODEL, "modelId": "d"})[0] == 200
         assert ask("POST", f"{HERE}/schedules", SCHEDULE)[0] == 200
         yield ask
 
@@ -124,7 +113,7 @@ def test_unknown_resource_is_not_found(ask, path):
         ("models", 'displayName="c AND d" OR model=d', 1),
         (
             "schedules",
-            'state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"s*"',
+            'state="ACTIVE" AND createTime>"2021-05-18T00:00:00Z" AND displayName:"d*"',
             1,
         ),
         ("schedules", 'displayName:"x*"', 0),
@@ -147,32 +136,30 @@ def test_patch_sets_a_boolean_to_false(ask):
 
 def test_mask_names_fields_in_both_cases(ask):
     for mask in ("display_name,max_run_count", "displayName,maxRunCount"):
-        content = {"displayName": f"s {mask}", "maxRunCount": "7"}
+        content = {"displayName": f"d {mask}", "maxRunCount": "7"}
         assert ask("PATCH", f"{HERE}/schedules/1?updateMask={mask}", content)[0] == 200
         _, answer = ask("GET", f"{HERE}/schedules?orderBy=createTime")
-        assert answer["schedules"][0]["displayName"] == f"s {mask}"
+        assert answer["schedules"][0]["displayName"] == f"d {mask}"
     _, answer = ask("GET", f"{HERE}/models?readMask=name,display_name")
     assert answer["models"] == [{"name": f"{HERE[4:]}/models/d", "displayName": "d"}]
 
 
 def test_output_only_fields_of_requests_are_ignored(ask):
-    model = {**MODEL["model"], "deployedModels": [{"endpoint": "e", "deployedModelId": "1"}]}
+    model = {**MODEL, "deployedModels": [{"endpoint": "e", "deployedModelId": "1"}]}
     parent = f"{HERE[4:]}/models/d"
     assert ask("POST", f"{HERE}/models:upload", {"model": model, "parentModel": parent})[0] == 200
     assert "deployedModels" not in ask("GET", f"{HERE}/models/d@2")[1]
 
 
 def test_runs_of_two_regions_have_their_own_folders(ask):
-    run = SCHEDULE["createPipelineJobRequest"]["pipelineJob"]
-    elsewhere = HERE.replace("us-central1", "europe-west4")
-    for place in (HERE, elsewhere):
+    for place in (HERE, HERE.replace("us-central1", "europe-west4")):
         name = f"{place[4:]}/pipelineJobs/twin"
-        code, answer = ask("POST", f"{place}/pipelineJobs?pipelineJobId=twin", run)
+        code, answer = ask("POST", f"{place}/pipelineJobs?pipelineJobId=twin", RUN)
         assert (code, answer["name"]) == (200, name)
         _, answer = ask("GET", f"{place}/pipelineJobs")
         assert [one["name"] for one in answer["pipelineJobs"]] == [name]
     folders = sorted(one.name for one in ask.folder.glob("emulated/runs/twin*"))
-    assert folders == ["twin.europe-west4.my-project", "twin.us-central1.my-project"]
+    assert folders == ["twin.europe-west4.123456", "twin.us-central1.123456"]
 
 
 def test_emulator_survives_a_damaged_schedule(ask):
