@@ -11,6 +11,8 @@ import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import requests
+
 from tests.benchmarks.measuring import Row, run
 
 PHOTOS = 10**7
@@ -39,15 +41,11 @@ def rows() -> list[Row]:
     ]
 
 
-class _Answer:
-    status_code = 200
-    headers = {"Content-Type": "application/json"}  # noqa: RUF012
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.content = json.dumps(document).encode()
-
-    def json(self) -> Any:
-        return json.loads(self.content)
+def _answer(document: dict[str, Any]) -> requests.Response:
+    answer = requests.Response()
+    answer.status_code, answer.headers["Content-Type"] = 200, "application/json"
+    answer._content = json.dumps(document).encode()
+    return answer
 
 
 class _Bucket:
@@ -58,17 +56,17 @@ class _Bucket:
     def __init__(self, photos: int) -> None:
         self._each = photos // CLASSES
 
-    def request(self, *, url: str, **_: Any) -> _Answer:
+    def request(self, *, url: str, **_: Any) -> requests.Response:
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         if "delimiter" in query:
-            return _Answer({"prefixes": [f"photos/{name:04}/" for name in range(CLASSES)]})
+            return _answer({"prefixes": [f"photos/{name:04}/" for name in range(CLASSES)]})
         folder, start = query.get("startOffset", ""), int(query.get("pageToken", 0))
         if not folder:
-            return _Answer({})
+            return _answer({})
         end = min(start + PAGE, self._each)
         items = [_described(f"{folder}image_{number:08}.jpg") for number in range(start, end)]
         more = {"nextPageToken": str(end)} if end < self._each else {}
-        return _Answer({"items": items, **more})
+        return _answer({"items": items, **more})
 
 
 def _described(name: str) -> dict[str, str]:

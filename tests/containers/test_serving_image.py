@@ -19,7 +19,7 @@ from tests.gcs.proxy import FaultyProxy
 from tests.trainer.serving.conftest import image_model  # noqa: F401
 from tests.trainer.serving.servers import Server
 from tests.trainer.serving.test_answers import (  # noqa: F401
-    test_16_clients_at_once_get_their_own_answers,
+    test_16_clients_get_their_own_answers,
     test_64_photos_are_one_request,
     test_images_are_answered_as_evaluated,
     test_mixed_forms_are_answered_with_their_keys,

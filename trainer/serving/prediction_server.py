@@ -161,7 +161,8 @@ class PredictionServer:
         """Append a request's body to `body`, unless it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
-            raise HTTPException(413, f"the request has {length} bytes; send at most {MAX_BYTES:,}")
+            size = f"{int(length):,}"
+            raise HTTPException(413, f"the request has {size} bytes; send at most {MAX_BYTES:,}")
         async for chunk in request.stream():
             body += chunk
             self._bytes += len(chunk)

@@ -8,10 +8,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -39,67 +37,45 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 class Server:
-    """A ready server.
+    """A ready server; `url` is that of its predictions."""
 
-    Attributes:
-        url: of its predictions.
-    """
-
-    def __init__(self, process: Any, url: str) -> None:
+    def __init__(self, process, url):
         self.process, self.url = process, url
-        self.port, self.route = urlsplit(url).port or 0, urlsplit(url).path
+        self.port, self.route = urlsplit(url).port, urlsplit(url).path
 
-    def ask(self, instances: list[Any], **others: Any) -> tuple[int, Any]:
-        """Send a request; return its status and the content of its answer."""
+    def ask(self, instances, **others):
+        """Send a prediction request; return the status and the content of its answer."""
         return self.send("POST", self.route, json.dumps({"instances": instances, **others}))
 
-    def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        with self.connection() as connection:
-            connection.request(method, path, body, headers)
+    def send(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body)
             response = connection.getresponse()
             content = response.read()
         kind = response.headers.get("content-type", "")
         return response.status, json.loads(content) if kind.endswith("json") else content
 
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[http.client.HTTPConnection]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
-            connection.timeout = 60
-            yield connection
-
-    def resident(self) -> int:
-        """Return the bytes of memory that the process has."""
+    def resident_bytes(self):
         return psutil.Process(self.process.pid).memory_info().rss
 
 
 @contextlib.contextmanager
-def serve(
-    uri: str,
-    folder: Path = ROOT,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    prefix: Sequence[str] = (),
-) -> Iterator[Server]:
+def serve(uri, folder=ROOT, environment=MappingProxyType({}), prefix=()):
     """Run `python -m trainer.serving` on the model at `uri` until the block ends.
 
-    Args:
-        folder: holds the package trainer.
-        environment: beside ENVIRONMENT, or instead of it.
-        prefix: of the command.
+    `folder` holds the package trainer, `environment` overrides ENVIRONMENT, and `prefix` is put
+    before the command.
     """
     own = {"AIP_STORAGE_URI": uri, "PYTHONPATH": str(folder), **environment}
-    process = subprocess.Popen(
-        [*prefix, sys.executable, "-m", "trainer.serving"],
-        cwd=folder,
-        env={**os.environ, **ENVIRONMENT, **own},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        line = process.stdout.readline()
-        assert line.startswith(f"serving {uri} at http://"), line
-        yield Server(process, line.split()[-1])
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    command = [*prefix, sys.executable, "-m", "trainer.serving"]
+    values = {**os.environ, **ENVIRONMENT, **own}
+    with subprocess.Popen(
+        command, cwd=folder, env=values, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith(f"serving {uri} at http://"), line
+            yield Server(process, line.split()[-1])
+        finally:
+            process.kill()

@@ -19,9 +19,11 @@ from trainer.serving.predictor import Answers, Predictor
 class Waiting(Predictor):
     """Answer once `go` is set; `batches` are the numbers of requests in each call."""
 
-    def __init__(self):
+    def __init__(self, waits=True):
         super().__init__("waiting@1")
         self.go, self.entered, self.batches = threading.Event(), threading.Event(), []
+        if not waits:
+            self.go.set()
 
     def decode(self, body):
         return json.loads(body)
@@ -62,44 +64,41 @@ def body(count=1, padding=0):
     return json.dumps({"instances": [1] * count}).encode() + b" " * padding
 
 
-def ask(client, *size):
-    return client.post("/predict", content=body(*size))
+def ask(client, count=1, padding=0, has_length=True):
+    content = body(count, padding)
+    return client.post("/predict", content=content if has_length else iter([content]))
+
+
+@contextlib.contextmanager
+def loaded(predictor):
+    """Yield a client of a server that has loaded its model, and a pool of threads."""
+    with running(lambda: predictor) as (client, pool, _):
+        wait_until_ready(client)
+        yield client, pool
 
 
 @contextlib.contextmanager
 def busy():
     """Yield a server whose predictor holds a first request until `go` is set."""
     predictor = Waiting()
-    with running(lambda: predictor) as (client, pool, _):
-        wait_until_ready(client)
+    with loaded(predictor) as (client, pool):
         first = pool.submit(ask, client)
         assert predictor.entered.wait(60)
         yield client, pool, predictor, first
 
 
-@contextlib.contextmanager
-def ready():
-    """Yield a client of a server that answers at once."""
-    predictor = Waiting()
-    predictor.go.set()
-    with running(lambda: predictor) as (client, _, _):
-        wait_until_ready(client)
-        yield client
-
-
 def test_server_is_unavailable_until_the_model_is_loaded():
-    loaded, predictor = threading.Event(), Waiting()
-    predictor.go.set()
+    ended = threading.Event()
 
     def load():
-        assert loaded.wait(60)
-        return predictor
+        assert ended.wait(60)
+        return Waiting(waits=False)
 
     with running(load) as (client, _, failed):
         assert client.get("/health").status_code == 503
         assert ask(client).status_code == 503
         assert ask(client).headers["retry-after"] == "1"
-        loaded.set()
+        ended.set()
         wait_until_ready(client)
         assert client.get("/health").json() == {"model_version": "waiting@1"}
         assert ask(client).json()["predictions"][0]["label"] == "a"
@@ -161,8 +160,7 @@ def test_body_that_does_not_arrive_times_out(monkeypatch):
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
-    with running(Waiting) as (client, _, _):
-        wait_until_ready(client)
+    with loaded(Waiting()) as (client, _):
         client.portal.call(client.app, scope, receive, send)
     assert sent[0]["status"] == 408
     assert b"to arrive" in sent[1]["body"]
@@ -183,36 +181,30 @@ def test_error_of_the_predictor_is_status_500():
         def predict_together(self, requests):
             raise MemoryError
 
-    with running(Broken) as (client, _, _):
-        wait_until_ready(client)
+    with loaded(Broken()) as (client, _):
         assert ask(client).status_code == 500
         assert ask(client).json() == {"error": "the server failed; its log says why"}
         assert client.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("max_bytes", "most", "over", "words"),
+    ("max_bytes", "largest", "too_large", "status", "words"),
     [
-        (10**6, 1024, 1025, "the request has 1,025 instances; send at most 1,024"),
-        (2000, 10, 100, "send fewer than 100 instances"),
+        (10**6, (1024,), (1025,), 400, "the request has 1,025 instances; send at most 1,024"),
+        (2000, (10,), (100,), 400, "send fewer than 100 instances"),
+        (9000, (1, 8900), (1, 8990), 413, "the request has 9,008 bytes; send at most 9,000"),
+        (9000, (1, 8900), (1, 8990, False), 413, "the request has more than 9,000 bytes"),
     ],
 )
-def test_too_many_instances_or_a_long_answer_are_refused(monkeypatch, max_bytes, most, over, words):
+def test_too_large_request_or_answer_is_refused(
+    monkeypatch, max_bytes, largest, too_large, status, words
+):
     monkeypatch.setattr(prediction_server, "MAX_BYTES", max_bytes)
-    with ready() as client:
-        assert ask(client, most).status_code == 200
-        refused = ask(client, over)
-        assert refused.status_code == 400
+    with loaded(Waiting(waits=False)) as (client, _):
+        assert ask(client, *largest).status_code == 200
+        refused = ask(client, *too_large)
+        assert refused.status_code == status
         assert words in refused.json()["error"]
-
-
-@pytest.mark.parametrize("declared", [True, False])
-def test_body_over_the_limit_is_refused(declared, monkeypatch):
-    monkeypatch.setattr(prediction_server, "MAX_BYTES", 100_000)
-    large = body(padding=100_000)
-    with ready() as client:
-        content = large if declared else iter([large[:1000], large[1000:]])
-        assert client.post("/predict", content=content).status_code == 413
         assert ask(client).status_code == 200
 
 

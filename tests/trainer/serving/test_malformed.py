@@ -99,7 +99,7 @@ def test_500_malformed_requests_cost_no_error_and_no_memory(kind, request):
     bodies = [mutated(generator, whole) for _ in range(REQUESTS - len(BODIES))]
     statuses = [server.send("POST", server.route, body)[0] for body in BODIES]
     assert set(statuses) == {400}
-    before = server.resident()
+    before = server.resident_bytes()
     for body in bodies:
         statuses.append(server.send("POST", server.route, body)[0])
     assert len(statuses) == REQUESTS
@@ -107,7 +107,7 @@ def test_500_malformed_requests_cost_no_error_and_no_memory(kind, request):
     assert statuses.count(400) > REQUESTS // 2
     for body in BODIES:
         server.send("POST", server.route, body)
-    after = server.resident()
+    after = server.resident_bytes()
     print(f"{before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after")
     assert after - before < GROWTH
     assert server.send("POST", server.route, whole)[0] == 200

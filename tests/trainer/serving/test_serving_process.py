@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -151,8 +152,7 @@ def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     from trainer.serving.predictor import Predictor
 
     class Request:
-        def __init__(self):
-            self.headers = {"content-type": "application/json"}
+        headers = MappingProxyType({"content-type": "application/json"})
 
         async def body(self):
             return json.dumps({"instances": [BLANK, BLANK]}).encode()
