@@ -99,19 +99,15 @@ def _bare(photos: Path) -> float:
     """Return the seconds of the slower of two processes, each with half of the photos."""
     files = sorted(photos.rglob("*.jpg"))
     context = multiprocessing.get_context("spawn")
-    start = context.Barrier(2)
-    with context.Manager() as manager:
-        taken = manager.list()
-        processes = [
-            context.Process(target=_bare_loop, args=(files[half::2], start, taken))
-            for half in range(2)
-        ]
-        with mock.patch.dict(os.environ, MEMORY):
-            for process in processes:
-                process.start()
+    start, taken = context.Barrier(2), context.SimpleQueue()
+    halves = [(files[half::2], start, taken) for half in range(2)]
+    processes = [context.Process(target=_bare_loop, args=half) for half in halves]
+    with mock.patch.dict(os.environ, MEMORY):
         for process in processes:
-            process.join()
-        return max(taken)
+            process.start()
+    for process in processes:
+        process.join()
+    return max(taken.get(), taken.get())
 
 
 def _bare_loop(files: list[Path], start, taken) -> None:
@@ -120,7 +116,7 @@ def _bare_loop(files: list[Path], start, taken) -> None:
     started = time.perf_counter()
     for file in files:
         spec.encode(spec.decode(file.read_bytes()))
-    taken.append(time.perf_counter() - started)
+    taken.put(time.perf_counter() - started)
 
 
 def _usual(photos: Path, folder: Path, *, antialias: bool = False, parallel: bool = True) -> None:

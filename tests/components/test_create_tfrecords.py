@@ -58,9 +58,23 @@ def test_long_class_list_is_only_in_dataset_json(tmp_path, records, letters, is_
     assert records.metadata.get("classes") == (names if is_kept else None)
 
 
-def test_user_error_is_one_line_and_leaves_no_records(records, refused):
-    assert refused(run, records, image_size=0).startswith("image_size=0 is out of range")
-    assert not Path(records.uri, "dataset.json").exists()
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 0}, "image_size=0 is out of range"),
+        ({"records_engine": "dataflow"}, "install the extra [dataflow]"),
+        (
+            {"records_engine": "dataflow", "records_store": "store"},
+            "is for records_engine='local'; Dataflow",
+        ),
+    ],
+)
+def test_user_error_is_one_line_and_leaves_no_records(
+    records, refused, monkeypatch, options, message
+):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert message in refused(run, records, **options)
+    assert not Path(records.uri).exists()
 
 
 def test_control_characters_in_file_names_are_escaped(tmp_path, records, refused):
@@ -70,11 +84,3 @@ def test_control_characters_in_file_names_are_escaped(tmp_path, records, refused
     error = refused(run, records, source=f"images:{tmp_path / 'in'}")
     assert r"cat/\x1b[2J error: \u202egpj.é.jpg, dog/" in error
     assert r"dog/\x1b[2J error: \u202egpj.é.jpg: empty file" in error
-
-
-def test_engine_that_is_not_installed_is_refused(tmp_path, records, refused, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "install the extra [dataflow]" in refused(run, records, records_engine="dataflow")
-    both = {"records_engine": "dataflow", "records_store": str(tmp_path / "store")}
-    assert "is for records_engine='local'; Dataflow" in refused(run, records, **both)
-    assert not Path(records.uri).exists()

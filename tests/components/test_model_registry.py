@@ -11,7 +11,7 @@ from google.protobuf import json_format
 
 from components.registry import model_upload
 from components.registry.model_registry import find_champion
-from components.registry.model_upload import METRICS_SCHEMA, label
+from components.registry.model_upload import METRICS_SCHEMA
 from tests import model_service
 from tests.model_service import NUMBER, ModelService, registry_at
 
@@ -229,10 +229,6 @@ def test_unknown_model_has_no_champion(service):
     assert find_champion("digits", "my-project", "us-central1") is None
     assert find_champion("", "my-project", "us-central1") is None
     assert service.names() == ["ListModelVersions"]
-
-
-def test_labels_are_mapped_to_the_allowed_alphabet():
-    assert label("Digits 2: The/Run" + "x" * 99) == ("digits-2--the-run" + "x" * 99)[:63]
 
 
 @pytest.mark.parametrize("image", ["", model_upload.PREBUILT])

@@ -16,13 +16,6 @@ from trainer.data import schema
 from trainer.training.job import parse
 
 
-def test_resumed_job_keeps_its_directory(tmp_path):
-    interrupted = tmp_path / "interrupted"
-    pools, base, training = plan(tmp_path, resume_from=f"{interrupted}/")
-    assert (base, training.uri) == (str(interrupted), str(interrupted))
-    assert f"--base_output_directory={interrupted}" in pools[0]["container_spec"]["args"]
-
-
 def test_each_replica_gets_config_records_and_directory(tmp_path):
     config = TrainingConfig(epochs=3, batch_size=66, model_options={"units": 8})
     # KFP passes integers as floats.
@@ -93,10 +86,12 @@ def test_untrainable_configuration_is_refused(tmp_path, refused, changes, messag
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_missing_records_are_refused_with_the_remedy(tmp_path, refused, skip):
+def test_missing_or_empty_records_are_refused(tmp_path, refused, skip):
     error = refused(planned, tmp_path, records=tmp_path / "gone", skip_if_unchanged=skip)
     assert f"{tmp_path}/gone/dataset.json is missing: the cached records were deleted" in error
     assert "--no-cache" in error
+    error = refused(plan, tmp_path, records=describe(tmp_path / "empty", train=0))
+    assert "has no example to train on" in error
 
 
 def test_batch_larger_than_the_training_split_is_warned_about(tmp_path, capsys):
@@ -110,11 +105,6 @@ def test_batch_larger_than_the_training_split_is_warned_about(tmp_path, capsys):
     # Workers with parameter servers repeat the split: no batch of theirs is padded.
     plan(tmp_path, batch_size=400, worker_count=1, ps_count=1)
     assert capsys.readouterr().out == ""
-
-
-def test_records_without_training_examples_are_refused(tmp_path, refused):
-    error = refused(plan, tmp_path, records=describe(tmp_path / "empty", train=0))
-    assert "has no example to train on" in error
 
 
 @pytest.fixture
@@ -202,19 +192,22 @@ def test_warm_start_copies_the_champions_weights(
     assert error.startswith("the weights to start from do not fit the mo")
 
 
-def test_resumed_job_keeps_its_initial_weights(service, tmp_path, digit_records, trained):
+@pytest.mark.parametrize("warm_start", ["", "warm_start.keras"])
+def test_resumed_job_keeps_its_directory_and_initial_weights(
+    service, tmp_path, digit_records, trained, warm_start
+):
     records = Path(digit_records.uri)
     register(service, records, "champion", artifact_uri=f"{trained}/model")
-    begun = tmp_path / "begun" / "warm_start.keras"
-    for name, start in (("random", ""), ("begun", str(begun))):
-        signature = tmp_path / name / "checkpoints" / "run.json"
-        signature.parent.mkdir(parents=True)
-        signature.write_text(json.dumps({"warm_start": start}))
-        if start:
-            shutil.copy(trained / "model.keras", begun)
-        folder = str(tmp_path / name)
-        pools, _, _ = plan(tmp_path, records=records, warm_start="champion", resume_from=folder)
-        assert job_of(pools).config.warm_start == start
+    interrupted = tmp_path / "interrupted"
+    start = str(interrupted / warm_start) if warm_start else ""
+    (interrupted / "checkpoints").mkdir(parents=True)
+    (interrupted / "checkpoints" / "run.json").write_text(json.dumps({"warm_start": start}))
+    if start:
+        shutil.copy(trained / "model.keras", start)
+    resumed = {"warm_start": "champion", "resume_from": f"{interrupted}/"}
+    pools, base, training = plan(tmp_path, records=records, **resumed)
+    assert job_of(pools).config.warm_start == start
+    assert base == training.uri == job_of(pools).base_output_directory == str(interrupted)
 
 
 def test_skip_names_the_champion_before_other_versions(service, records):

@@ -62,6 +62,7 @@ def test_max_cost_shortens_the_timeout(tmp_path, refused):
     assert refused(timeout, max_cost=0.001)
 
 
-def test_labels_of_the_job_name_its_run(tmp_path):
-    outputs, _ = planned(tmp_path, labels={"team": "vision"}, run="Digits.1")
-    assert outputs["labels"] == {"team": "vision", "run": "digits-1"}
+def test_labels_of_the_job_name_its_run_in_their_alphabet(tmp_path):
+    run = "Digits 2.1: The/Run" + "x" * 99
+    outputs, _ = planned(tmp_path, labels={"team": "vision"}, run=run)
+    assert outputs["labels"] == {"team": "vision", "run": ("digits-2-1--the-run" + "x" * 99)[:63]}

@@ -18,15 +18,12 @@ def body(kind: str, name: str) -> str:
     return CODE[start : CODE.index("\n}\n", start)]
 
 
-def test_variables_are_declared_and_used():
-    declared = set(re.findall(r'^variable "(\w+)"', CODE, re.MULTILINE))
-    assert declared and declared == set(re.findall(r"\bvar\.(\w+)", CODE))
-
-
-def test_referenced_resources_are_declared():
-    referred = set(re.findall(r"(?<![\w.])(google_\w+)\.(\w+)", CODE))
+def test_referenced_variables_and_resources_are_declared():
+    variables = set(re.findall(r'^variable "(\w+)"', CODE, re.MULTILINE))
+    assert variables and variables == set(re.findall(r"\bvar\.(\w+)", CODE))
+    resources = set(re.findall(r"(?<![\w.])(google_\w+)\.(\w+)", CODE))
     data = {("google_project", "this")}
-    assert len(referred) > 6 and referred <= DECLARED | data
+    assert len(resources) > 6 and resources <= DECLARED | data
 
 
 def test_bucket_is_private_uniform_and_deletes_old_objects():
