@@ -142,25 +142,6 @@ def refused(command):
     return run
 
 
-@pytest.fixture
-def compile_py(capfd):
-    """Run compile.py's command line in this process; return code, output, errors."""
-    import typer
-
-    import compile as compile_module
-    from pipelines.commands import command_line
-
-    app = typer.Typer()
-    app.command()(compile_module.main)
-
-    def run(*arguments):
-        code = command_line.run(app, list(arguments))
-        shown = capfd.readouterr()
-        return code, shown.out, shown.err
-
-    return run
-
-
 def _folder_in(variable: str) -> Path:
     if not os.environ.get(variable):
         pytest.skip(f"{variable} is not set")

@@ -1,4 +1,4 @@
-"""The emulator with faults, which notes what it is asked."""
+"""The emulator with faults, which records its requests."""
 
 import json
 import re
@@ -11,11 +11,11 @@ NUMBER = "123456"
 
 
 class Dropped(BaseException):
-    """Closes the connection; not an Exception, which the emulator would answer."""
+    """Close the connection; not an Exception, which the emulator would answer."""
 
 
 class FaultyEmulator(Emulator):
-    """Names resources by the project's number; records requests; answers some wrongly.
+    """Name resources by the project's number, as Vertex AI does; record requests, fail some.
 
     Attributes:
         requests: (name, request) of each, in order.
@@ -32,23 +32,23 @@ class FaultyEmulator(Emulator):
         return self.endpoint
 
     def fail(self, name, code, status, message="", times=1):
-        """Answers the next requests of a name with an error."""
+        """Answer the next requests of a name with an error."""
         error = ApiError(status, message or status, code)
         self._faults += [(name, error, False)] * times
 
     def drop(self, name, times=1, after=False):
-        """Closes the connection of the next requests; with `after`, once they had their effect."""
+        """Close the connection of the next requests; with `after`, once they had their effect."""
         self._faults += [(name, Dropped(), after)] * times
 
     def before(self, name, act):
-        """Has `act` done once, before the next request of a name."""
+        """Call `act` once, before the next request of a name."""
         self._before[name] = act
 
     def noted(self, name, request):
         """Return what `requests` keeps of a request."""
         if isinstance(request, HttpRequest):
             return json.loads(request.body or b"{}")
-        return _copy(request)
+        return type(request)(request) if hasattr(request, "_pb") else request
 
     def names(self):
         return [name for name, _ in self.requests]
@@ -71,7 +71,6 @@ class FaultyEmulator(Emulator):
         if fault and not fault[2]:
             raise fault[1]
         if self._project_number and not isinstance(request, HttpRequest):
-            # In names it takes the place of the project's ID, as it does on Vertex AI.
             for field in ("name", "parent", "parent_model", "context", "endpoint"):
                 value = getattr(request, field, None)
                 if isinstance(value, str):
@@ -107,11 +106,7 @@ class ById(MutableMapping):
 
 
 class OpenEmulator(FaultyEmulator):
-    """One whose clients show no token, or that of another server."""
+    """An emulator for clients without a token, or with that of another server."""
 
     def _check_token(self, given):
-        """Takes any."""
-
-
-def _copy(request):
-    return type(request)(request) if hasattr(request, "_pb") else request
+        """Accept any token."""

@@ -19,12 +19,12 @@ class ModelService(FaultyEmulator):
 
 
 def registry_at(environment, project="my-project", location="us-central1"):
-    """The registry of a project, to which `environment` leads."""
+    """Return the registry of a project, to which `environment` leads."""
     client = vertex_client("model", location, environment)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
 def candidate(artifact_uri, **changes):
-    """A version to register, of which nothing else is told."""
+    """Return a version to register; unset fields are empty."""
     empty = {"serving_image": "image", "description": "", "labels": {}, "metrics": {}}
     return Candidate(artifact_uri=artifact_uri, **{**empty, **changes})

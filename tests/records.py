@@ -17,7 +17,7 @@ def write_records(
     classes: list[str],
     encoding: str = "raw",
 ) -> Dataset:
-    """Writes images (uint8 [n, h, w, c]) and labels [n], a pair a shard, as a data set."""
+    """Write images (uint8 [n, h, w, c]) and labels [n], a pair a shard, as a data set."""
     directory.mkdir(parents=True, exist_ok=True)
     shape = next(iter(splits.values()))[0][0].shape[1:]
     described = {}
@@ -50,19 +50,15 @@ def write_records(
 def digits(
     directory: Path, train_shards: tuple[int, ...] = (200, 57), held_out: int = 60
 ) -> Dataset:
-    """scikit-learn's scans, 8x8x1 uint8: `train_shards` examples a shard, one shard held out."""
+    """Write scikit-learn's scans of digits, 8x8x1: shards of training, one a split held out."""
     from sklearn.datasets import load_digits
 
     scans = load_digits()
     images = np.round(scans.images * 255 / 16).astype(np.uint8)[..., None]
     cuts = np.cumsum([0, *train_shards, held_out, held_out])
     parts = [(images[a:b], scans.target[a:b]) for a, b in itertools.pairwise(cuts)]
-    *train, validation, test = parts
-    return write_records(
-        directory,
-        {"train": train, "validation": [validation], "test": [test]},
-        [str(digit) for digit in range(10)],
-    )
+    splits = {"train": parts[:-2], "validation": parts[-2:-1], "test": parts[-1:]}
+    return write_records(directory, splits, list("0123456789"))
 
 
 def features(shape: Sequence[int], encoding: str) -> list[Feature]:
@@ -78,7 +74,7 @@ def features(shape: Sequence[int], encoding: str) -> list[Feature]:
 def write_shards(
     folder: Path, split: str, shards: list[list[tuple[bytes, int, str]]]
 ) -> list[Shard]:
-    """Writes a split: a file for each shard, of (image, label, key)."""
+    """Write a split: a file for each shard, of (image, label, key)."""
     written = []
     for number, examples in enumerate(shards):
         path = folder / f"{split}-{number:05}-of-{len(shards):05}.tfrecord"
@@ -86,10 +82,8 @@ def write_shards(
             for one in examples:
                 writer.write(_example(*one))
         content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        written.append(
-            Shard(file=path.name, examples=len(examples), bytes=len(content), sha256=digest)
-        )
+        digest, size = hashlib.sha256(content).hexdigest(), len(content)
+        written.append(Shard(file=path.name, examples=len(examples), bytes=size, sha256=digest))
     return written
 
 

@@ -8,12 +8,12 @@ from tests.emulator import OpenEmulator
 
 
 class RegistryServer(OpenEmulator):
-    """Artifact Registry; `requests` have tags and versions."""
+    """Artifact Registry; `requests` holds tags and versions."""
 
     def __init__(self):
-        self.registry = ArtifactRegistry()
-        self.packages = self.registry.packages
-        super().__init__(self.registry)
+        registry = ArtifactRegistry()
+        self.packages = registry.packages
+        super().__init__(registry)
 
     @property
     def repository(self):
@@ -27,20 +27,12 @@ class RegistryServer(OpenEmulator):
 
 
 class StorageServer(OpenEmulator):
-    """Cloud Storage; `requests` have names of objects."""
+    """Cloud Storage; `requests` holds names of objects."""
 
     def __init__(self):
         self.buckets = {}
-        self.storage = CloudStorage(self.buckets)
-        super().__init__(self.storage)
-
-    @property
-    def location(self):
-        return self.storage.location
-
-    @location.setter
-    def location(self, location):
-        self.storage.location = location
+        self.service = CloudStorage(self.buckets)
+        super().__init__(self.service)
 
     def noted(self, name, request):
         if name == "InsertObject":

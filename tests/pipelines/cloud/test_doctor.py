@@ -52,7 +52,7 @@ def test_ready_project_passes_every_check(cloud, succeed):
          "--role=roles/artifactregistry.writer"),
         (lambda c: c.storage.buckets.clear(),
          "✗ bucket gs://bucket: does not exist", "buckets create gs://bucket"),
-        (lambda c: setattr(c.storage, "location", "EUROPE-WEST4"),
+        (lambda c: setattr(c.storage.service, "location", "EUROPE-WEST4"),
          "✗ bucket gs://bucket: in europe-west4", "use one in us-central1"),
         (lambda c: c.project.gone.add("pipelines"),
          "✗ repository pipelines: does not exist", "--repository-format=kfp"),

@@ -77,13 +77,6 @@ def test_images_come_from_settings_or_the_run(
     assert only_job(vertex)["runtimeConfig"]["parameterValues"].get(parameter) == sent
 
 
-def test_serving_image_of_another_region_is_refused(vertex, refused, monkeypatch):
-    monkeypatch.setenv("VERTEX_SERVING_IMAGE", SERVING.replace("us-central1", "us"))
-    error = refused("run digits --detach")
-    assert "is not in the Artifact Registry of us-central1, the region of its models; push" in error
-    assert vertex.requests == []
-
-
 def test_evaluation_on_an_accelerator_gets_the_gpu_image(vertex, succeed, evaluates_on_l4):
     succeed("run mine --detach")
     executors = only_job(vertex)["pipelineSpec"]["deploymentSpec"]["executors"]
@@ -91,22 +84,24 @@ def test_evaluation_on_an_accelerator_gets_the_gpu_image(vertex, succeed, evalua
 
 
 @pytest.mark.usefixtures("evaluates_on_l4")
-def test_accelerator_without_a_gpu_image_is_refused(vertex, refused, compile_py, monkeypatch):
+def test_accelerator_without_a_gpu_image_is_refused(vertex, refused, monkeypatch):
     monkeypatch.delenv("VERTEX_GPU_IMAGE")
     monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
-    remedy = "set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n"
-    for name in ("run", "doctor"):
-        error = refused(f"{name} digits {T4}")
-        assert error.startswith("error: accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs")
-        assert error.endswith(remedy)
-    errors = [compile_py("mine", "--upload")]
-    for name in ("run", "doctor", "plan"):
-        errors.append((2, "", refused(f"{name} mine")))
-        # The image is compiled into the pipeline: a run's parameter can't set it.
-        errors.append((2, "", refused(f"{name} mine --set gpu_image_uri=image:gpu")))
-    for code, _, error in errors:
-        assert code == 2
-        assert "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TAR" in error
+    # The recipe's image is compiled into the pipeline: a run's parameter can't set it.
+    lines = {
+        f"{name} {arguments}": accelerator
+        for name in ("run", "doctor", "plan")
+        for arguments, accelerator in {
+            f"digits {T4}": "NVIDIA_TESLA_T4",
+            "mine": "NVIDIA_L4",
+            "mine --set gpu_image_uri=image:gpu": "NVIDIA_L4",
+        }.items()
+    }
+    for line, accelerator in {**lines, "compile mine --upload": "NVIDIA_L4"}.items():
+        error = refused(line)
+        needed = f"accelerator_type='{accelerator}' needs an image for GPUs, which `make push TAR"
+        assert needed in error, line
+        assert error.endswith("set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n")
     assert vertex.requests == []
 
 
@@ -160,6 +155,9 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
         ),
         "endpoint='http://a b' is not a server's address": "--endpoint 'http://a b'",
         "image='My Image' is not an image's name": "--image 'My Image'",
+        "is not in the Artifact Registry of us-central1, the region of its models; push": (
+            f"--serving-image {SERVING.replace('us-central1', 'us')}"
+        ),
         "--runs-directory 'here' is for runs on this machine": "--runs-directory here",
         "--name '' is empty": "--name ''",
         "--region '' is empty": "--region ''",

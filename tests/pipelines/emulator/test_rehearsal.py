@@ -34,24 +34,24 @@ def put_photos(folder):
 
 
 @pytest.fixture
-def own(command, compile_py, elsewhere, monkeypatch):
-    """Runs a command line in this process, on the emulator of a rehearsal; returns its output."""
+def own(command, elsewhere, monkeypatch):
+    """Run a command line in this process, on the emulator of a rehearsal; return its output."""
 
-    def run(rehearsal, *arguments, by=command):
+    def run(rehearsal, line):
         for name, value in rehearsal.variables.items():
             monkeypatch.setenv(name, value)
-        code, shown, errors = by(*arguments)
+        code, shown, errors = command(line)
         assert code == 0, errors
         return shown
 
     return run
 
 
-def test_runs_and_schedules_outlive_the_emulator(tmp_path, own, compile_py):
+def test_runs_and_schedules_outlive_the_emulator(tmp_path, own):
     with emulated(tmp_path) as rehearsal:
-        shown = own(rehearsal, "digits", "--upload", by=compile_py)
+        shown = own(rehearsal, "compile digits --upload")
         assert "/my-project/pipelines/training-digits/sha256:" in shown
-        assert "created" in own(rehearsal, "schedule", "apply", "digits")
+        assert "created" in own(rehearsal, "schedule apply digits")
         assert rehearsal.send("POST", "/clock:forward", {"days": 7}, token="guessed")[0] == 401
         assert rehearsal.runs() == {}
         rehearsal.forward(7)
@@ -60,11 +60,11 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, own, compile_py):
         # A second one is active as long as the first is: it is skipped.
         rehearsal.forward(7)
         assert list(rehearsal.runs()) == [name]
-        own(rehearsal, "cancel", name)
+        own(rehearsal, f"cancel {name}")
         wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
-        assert "unchanged" in own(rehearsal, "schedule", "apply", "digits")
+        assert "unchanged" in own(rehearsal, "schedule apply digits")
         # The clock of a new process is the machine's again.
         rehearsal.forward(21)
         assert len(rehearsal.runs()) == 2
