@@ -9,8 +9,8 @@ from components import prediction_input
 from components.prediction_options import BIGQUERY, PredictionOptions, format_of
 from components.registry.model_registry import find_champion, no_champion
 from components.typed import component
-from trainer.data.schema import training_data
-from trainer.data.tables.columns import columns_in
+from trainer.data.schema import find_training_data
+from trainer.data.tables.columns import list_columns
 
 
 class PredictionPlan(NamedTuple):
@@ -43,7 +43,7 @@ def plan_prediction(
     champion = find_champion(options.model_name, project, location)
     if champion is None:
         raise no_champion(options.model_name, project)
-    dataset = training_data(champion.artifact_uri)
+    dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")
     model.uri = f"https://{location}-aiplatform.googleapis.com/v1/{champion.resource}"
@@ -56,7 +56,7 @@ def plan_prediction(
         bigquery_source_input_uri=options.input if table else "",
         # Instances are objects with the model's columns.
         instance_type="object" if table else "",
-        included_fields=[column.name for column in columns_in(dataset)]
+        included_fields=[column.name for column in list_columns(dataset)]
         if table and dataset
         else [],
         predictions_format="bigquery" if to_table else "jsonl",

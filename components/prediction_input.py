@@ -7,7 +7,7 @@ from components.prediction_options import format_of
 from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import Dataset
-from trainer.data.tables.columns import columns_in
+from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
 
 
@@ -32,7 +32,7 @@ def check(input: str, dataset: Dataset | None) -> None:
             "that lists image files, .jsonl or .tfrecord files"
         )
     if kind == "csv":
-        _check_header(first, [column.name for column in columns_in(dataset)])
+        _check_header(first, [column.name for column in list_columns(dataset)])
 
 
 def _find_first_file(input: str) -> str:

@@ -66,7 +66,7 @@ def on_this_machine(
     """
     from components import prediction_input
     from pipelines import local_registry
-    from trainer.data.schema import training_data
+    from trainer.data.schema import find_training_data
 
     found = values(recipe, given, place=place)
     for name in ("input", "output"):
@@ -78,5 +78,5 @@ def on_this_machine(
             # Each step runs in a folder of its own.
             found[name] = os.path.abspath(found[name])  # noqa: PTH100 - it may be a pattern
     champion = local_registry.champion(recipe.name, found["model_name"], runs_directory)
-    prediction_input.check(found["input"], training_data(champion.artifact_uri))
+    prediction_input.check(found["input"], find_training_data(champion.artifact_uri))
     return found

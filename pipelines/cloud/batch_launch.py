@@ -15,7 +15,7 @@ from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
 from pipelines.console import say
 from pipelines.recipe import Recipe
-from trainer.data.file_listing import matching_objects
+from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
 
 _PREBUILT_TAKES = ("jsonl", "bigquery")
@@ -101,6 +101,6 @@ def _check_input(connection: Connection, uri: str) -> None:
         return
     found = None
     with translated(f"looking for {uri}"), tolerated(NOT_FOUND):
-        found = next(matching_objects(connection.storage, uri), None)
+        found = next(list_objects(connection.storage, uri), None)
     if found is None:
         raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")

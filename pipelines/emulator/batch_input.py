@@ -48,7 +48,7 @@ def instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
         InputError: a pattern matches no file, or a file can't be read.
     """
     for uri in uris:
-        found = sorted(storage.matching(uri))
+        found = sorted(storage.list_matching(uri))
         if not found:
             raise InputError(f"{uri} matches no file")
         for file in found:

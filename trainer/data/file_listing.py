@@ -59,10 +59,10 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     if storage.is_object(place):
         remedy = "the account of the run needs roles/storage.objectViewer"
         with google_errors_as_input(f"{place} can't be listed", remedy):
-            listed = matching_objects if matching else _list_bucket
+            listed = list_objects if matching else _list_bucket
             yield from listed(open_client(), place)
     elif matching:
-        for path in sorted(storage.matching(location)):
+        for path in sorted(storage.list_matching(location)):
             yield _stat_file(path, path)
     elif storage.is_folder(location):
         yield from _walk_folder(location, "")
@@ -78,7 +78,7 @@ def open_client() -> Any:
     return cloud_storage.Client(project=None)
 
 
-def matching_objects(client: Any, place: str) -> Iterator[File]:
+def list_objects(client: Any, place: str) -> Iterator[File]:
     """Yield the objects that match a pattern, by name; let errors of Google's client through."""
     bucket, _, name = place.removeprefix("gs://").partition("/")
     # match_glob takes braces for alternatives, a source takes them literally. Without match_glob,

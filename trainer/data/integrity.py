@@ -29,7 +29,7 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
         return
     threads = 0 if storage.is_remote(dataset.uri) else min(len(fresh), available_cores())
     problems = storage.read_ahead(
-        lambda one: shard_problem(*one), fresh.items(), uri=dataset.uri, threads=threads
+        lambda one: find_shard_problem(*one), fresh.items(), uri=dataset.uri, threads=threads
     )
     for uri, problem in zip(fresh, problems, strict=True):
         if problem:
@@ -40,7 +40,7 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     _checked.update((uri, shard.sha256) for uri, shard in fresh.items())
 
 
-def shard_problem(uri: str, shard: Shard) -> str:
+def find_shard_problem(uri: str, shard: Shard) -> str:
     """Return what is wrong with a shard's file, or an empty text; raise as `storage.read`."""
     try:
         size = storage.size(uri)

@@ -188,7 +188,7 @@ def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def training_data(model: str) -> Dataset | None:
+def find_training_data(model: str) -> Dataset | None:
     """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
 
     Raises:

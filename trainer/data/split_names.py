@@ -14,6 +14,6 @@ _SPLIT_NAMES = {
 _SET = re.compile(r"[ _-]?(set|data)$")
 
 
-def split_named(name: str) -> str:
+def parse_split_name(name: str) -> str:
     """Return the split that a name such as "train" or "Test_Set" means; empty if it means none."""
     return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")

@@ -156,7 +156,7 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
 def scan(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
-        return _call_with_retries(uri, lambda path: sorted(entries(path)))
+        return _call_with_retries(uri, lambda path: sorted(iter_entries(path)))
     with reading(uri):
         names = [name for name in _import_gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
@@ -165,7 +165,7 @@ def scan(uri: str) -> list[tuple[str, bool]]:
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
 
 
-def entries(uri: str) -> Iterator[tuple[str, bool]]:
+def iter_entries(uri: str) -> Iterator[tuple[str, bool]]:
     """Yield the entries of a folder as `scan` returns them, but unsorted, local ones lazily."""
     if is_remote(uri):
         yield from scan(uri)
@@ -176,7 +176,7 @@ def entries(uri: str) -> Iterator[tuple[str, bool]]:
             yield entry.name, Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
-def matching(pattern: str) -> list[str]:
+def list_matching(pattern: str) -> list[str]:
     """Return the files and folders that match a pattern or a plain URI."""
     if not is_remote(pattern):
         return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder

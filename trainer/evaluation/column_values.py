@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import columns_in
+from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation.disk_columns import DiskColumns
 
@@ -21,7 +21,7 @@ class ColumnValues(DiskColumns):
     """
 
     def __init__(self, dataset: Dataset, split: str) -> None:
-        self.columns = columns_in(dataset)
+        self.columns = list_columns(dataset)
         kinds = {one.name: "f4" if one.dtype == "float32" else "i8" for one in self.columns}
         super().__init__(dataset.splits[split].examples, kinds)
         self._dataset = dataset

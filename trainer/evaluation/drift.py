@@ -51,7 +51,7 @@ class Drift:
 
 def since(model: str, now: Dataset) -> list[Drift]:
     """Return the drift since the data that a SavedModel (URI) was trained on; [] if unknown."""
-    before = schema.training_data(model)
+    before = schema.find_training_data(model)
     return measure(before, now) if before else []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from trainer.data.schema import Dataset
-from trainer.data.tables.columns import columns_in
+from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CHAMPION
@@ -66,7 +66,7 @@ def write_report(
         calibration=quality.calibration(evaluation),
         mean_confidence=mean_confidence(evaluation),
         per_class=weakest_first if many else evaluation.per_class,
-        columns=columns_in(dataset),
+        columns=list_columns(dataset),
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
         balance=background.balance(dataset),
         features=background.features(dataset),

@@ -20,7 +20,7 @@ import pydantic_core
 import tensorflow as tf
 
 from trainer import saved_model
-from trainer.data.schema import training_data
+from trainer.data.schema import find_training_data
 from trainer.data.tables.inputs import argument_name, columns_of
 from trainer.errors import InputError, first_line
 from trainer.serving import VERSION_VARIABLE
@@ -186,5 +186,5 @@ def _load_argument_order(uri: str) -> list[str]:
 
     The signature has their types but not their order.
     """
-    dataset = training_data(uri)
+    dataset = find_training_data(uri)
     return [argument_name(column.name) for column in columns_of(dataset)] if dataset else []

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
-from trainer.data.read.endless import endless_batches
+from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import Dataset, load_to_train
 from trainer.training import evaluator, liveness, steps
 from trainer.training.cluster import Cluster
@@ -159,7 +159,9 @@ class AsynchronousRun(Run):
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
         seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
         megabytes = self.config.shuffle_megabytes
-        return endless_batches(self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes)
+        return read_endless_batches(
+            self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes
+        )
 
     def train_epoch(self) -> None:
         """Schedule the remaining steps of the epoch, and collect their reports.

@@ -14,7 +14,7 @@ plain = tf.autograph.experimental.do_not_convert
 """Decorator of functions of tensors without Python's if and for: converting each takes 50 ms."""
 
 
-def decoded(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.data.Dataset:
+def decode_batches(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.data.Dataset:
     """Cut a worker's batches into those of its replicas, decode them and read ahead.
 
     JPEGs are decoded in pieces of a batch: one by one, the data set's overhead per example takes a

@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.data.read.decoding import decoded
+from trainer.data.read.decoding import decode_batches
 from trainer.data.schema import Dataset
 
 FILES_AT_ONCE = 4
 """Shards from which examples are taken in turn: more mix better, but need more open files."""
 
 
-def endless_batches(
+def read_endless_batches(
     dataset: Dataset,
     share: reader.InputShare,
     *,
@@ -52,4 +52,4 @@ def endless_batches(
     size = share.replica_batch_size
     batches = records.batch(size, drop_remainder=True)
     weighted = batches.map(lambda batch: (batch, tf.ones([size])))
-    return decoded(weighted, dataset, share)
+    return decode_batches(weighted, dataset, share)

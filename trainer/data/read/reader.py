@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from trainer.config import check_batch_size
 from trainer.data.integrity import check_shards
-from trainer.data.read.decoding import decoded, plain
+from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.schema import Dataset
 
 LANES = 8
@@ -102,7 +102,7 @@ def training_batches(
     fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
     serialized = _read_batches(dataset, split, share, order).skip(first_step)
-    return decoded(serialized, dataset, share)
+    return decode_batches(serialized, dataset, share)
 
 
 def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
@@ -110,7 +110,7 @@ def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.da
 
     Returns and raises as `training_batches`.
     """
-    return decoded(_read_batches(dataset, split, share, None), dataset, share)
+    return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

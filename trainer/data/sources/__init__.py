@@ -204,7 +204,7 @@ class ImageSource(SourceKind):
         Raises:
             RejectedError: the example can't be used.
         """
-        return self._format.read(fetched, key, variants)
+        return self._format.encode_file(fetched, key, variants)
 
 
 @functools.cache

@@ -56,4 +56,6 @@ class Digits(ImageSource):
     def encode(self, fetched: np.ndarray, key: str, variants: int) -> list[Values]:
         from PIL import Image
 
-        return self._format.values(self._format.resize(Image.fromarray(fetched)), key, variants)
+        return self._format.encode_variants(
+            self._format.resize(Image.fromarray(fetched)), key, variants
+        )

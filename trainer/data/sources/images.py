@@ -1,6 +1,6 @@
 """images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
 
-A folder is split if all its subfolders have names of splits (`split_named`), train among them;
+A folder is split if all its subfolders have names of splits (`parse_split_name`), train among them;
 these splits are kept, except for duplicates (split_plan.py). A class's folder has images directly
 in it, and may have subfolders with more.
 
@@ -20,7 +20,7 @@ from trainer.data import storage
 from trainer.data.file_listing import File, list_files
 from trainer.data.schema import join
 from trainer.data.sources import Example, ImageSource, Mapped, Reference, Rejection
-from trainer.data.split_names import split_named
+from trainer.data.split_names import parse_split_name
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ImageFolder(ImageSource):
             what = "is not a folder" if storage.exists(self.location) else "does not exist"
             raise InputError(f"source={options.source!r}: {self.location} {what}; {_LAYOUTS}")
         folders = _list_folders(self.location)
-        self._splits = {name: split_named(name) for name in folders}
+        self._splits = {name: parse_split_name(name) for name in folders}
         if not all(self._splits.values()) or "train" not in self._splits.values():
             self._splits = {}
         named = {part: _list_folders(join(self.location, part)) for part in self._splits}
@@ -120,7 +120,7 @@ class ImageFolder(ImageSource):
         """
         for path, name in folders.items():
             uri, inner = join(self.location, path), []
-            for entry, is_folder in storage.entries(uri):
+            for entry, is_folder in storage.iter_entries(uri):
                 if is_folder:
                     inner.append(entry)
                 elif not _is_hidden(entry):

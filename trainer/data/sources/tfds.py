@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
 from trainer.data.sources import Example, ImageSource, Reference, Rejection, digest
-from trainer.data.split_names import split_named
+from trainer.data.split_names import parse_split_name
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class PreparedDataset(ImageSource):
         self.classes = list(info.features[self._label].names)
         self._check_classes(options.source)
         self._files = [
-            (str(path), split_named(split.name))
+            (str(path), parse_split_name(split.name))
             for split in sorted(info.splits.values(), key=lambda split: split.name)
             for path in split.filepaths
         ]

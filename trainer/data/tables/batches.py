@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from trainer.data.sources import digest
 from trainer.data.tables.parsing import Rows
-from trainer.data.tables.row_records import packed
+from trainer.data.tables.row_records import pack_values
 from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14
@@ -47,7 +47,7 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
         for one in columns.values()
         if not (pa.types.is_nested(one.type) or pa.types.is_interval(one.type))
     ]
-    digests = b"".join(map(digest, packed(texts).to_pylist()))
+    digests = b"".join(map(digest, pack_values(texts).to_pylist()))
     if batch.first:
         numbers = np.arange(batch.first, batch.first + len(batch.rows))
     else:

@@ -170,7 +170,7 @@ class TableSchema:
         return list(dict.fromkeys([*(c.name for c in self.columns), *self.label.columns]))
 
 
-def columns_in(dataset: Dataset) -> list[Feature]:
+def list_columns(dataset: Dataset) -> list[Feature]:
     """Return a table's columns in the order of its records; empty for images."""
     return [feature for feature in dataset.features if feature.kind in DTYPES]
 

@@ -86,7 +86,7 @@ class FileReader(TableKind):
     def _list_files(self, location: str) -> list[str]:
         """Return the files that `location` means, sorted."""
         if is_pattern(location):
-            found = [uri for uri in storage.matching(location) if not storage.is_folder(uri)]
+            found = [uri for uri in storage.list_matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
             found = [
                 join(location, one.path)

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import FEATURES, columns_in
+from trainer.data.tables.columns import FEATURES, list_columns
 from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
@@ -53,7 +53,7 @@ def columns_of(dataset: Dataset) -> list[Feature]:
     Raises:
         InputError: the examples are not rows of a table.
     """
-    columns = columns_in(dataset)
+    columns = list_columns(dataset)
     if not columns:
         raise InputError(
             f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
@@ -117,7 +117,7 @@ def categories(dataset: Dataset) -> list[Category]:
         for one in columns_of(dataset)
         if sizes[one.name]
     ]
-    for cross in crosses_of(dataset):
+    for cross in list_crosses(dataset):
         settings = cross.settings
         combinations = math.prod(sizes[name] for name in settings["columns"])
         size = min(combinations, settings["buckets"])
@@ -125,7 +125,7 @@ def categories(dataset: Dataset) -> list[Category]:
     return found
 
 
-def crosses_of(dataset: Dataset) -> list[Feature]:
+def list_crosses(dataset: Dataset) -> list[Feature]:
     """Return the crosses of a table's columns."""
     return [feature for feature in dataset.features if feature.kind == "cross"]
 
@@ -141,7 +141,7 @@ class Encoder:
 
     def __init__(self, dataset: Dataset) -> None:
         self._columns = columns_of(dataset)
-        self._crosses = crosses_of(dataset)
+        self._crosses = list_crosses(dataset)
         self._sizes = {column.name: _id_count(column) for column in self._columns}
         self._vocabularies = {
             column.name: _hash_vocabulary(column.settings["values"])

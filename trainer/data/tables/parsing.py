@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from trainer.data.sources import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.columns import COMPARISONS, Column, Label, TableSchema
-from trainer.data.tables.row_records import entries
+from trainer.data.tables.row_records import encode_entries
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.write.split_plan import drawn_splits
-from trainer.data.write.totals import Totals, counted_classes
+from trainer.data.write.split_plan import draw_splits
+from trainer.data.write.totals import Totals, count_classes
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 _SHOWN = 40
@@ -40,14 +40,16 @@ class ParsedBlock(NamedTuple):
     """The usable rows of a block, and totals of all its rows.
 
     The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
-    SPLITS), and `entries` of the tf.train.Example.
+    SPLITS), and `encode_entries` of the tf.train.Example.
     """
 
     rows: pa.RecordBatch
     totals: Totals
 
 
-def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float]) -> ParsedBlock:
+def parse_rows(
+    found: Rows, name: str, schema: TableSchema, fractions: Sequence[float]
+) -> ParsedBlock:
     """Parse the rows of a block.
 
     Args:
@@ -67,7 +69,7 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
             for name, given in values.items()
         }
     halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-    ranks = drawn_splits(halves[:, 1], fractions)
+    ranks = draw_splits(halves[:, 1], fractions)
     statistics = [ColumnStatistics(column) for column in columns]
     for one in statistics:
         one.add(values[one.column.name], ranks, halves[:, 0])
@@ -82,12 +84,12 @@ def parse(found: Rows, name: str, schema: TableSchema, fractions: Sequence[float
             ),
             "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
             "split": pa.array(ranks, pa.uint8()),
-            "entries": entries(columns, values, keys),
+            "entries": encode_entries(columns, values, keys),
         }
     )
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
     totals = Totals(
-        counts=counted_classes(ranks, codes[kept], labels),
+        counts=count_classes(ranks, codes[kept], labels),
         rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=statistics,

@@ -29,7 +29,7 @@ _Sized = tuple[list[Any], Any]
 """Parts to be joined, bytes or binary [n], and the bytes of all: an int, or int64 [n]."""
 
 
-def entries(
+def encode_entries(
     columns: Sequence[Any], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
 ) -> pa.Array:
     """Return the serialized features of each row, except its label: binary [n]."""
@@ -55,12 +55,12 @@ def entries(
     return _join_parts(parts)
 
 
-def packed(columns: Sequence[pa.Array]) -> pa.Array:
+def pack_values(columns: Sequence[pa.Array]) -> pa.Array:
     """Return the values of each row, each with its length, as bytes: binary [n]."""
     return _join_parts(_encode_list(columns)[0])
 
 
-def frames(entries: pa.Array, labels: np.ndarray) -> pa.Array:
+def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     """Return records in the file's format, binary [n], from `entries` and labels (int [n])."""
     data = _encode_varints(labels.astype(np.uint64)[:, None])
     label, size = _encode_entry("label", _INTS, _encode_field(1, ([data], _lengths(data))))

@@ -20,13 +20,13 @@ from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.file_reader import TableKind
-from trainer.data.tables.parsing import ParsedBlock, parse
-from trainer.data.tables.row_records import frames
+from trainer.data.tables.parsing import ParsedBlock, parse_rows
+from trainer.data.tables.row_records import frame_records
 from trainer.data.write.process_pool import Processes
 from trainer.data.write.shards import Piece
 from trainer.data.write.spill import Spill
 from trainer.data.write.totals import Totals
-from trainer.data.write.writing_progress import ProgressLines, counted
+from trainer.data.write.writing_progress import ProgressLines, format_count
 from trainer.errors import InputError
 
 MAX_CLASSES = 1000
@@ -79,7 +79,7 @@ class Table:
     def parse(self, block: Any) -> ParsedBlock:
         """Parse a block."""
         rows, name = self.reader.read(block), self.reader.names[block.file]
-        return parse(rows, name, self._schema, self._fractions)
+        return parse_rows(rows, name, self._schema, self._fractions)
 
     def check(self, totals: Totals) -> None:
         """Raise InputError if the label has too many values, before they take too much memory."""
@@ -109,12 +109,12 @@ class Table:
             crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
             self.features.append(crossed)
 
-    def pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
+    def make_pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
         """Yield the records of rows."""
         classes = pa.array(self.classes, pa.string())
         for part in (part for table in rows for part in table.to_batches(PIECE_ROWS)):
             labels = pc.index_in(part["label"], classes).to_numpy()
-            records = frames(part["entries"], labels)
+            records = frame_records(part["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
             # TensorFlow's files take no memoryview.
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
@@ -144,7 +144,7 @@ class Table:
         if not label.classes and _is_continuous(order, rows):
             raise InputError(
                 f"{place} holds numbers, not classes: {len(order):,} different ones in "
-                f"{counted(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
+                f"{format_count(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
 
 

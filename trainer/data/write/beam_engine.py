@@ -23,7 +23,7 @@ from trainer.data import storage
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.schema import Dataset, join, load
 from trainer.data.sources import Source
-from trainer.data.write.dataflow import RunOnDataflow, job_options
+from trainer.data.write.dataflow import RunOnDataflow, build_job_options
 from trainer.data.write.output import JOB, is_shard
 from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
@@ -46,7 +46,7 @@ class BeamEngine:
     """Creates data sets with Beam.
 
     Args:
-        job: `job_options` of Dataflow; None: on this machine, in this process.
+        job: `build_job_options` of Dataflow; None: on this machine, in this process.
         say: called with a line about the job, and every few seconds with the shards written.
 
     Raises:
@@ -133,7 +133,7 @@ def open_engine(
         project: of Google Cloud; "local" for a run on this machine.
         environment: may set another endpoint of Dataflow, by gcloud's variable.
         say: as for `BeamEngine`.
-        job: the region, image, service_account, network and encryption_key of `job_options`.
+        job: the region, image, service_account, network and encryption_key of `build_job_options`.
 
     Raises:
         InputError: Apache Beam is needed but not installed.
@@ -143,7 +143,7 @@ def open_engine(
     if project in _ON_THIS_MACHINE:
         return BeamEngine(None, say)
     endpoint = environment.get(ENDPOINT_VARIABLE, "").rstrip("/")
-    return BeamEngine(job_options(options, project=project, endpoint=endpoint, **job), say)
+    return BeamEngine(build_job_options(options, project=project, endpoint=endpoint, **job), say)
 
 
 class _RunHere:

@@ -23,9 +23,9 @@ from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import join
 from trainer.data.sources import Example, Rejection
 from trainer.data.write import manifest, output
-from trainer.data.write.layout import shard_counts, variants
+from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
-from trainer.data.write.spill import digest_halves, in_order, shard_numbers
+from trainer.data.write.spill import digest_halves, shard_numbers, sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
@@ -191,7 +191,7 @@ class RecordsPipeline:
             yield Plan(writer, {})
         else:
             output.remove_stale(writer)
-            mean, _ = totals.record_cost(source)
+            mean, _ = totals.estimate_record_cost(source)
             yield Plan(writer, shard_counts(totals, mean, self.options))
 
     def _conclude_source(self, totals: Totals) -> Any:
@@ -224,8 +224,10 @@ class RecordsPipeline:
         """Write a shard, unless an earlier run did."""
         (split, number), parts = shard
         present = [part for part in parts if part is not None]
-        rows = [in_order(pa.Table.from_batches(present))] if present else []
-        task = ShardTask(split, number, plan.counts[split], variants(split, self.options), rows)
+        rows = [sort_rows(pa.Table.from_batches(present))] if present else []
+        task = ShardTask(
+            split, number, plan.counts[split], variant_count(split, self.options), rows
+        )
         yield plan.writer.write(task, lambda _: None)
 
     def _finish(self, plan: Plan, totals: Totals, results: Iterable[ShardResult]) -> Iterable[None]:

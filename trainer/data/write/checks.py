@@ -7,7 +7,7 @@ from trainer.data import storage
 from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Rejection, Source
 from trainer.data.write.totals import ClassCounts
-from trainer.data.write.writing_progress import counted
+from trainer.data.write.writing_progress import format_count
 from trainer.errors import InputError
 
 MAX_NAMED = 10
@@ -46,7 +46,7 @@ def check_rejections(
     listed = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in named.items())
     first = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
     raise InputError(
-        f"source={options.source!r}: {len(rejected):,} of {counted(judged, unit)} "
+        f"source={options.source!r}: {len(rejected):,} of {format_count(judged, unit)} "
         f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
         f"{options.max_rejected_fraction} allows {int(allowed):,}; fix or remove them, or "
         f"allow more; {first}{listed}"
@@ -80,7 +80,7 @@ def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) ->
         if not any(counts[split, name] for name in source.classes):
             raise InputError(
                 f"source={options.source!r}: none of its "
-                f"{counted(counts.total(), source.unit)} falls into {split} "
+                f"{format_count(counts.total(), source.unit)} falls into {split} "
                 f"(split_fractions={options.split_fractions}); give more "
                 f"{source.unit}, or {split} a larger share"
             )

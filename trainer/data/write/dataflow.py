@@ -19,7 +19,7 @@ _REFUSED = (
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
 
-def job_options(
+def build_job_options(
     options: EngineOptions,
     *,
     project: str,
@@ -67,7 +67,7 @@ class RunOnDataflow:
     """A Beam pipeline as a Dataflow job.
 
     Args:
-        job: from `job_options`.
+        job: from `build_job_options`.
         pipeline: runs the pipeline by a runner with its options.
         output_uri: the folder to write. Only one job at a time can write it.
         folder: URI below which the job keeps its own files.

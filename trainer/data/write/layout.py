@@ -16,8 +16,8 @@ from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Source
 from trainer.data.write.shards import ShardTask, shard_name
 from trainer.data.write.spill import Spill, digest_halves, shard_numbers
-from trainer.data.write.split_plan import identities
-from trainer.data.write.store import StoredShard, unchanged
+from trainer.data.write.split_plan import compute_identities
+from trainer.data.write.store import StoredShard, find_unchanged
 from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
@@ -54,12 +54,12 @@ class Layout:
         options: RecordOptions,
         stored: Sequence[StoredShard] | None,
     ) -> None:
-        mean, seconds = totals.record_cost(source)
+        mean, seconds = totals.estimate_record_cost(source)
         self.kept: dict[str, StoredShard] = {}
         self.tasks: list[ShardTask] = []
         self.examples, self.seconds = 0, 0.0
         for split, count in shard_counts(totals, mean, options).items():
-            left, copies = totals.examples[split], variants(split, options)
+            left, copies = totals.examples[split], variant_count(split, options)
             kept: list[StoredShard] = []
             parts: Sequence[list[pa.Table] | None] = [None] * count
             if stored is not None and left:
@@ -81,9 +81,9 @@ class Layout:
         text = "\n".join([of_plan, *names])
         return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
 
-    def identities(self) -> dict[str, np.ndarray]:
+    def compute_identities(self) -> dict[str, np.ndarray]:
         """Return the identities of each file's examples, S16 [n]; needs a store."""
-        written = {one.file: identities(one.rows[0]) for one in self.tasks if one.rows}
+        written = {one.file: compute_identities(one.rows[0]) for one in self.tasks if one.rows}
         return {**{file: shard.identities for file, shard in self.kept.items()}, **written}
 
 
@@ -97,7 +97,7 @@ def _cut(
         count: shards of the split if all are written.
     """
     table = pa.concat_tables(rows.shard(split, 0, 1))
-    kept, covered = unchanged(stored, split, identities(table), usual / 2)
+    kept, covered = find_unchanged(stored, split, compute_identities(table), usual / 2)
     places = np.flatnonzero(~covered)
     if not kept:
         numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)
@@ -110,7 +110,7 @@ def _cut(
     return kept, [table.take(part) for part in parts]
 
 
-def variants(split: str, options: RecordOptions) -> int:
+def variant_count(split: str, options: RecordOptions) -> int:
     """Return the number of augmented copies of each example of a split in the records."""
     augmented = split == "train" and options.augmentation == "records"
     return options.augmentation_variants if augmented else 0
@@ -120,7 +120,7 @@ def shard_counts(totals: Totals, mean: float, options: RecordOptions) -> dict[st
     """Return the number of shards of each split; `mean` is the mean bytes of a record."""
     return {
         split: shard_count(
-            examples, examples * (1 + variants(split, options)) * mean, options.shard_megabytes
+            examples, examples * (1 + variant_count(split, options)) * mean, options.shard_megabytes
         )
         for split, examples in totals.examples.items()
     }

@@ -23,7 +23,7 @@ _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 """Packages whose versions affect the bytes of records."""
 
 
-def features(source: Source) -> list[Feature]:
+def list_features(source: Source) -> list[Feature]:
     return [
         *source.features,
         Feature(name="label", kind="label", dtype="int64"),
@@ -31,12 +31,12 @@ def features(source: Source) -> list[Feature]:
     ]
 
 
-def conditions(source: Source, options: RecordOptions) -> list[Any]:
+def describe_conditions(source: Source, options: RecordOptions) -> list[Any]:
     """Return everything besides an example that determines its record; needs no listing."""
     return [*_describe_source(source), dataclasses.asdict(options), _read_versions()]
 
 
-def creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
+def describe_creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
     """Return how records are made; the fingerprint covers this, the schema and the examples."""
     made: dict[str, Any] = {
         "source": options.source,
@@ -58,13 +58,13 @@ def begin(
     """
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
-    made = creation(source, totals, options)
+    made = describe_creation(source, totals, options)
     writer = ShardWriter(source, uri, made, made["fingerprint"], rows)
-    return writer, output.finished(writer)
+    return writer, output.find_finished(writer)
 
 
 def _describe_source(source: Source) -> list[Any]:
-    described = [dataclasses.asdict(feature) for feature in features(source)]
+    described = [dataclasses.asdict(feature) for feature in list_features(source)]
     return [LAYOUT_VERSION, source.name, source.classes, described]
 
 
@@ -114,7 +114,7 @@ def finish(
     dataset = Dataset(
         uri=writer.output_uri,
         name=source.name,
-        features=features(source),
+        features=list_features(source),
         classes=source.classes,
         splits={
             split: Split(shards=found, class_counts=[counts[split, one] for one in source.classes])

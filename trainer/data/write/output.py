@@ -27,7 +27,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 from trainer.data import storage
-from trainer.data.integrity import shard_problem
+from trainer.data.integrity import find_shard_problem
 from trainer.data.record_options import SPLITS
 from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
 from trainer.data.write.shards import UNFINISHED, ShardWriter
@@ -120,7 +120,7 @@ def close_folder(uri: str) -> None:
         storage.remove_folder(join(uri, UNFINISHED))
 
 
-def finished(writer: ShardWriter) -> Dataset | None:
+def find_finished(writer: ShardWriter) -> Dataset | None:
     """Return the data set that an earlier run of the same plan finished, if still intact."""
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
@@ -132,7 +132,9 @@ def finished(writer: ShardWriter) -> Dataset | None:
         return None
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     rejected = join(writer.output_uri, REJECTED_FILE_NAME)
-    if not storage.exists(rejected) or any(shard_problem(dataset.shard_uri(s), s) for s in shards):
+    if not storage.exists(rejected) or any(
+        find_shard_problem(dataset.shard_uri(s), s) for s in shards
+    ):
         return None
     return dataset
 

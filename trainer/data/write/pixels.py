@@ -120,31 +120,31 @@ class PixelFormat:
         """Return the record's bytes: a JPEG, or raw row-major uint8 [size, size, channels]."""
         if self.options.encoding == "raw":
             return pixels.tobytes()
-        cv2 = resizing.opencv()
+        cv2 = resizing.import_opencv()
         if self.options.channels == 3:
             pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
         quality = [cv2.IMWRITE_JPEG_QUALITY, self.options.jpeg_quality]
         _, jpeg = cv2.imencode(".jpg", pixels, quality)
         return jpeg.tobytes()
 
-    def read(self, data: bytes, key: str, variants: int) -> list[Values]:
-        """Return features of an image file, as `values` does.
+    def encode_file(self, data: bytes, key: str, variants: int) -> list[Values]:
+        """Return features of an image file, as `encode_variants` does.
 
         Raises:
             RejectedError: as `decode`.
             InputError: there is too little memory; the image may be all right.
         """
         try:
-            return self.values(self.decode(data), key, variants)
+            return self.encode_variants(self.decode(data), key, variants)
         except MemoryError:
             raise InputError(
                 f"{key}: this machine has too little memory left to decode it; use one with "
                 "more memory, or remove the image"
             ) from None
 
-    def values(self, pixels: np.ndarray, key: str, variants: int) -> list[Values]:
+    def encode_variants(self, pixels: np.ndarray, key: str, variants: int) -> list[Values]:
         """Return features of pixels from `decode` or `resize`, and of their copies."""
-        copies = augmented(pixels, key, variants, self.options.augmentation_operations)
+        copies = augment(pixels, key, variants, self.options.augmentation_operations)
         return [{self.feature.name: self.encode(one)} for one in [pixels, *copies]]
 
     @property
@@ -177,13 +177,13 @@ class PixelFormat:
         marker = _MARKER.search(data, image.fp.tell()) if image.fp else None
         if not marker or marker[0] != _END:
             return None
-        cv2 = resizing.opencv()
+        cv2 = resizing.import_opencv()
         flags = cv2.IMREAD_GRAYSCALE if self.options.channels == 1 else cv2.IMREAD_COLOR_RGB
         if (scale := image.decoderconfig[0]) > 1:
             flags |= 8 * scale  # IMREAD_REDUCED_GRAYSCALE_2, 4 or 8.
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
         # None: damaged, or no memory is left; Pillow's error then shows which.
-        return None if pixels is None else resizing.sampled(pixels, self._target)
+        return None if pixels is None else resizing.interpolate(pixels, self._target)
 
 
 def _check_size(image: Image.Image) -> None:
@@ -229,7 +229,7 @@ def _remove_alpha(image: Image.Image) -> Image.Image:
     return image.convert("L" if image.mode == "1" else "RGB")
 
 
-def augmented(
+def augment(
     pixels: np.ndarray, key: str, variants: int, operations: Sequence[str]
 ) -> list[np.ndarray]:
     """Return turned and flipped copies of a square image: the same for a key, never the original.

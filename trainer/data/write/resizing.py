@@ -26,7 +26,7 @@ _FILTERS = {
 
 
 @functools.cache
-def opencv() -> Any:
+def import_opencv() -> Any:
     """Return cv2, which only processes that write images import."""
     import cv2
 
@@ -46,7 +46,7 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarr
         return np.asarray(image.resize(target, _FILTERS[method]))
     while (factors := halvings(image.size, target)) != (1, 1):
         image = image.reduce(factors)
-    return sampled(np.asarray(image), target)
+    return interpolate(np.asarray(image), target)
 
 
 def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
@@ -60,6 +60,6 @@ def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
     return 1 + (width >= least * target_width), 1 + (height >= least * target_height)
 
 
-def sampled(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
+def interpolate(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
     """Return pixels in the size `target`, each interpolated from four neighbors."""
-    return opencv().resize(pixels, target)
+    return import_opencv().resize(pixels, target)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.integrity import shard_problem
+from trainer.data.integrity import find_shard_problem
 from trainer.data.schema import Shard, join
 from trainer.data.sources import Reference, Rejection
 from trainer.data.write.pixels import RejectedError
@@ -106,7 +106,7 @@ class ShardWriter:
         Raises:
             InputError: the output can't be written, or the source is no longer as listed.
         """
-        result = self.noted(task.file)
+        result = self.find_result(task.file)
         if result is not None:
             report(result.shard.examples // (1 + task.variants) + len(result.rejections))
             return result
@@ -128,14 +128,14 @@ class ShardWriter:
                 raise
         return result
 
-    def noted(self, file: str) -> ShardResult | None:
+    def find_result(self, file: str) -> ShardResult | None:
         """Return the result that an earlier run noted of a shard, if the file is still intact."""
         try:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
         except Exception:  # No note, or not a writer's: the shard is written again.
             return None
         uri = join(self.output_uri, result.shard.file)
-        return None if shard_problem(uri, result.shard) else result
+        return None if find_shard_problem(uri, result.shard) else result
 
     def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size = hashlib.sha256(), 0
@@ -145,7 +145,9 @@ class ShardWriter:
         if self.rows and task.rows is None:
             rows = self.rows.shard(task.split, task.number, task.count)
         is_table = self.source.is_table
-        pieces = self.source.pieces(rows) if is_table else self._make_pieces(rows, task.variants)
+        pieces = (
+            self.source.make_pieces(rows) if is_table else self._make_pieces(rows, task.variants)
+        )
         with storage.open_file(partial, "wb") as file:
             for piece in pieces:
                 file.write(piece.content)

@@ -57,7 +57,7 @@ class Spill:
         if self._folder:
             self._flush()
         elif self._waiting:
-            self._waiting = self._sort_by_partition(in_order(self._join_waiting())).to_batches()
+            self._waiting = self._sort_by_partition(sort_rows(self._join_waiting())).to_batches()
         pa.default_memory_pool().release_unused()
 
     def read(self, split: int, partition: int) -> pa.Table:
@@ -70,7 +70,7 @@ class Spill:
             parts = []
             while file.tell() < size:
                 parts.append(pa.ipc.open_stream(file).read_all())
-        return in_order(pa.concat_tables(parts))
+        return sort_rows(pa.concat_tables(parts))
 
     def shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
         """Yield the rows of one of a split's `count` equal ranges of digests, in order.
@@ -133,7 +133,7 @@ class Spill:
         self._waiting, self._waiting_bytes = [], 0
 
 
-def in_order(rows: pa.Table) -> pa.Table:
+def sort_rows(rows: pa.Table) -> pa.Table:
     """Return rows sorted by digest, then by the other columns except label and split."""
     names = [name for name in rows.schema.names if name not in ("label", "split")]
     return rows.sort_by([(name, "ascending") for name in names])

@@ -19,8 +19,8 @@ from trainer.data import storage
 from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES, Example, ImageSource, Reference, Rejection
 from trainer.data.write.process_pool import Processes
-from trainer.data.write.spill import Spill, digest_halves, in_order
-from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, content_of, counted_classes
+from trainer.data.write.spill import Spill, digest_halves, sort_rows
+from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.data.write.writing_progress import ProgressLines
 
 PIECE = 64
@@ -98,9 +98,9 @@ def assign_splits(
     Returns:
         The rows that stay, and the totals of all.
     """
-    rows = in_order(rows)
+    rows = sort_rows(rows)
     halves = digest_halves(rows["digest"])
-    splits = assigned(rows["split"].to_numpy(), halves[:, 1], fractions, present)
+    splits = choose_splits(rows["split"].to_numpy(), halves[:, 1], fractions, present)
     keys, labels = rows["key"].to_pylist(), rows["label"].to_numpy()
     totals, stays = Totals(), np.ones(len(keys), bool)
     fresh = np.flatnonzero(np.any(halves[1:] != halves[:-1], axis=1)) + 1
@@ -120,8 +120,8 @@ def assign_splits(
         totals.pairs = heapq.nsmallest(NAMED_PAIRS, totals.pairs + pairs)
     place = rows.schema.get_field_index("split")
     rows = rows.set_column(place, "split", pa.array(splits)).filter(stays).combine_chunks()
-    totals.counts = counted_classes(splits[stays], labels[stays], classes)
-    totals.content = content_of(identities(rows))
+    totals.counts = count_classes(splits[stays], labels[stays], classes)
+    totals.content = sum_identities(compute_identities(rows))
     first = rows.filter(rows["split"].to_numpy() == 0).slice(0, SAMPLE).to_pylist()
     totals.sample = [
         Example(Reference(one["key"], one["position"]), one["label"], one["digest"], "train")
@@ -130,7 +130,7 @@ def assign_splits(
     return rows.to_batches()[0], totals
 
 
-def identities(rows: pa.Table) -> np.ndarray:
+def compute_identities(rows: pa.Table) -> np.ndarray:
     """Return a hash of the content, label and key of each example, S16 [n].
 
     Two runs with the same options have equal records if these are equal.
@@ -143,7 +143,7 @@ def identities(rows: pa.Table) -> np.ndarray:
     return np.frombuffer(found, f"S{DIGEST_BYTES}")
 
 
-def assigned(
+def choose_splits(
     given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], present: Sequence[int]
 ) -> np.ndarray:
     """Return each example's split, as its index in SPLITS, uint8 [n].
@@ -152,11 +152,11 @@ def assigned(
     `fractions`, by `hashes`: uint64 [n], uniform.
     """
     wanted = [place for place in range(len(SPLITS)) if place == 0 or place not in present]
-    drawn = drawn_splits(hashes, [fractions[place] for place in wanted])
+    drawn = draw_splits(hashes, [fractions[place] for place in wanted])
     return np.where(given == 0, np.array(wanted, np.uint8)[drawn], given)
 
 
-def drawn_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+def draw_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
     """Return the index of the share that each hash (uint64 [n], uniform) falls into, uint8 [n]."""
     bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
     places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")

@@ -2,7 +2,7 @@
 
     store = RecordsStore("gs://bucket/store", conditions)
     store.shards()                     # of the last records under the same conditions
-    keep(writer, {"train-00000-of-00009.tfrecord": shard})
+    copy_shards(writer, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
 The store is a folder that outlives runs, with a file for each set of conditions: the location of
@@ -31,7 +31,7 @@ from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.errors import InputError
 
 IDENTITY = np.dtype("S16")
-"""The identity of an example; see `split_plan.identities`."""
+"""The identity of an example; see `split_plan.compute_identities`."""
 
 _COPIES = 4
 """Copies in flight: checksums take a core each, and remote storage is slow to answer."""
@@ -126,7 +126,7 @@ class RecordsStore:
             storage.write_whole(self._entry, json.dumps(content).encode(), shared=True)
 
 
-def unchanged(
+def find_unchanged(
     shards: Iterable[StoredShard], split: str, examples: np.ndarray, min_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
     """Return the shards of a split that can stay, in order, and a mask of the examples in them.
@@ -150,7 +150,7 @@ def unchanged(
     return kept, np.isin(examples, covered)
 
 
-def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
+def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
     """Copy shards, each to its new file name, unless an earlier run did.
 
     Raises:
@@ -169,7 +169,7 @@ def keep(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardRe
                 )
             return result
 
-        return result if writer.noted(file) == result else writer.place(file, copy)
+        return result if writer.find_result(file) == result else writer.place(file, copy)
 
     return list(storage.read_ahead(copied, shards.items(), threads=_COPIES))
 

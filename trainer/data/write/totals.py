@@ -101,7 +101,7 @@ class Totals:
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def record_cost(self, source: Any) -> tuple[float, float]:
+    def estimate_record_cost(self, source: Any) -> tuple[float, float]:
         """Return the mean bytes of a record, and the seconds to make one."""
         if source.is_table:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
@@ -118,12 +118,12 @@ class Totals:
         return sum(sizes) / max(1, len(sizes)), seconds
 
 
-def counted_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:
+def count_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:
     """Count examples by split and class, both given as indices, uint8 [n] and int [n]."""
     found = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
     return collections.Counter(dict(zip(itertools.product(SPLITS, classes), found, strict=False)))
 
 
-def content_of(identities: np.ndarray) -> np.ndarray:
+def sum_identities(identities: np.ndarray) -> np.ndarray:
     """Return the sum of hashes (S16 [n]) that `Totals.content` holds of these examples."""
     return np.frombuffer(identities.tobytes(), np.uint64).reshape(-1, 2).sum(axis=0)

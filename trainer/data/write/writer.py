@@ -21,9 +21,9 @@ from trainer.data.write.layout import Layout
 from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import listed, plan
-from trainer.data.write.store import RecordsStore, keep
+from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.data.write.totals import Totals
-from trainer.data.write.writing_progress import ProgressLines, counted, duration
+from trainer.data.write.writing_progress import ProgressLines, duration, format_count
 
 POOL_MIN_SECONDS = 1.0
 """Less work than this is done in this process: others cost 0.3 s to start."""
@@ -84,7 +84,7 @@ def _create(
     """
     store = None
     if options.records_store:
-        store = RecordsStore(options.records_store, manifest.conditions(source, options))
+        store = RecordsStore(options.records_store, manifest.describe_conditions(source, options))
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
     if source.is_table:
         totals, rows = source.plan(listing, processes)
@@ -97,17 +97,17 @@ def _create(
         layout = Layout(rows, totals, source, options, stored)
         writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
         output.remove_stale(writer)
-        results = keep(writer, layout.kept)
+        results = copy_shards(writer, layout.kept)
         if store:
             progress(
                 f"create_tfrecords: {len(layout.kept):,} shards taken over, "
-                f"{len(layout.tasks):,} to write with {counted(layout.examples, source.unit)}"
+                f"{len(layout.tasks):,} to write with {format_count(layout.examples, source.unit)}"
             )
         results += _write_shards(writer, totals, layout, options, progress, processes)
         check()
         dataset = manifest.finish(writer, totals, options, results)
         if store:
-            identities = layout.identities()
+            identities = layout.compute_identities()
             store.save(output_uri, [(one, identities[one.shard.file]) for one in results])
     return dataset
 
@@ -147,7 +147,7 @@ def _format_summary(dataset: Dataset, seconds: float, unit: str) -> str:
     size = sum(split.bytes for split in dataset.splits.values())
     given = dataset.creation["given"]
     return (
-        f"create_tfrecords: {counted(given, unit)} in {duration(seconds)}, "
+        f"create_tfrecords: {format_count(given, unit)} in {duration(seconds)}, "
         f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
         f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
     )

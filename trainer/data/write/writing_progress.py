@@ -39,14 +39,14 @@ class ProgressLines:
         rate = self.done / max(self._clock() - self._started, 1e-3)
         speed = f"{rate:,.0f} {self._unit}/s"
         if self._total is None:
-            return f"{self._name}: {counted(self.done, self._unit)} listed, {speed}"
-        line = f"{self._name}: {self.done:,}/{counted(self._total, self._unit)}, {speed}"
+            return f"{self._name}: {format_count(self.done, self._unit)} listed, {speed}"
+        line = f"{self._name}: {self.done:,}/{format_count(self._total, self._unit)}, {speed}"
         if not self.done:
             return line
         return f"{line}, {duration((self._total - self.done) / rate)} left"
 
 
-def counted(number: int, unit: str) -> str:
+def format_count(number: int, unit: str) -> str:
     """Return a number of a unit that is given in the plural: 1 row, 2 rows."""
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
 
