@@ -72,7 +72,7 @@ def evaluate_model(
     current = find_champion(model_name, project, location)
     scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)
-    drifts = drift.since(current.artifact_uri, dataset) if current else []
+    drifts = drift.measure_since_training(current.artifact_uri, dataset) if current else []
     if moved := drift.line(drifts):
         print(f"The training data have drifted since {verdict.champion}: {moved}")
     write_report(

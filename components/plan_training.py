@@ -19,7 +19,7 @@ from trainer.fields import default_of
 from trainer.machines.price import affordable_timeout, job_price
 from trainer.machines.scheduling import check_duration, check_scheduling
 from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
-from trainer.training.preparation import check_config_and_machines, prepare, started_from
+from trainer.training.preparation import check_config_and_machines, find_warm_start, prepare
 
 
 class Plan(NamedTuple):
@@ -93,7 +93,7 @@ def plan_training(
     )
     price = job_price(pools, options.price_per_hour, rates, rates_of)
     if not unchanged:
-        start = started_from(training.uri) if options.resume_from else None
+        start = find_warm_start(training.uri) if options.resume_from else None
         if start is None:
             start = start_weights(config.warm_start, model_name, project, location)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
@@ -138,7 +138,7 @@ def _find_unchanged(
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 
-        drifts = drift.since(champion.artifact_uri, schema.load(records_uri))
+        drifts = drift.measure_since_training(champion.artifact_uri, schema.load(records_uri))
         drift.check(drifts, champion.name, options.max_drift)
         if drift.is_small(drifts, options.min_drift):
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"

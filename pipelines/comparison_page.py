@@ -56,7 +56,7 @@ def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
         if any(value is not None for line in values for value in line) and length > 1:
             padded = [line + [None] * (length - len(line)) for line in values]
             label = title.replace("_", " ")
-            svg = plots.lines(
+            svg = plots.draw_lines(
                 list(range(1, length + 1)), padded, y_label=label, description=f"{label} by epoch"
             )
             drawn.append((label.capitalize(), svg))

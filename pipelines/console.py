@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainer.data.write.writing_progress import duration
-from trainer.errors import printable
+from trainer.errors import escape_controls
 
 
 def print_plain(console: Console, text: str) -> None:
@@ -17,7 +17,7 @@ def print_plain(console: Console, text: str) -> None:
 
     Escapes control characters, which a stored name may contain.
     """
-    lines = "\n".join(map(printable, text.split("\n")))
+    lines = "\n".join(map(escape_controls, text.split("\n")))
     console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -62,4 +62,4 @@ def for_errors(console: Console) -> Console:
 
 def cell(text: str, style: str = "") -> Text:
     """Return text for a table's cell, printed as `print_plain` prints it."""
-    return Text(printable(text), style)
+    return Text(escape_controls(text), style)

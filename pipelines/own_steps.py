@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer import fields
 from trainer.errors import InputError, one_line
-from trainer.models.own import module_file
+from trainer.models.own import find_module_file
 
 OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",
@@ -23,7 +23,7 @@ OFFERED = (
 def check(names: Sequence[str]) -> None:
     """Raise InputError if a step's module is missing, without an import."""
     for name in names:
-        module_file("steps", name)
+        find_module_file("steps", name)
 
 
 def _load_component(name: str) -> Any:
@@ -31,7 +31,7 @@ def _load_component(name: str) -> Any:
     from kfp.dsl.base_component import BaseComponent
     from kfp.dsl.graph_component import GraphComponent
 
-    file = module_file("steps", name)
+    file = find_module_file("steps", name)
     module, _, attribute = name.partition(":")
     try:
         content = vars(importlib.import_module(module))
@@ -43,7 +43,7 @@ def _load_component(name: str) -> Any:
     if not isinstance(found, BaseComponent) or isinstance(found, GraphComponent):
         known = [one for one, value in content.items() if isinstance(value, BaseComponent)]
         remedy = "; decorate its function with @dsl.component"
-        hint = fields.nearest(attribute, known, remedy) if found is None else remedy
+        hint = fields.suggest(attribute, known, remedy) if found is None else remedy
         raise InputError(f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}")
     return found
 
@@ -61,7 +61,7 @@ def add(name: str, available: Mapping[str, Any]) -> None:
         if one in available:
             arguments[one] = available[one]
         elif not spec.optional:
-            hint = fields.nearest(
+            hint = fields.suggest(
                 one, available, f"; take a parameter or one of {', '.join(OFFERED)}"
             )
             raise InputError(

@@ -13,7 +13,7 @@ import yaml
 
 from components.registry.model_upload import MADE_BY
 from trainer.errors import InputError
-from trainer.fields import convert, nearest
+from trainer.fields import convert, suggest
 from trainer.toml_reader import tomllib
 
 PROJECT_NAME = "vertex-tensorflow-training"
@@ -136,7 +136,7 @@ class Package:
         for name in parameters:
             if name not in inputs:
                 raise InputError(
-                    f"{self.path.name} has no parameter {name!r}{nearest(name, inputs)}"
+                    f"{self.path.name} has no parameter {name!r}{suggest(name, inputs)}"
                 )
         arguments = {}
         for name, definition in inputs.items():

@@ -10,7 +10,7 @@ from rich.text import Text
 from pipelines.parameters import PARAMETERS, TOPICS
 from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError
-from trainer.fields import default_of, nearest, type_of
+from trainer.fields import default_of, suggest, type_of
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 
@@ -25,7 +25,7 @@ def show(word: str, console: Console) -> None:
     wanted = word.lower()
     found = {topic: _find_names(topic, wanted) for topic in TOPICS}
     if not any(found.values()):
-        hint = nearest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")
+        hint = suggest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")
         raise InputError(f"no parameter has {word!r} in its name or description{hint}")
     first = True
     for topic, names in found.items():

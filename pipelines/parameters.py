@@ -111,7 +111,7 @@ def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
         for name in values:
             if name not in PARAMETERS:
                 listing = "; `python -m pipelines parameters` lists them"
-                hint = fields.nearest(name, PARAMETERS, listing)
+                hint = fields.suggest(name, PARAMETERS, listing)
                 raise InputError(f"unknown parameter {name!r}{hint}")
         result = ParameterSet(
             **{

@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.recipe import Recipe
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import suggest
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
@@ -48,7 +48,7 @@ def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[
     header = reader.fieldnames or []
     for name in columns:
         if name not in header:
-            raise InputError(f"{file} has no column {name!r}{nearest(name, header)}")
+            raise InputError(f"{file} has no column {name!r}{suggest(name, header)}")
     for row in reader:
         place = f"{file}:{reader.line_num}"
         if None in row or None in row.values():

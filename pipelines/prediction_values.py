@@ -43,7 +43,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
     try:
         for name in merged:
             if name not in PARAMETERS:
-                hint = fields.nearest(name, PARAMETERS)
+                hint = fields.suggest(name, PARAMETERS)
                 raise InputError(f"batch prediction has no parameter {name!r}{hint}")
         found: dict[str, Any] = {}
         for group in TOPICS.values():

@@ -70,7 +70,7 @@ def load(name: str, *folders: Path) -> Recipe:
     """
     known = _find_paths(*folders)
     if name not in known:
-        hint = fields.nearest(name, known)
+        hint = fields.suggest(name, known)
         if name.endswith(".toml"):
             hint = f"; give the name of a file in {OWN_DIRECTORY}/, without .toml"
         raise InputError(f"no recipe {name!r}{hint}")

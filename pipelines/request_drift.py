@@ -36,7 +36,7 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
         for column in columns
     ]
     rows = sum(len(next(iter(part.values()))) for part in parts)
-    return drift.of_columns(before, now, rows), rows
+    return drift.measure_columns(before, now, rows), rows
 
 
 def _parse_instances(

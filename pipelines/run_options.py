@@ -25,7 +25,7 @@ from pipelines import own_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.machines.machine_types import offered, types_with
+from trainer.machines.machine_types import find_types, offered
 from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
@@ -73,7 +73,7 @@ class Schedule:
                     )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
-            hint = fields.nearest(self.time_zone, known, ", such as 'Europe/Berlin'")
+            hint = fields.suggest(self.time_zone, known, ", such as 'Europe/Berlin'")
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
         for name in ("start", "end"):
             value = getattr(self, name)
@@ -94,7 +94,7 @@ class StepMachine:
 
 # Steps are provisioned as STANDARD.
 _SINGLE = [
-    name for name in offered() if any(not one.strategies for one in types_with(name, count=1))
+    name for name in offered() if any(not one.strategies for one in find_types(name, count=1))
 ]
 
 
@@ -201,7 +201,7 @@ class RunOptions:
                 if name not in FALLBACK:
                     raise InputError(
                         f"{place}: {name!r} is not a parameter of machines"
-                        f"{fields.nearest(name, FALLBACK)}"
+                        f"{fields.suggest(name, FALLBACK)}"
                     )
 
 

@@ -59,8 +59,8 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
             )
         changed["warm_start"] = str(start.resolve())
     model = open_model(training.model, training.model_options)
-    if model.downloads() and not in_containers:
-        _check_imagenet(model.downloads())
+    if model.backbone_to_download() and not in_containers:
+        _check_imagenet(model.backbone_to_download())
     for name, uri in model.local_files().items():
         if not is_remote(uri):
             file = _make_absolute(uri)

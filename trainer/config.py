@@ -8,7 +8,7 @@ from trainer.data import storage
 from trainer.data.record_options import augmentation_option, operations_option
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models import MODELS, model_class, open_model
+from trainer.models import MODELS, find_model_class, open_model
 
 _MODEL_OPTIONS = "; ".join(
     f"{name}: {', '.join(field.name for field in dataclasses.fields(model))}"
@@ -208,7 +208,7 @@ class TrainingConfig:
 
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """Return the config of each phase of a run; a second phase fine-tunes the backbone."""
-    if not config.fine_tune_epochs or not model_class(config.model).has_backbone:
+    if not config.fine_tune_epochs or not find_model_class(config.model).has_backbone:
         return [config]
     names = ("epochs", "learning_rate", "plateau_patience", "early_stopping_patience")
     values = {name: getattr(config, f"fine_tune_{name}") for name in names}

@@ -32,7 +32,7 @@ _HEADING = re.compile(
 
 def one_line(text: object) -> str:
     """Return text as one printable line."""
-    return printable(" ".join(str(text).split()))
+    return escape_controls(" ".join(str(text).split()))
 
 
 def first_line(error: BaseException) -> str:
@@ -44,7 +44,7 @@ def first_line(error: BaseException) -> str:
     return (lost or reasons or [type(error).__name__])[0][:300]
 
 
-def printable(line: str) -> str:
+def escape_controls(line: str) -> str:
     """Return a line with control characters escaped, which file names may contain."""
     if line.isprintable():
         return line

@@ -100,7 +100,7 @@ def type_of(cls: type, name: str) -> type:
     return get_origin(hint) or hint
 
 
-def nearest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
+def suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """Return `; did you mean 'x'?` for the closest of `known`, ignoring case.
 
     If there is no close name, return `otherwise`; default: the whole list.
@@ -132,7 +132,7 @@ def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") 
     for name, value in values.items():
         if name not in known:
             unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
-            raise InputError(unknown + (nearest(name, known) if known else ": it has no options"))
+            raise InputError(unknown + (suggest(name, known) if known else ": it has no options"))
         checked[name] = _validate(name, value, *_field_validator(cls, name))
     return cls(**checked)
 
@@ -252,7 +252,7 @@ def _validate(name: str, value: Any, hint: Any, validator: SchemaValidator) -> A
         limit = f"{limit:g}" if isinstance(limit, float) else limit
         raise InputError(f"{name}={value} is out of range: it must be {_BOUNDS[bound]} {limit}")
     if choices := context.get("choices"):
-        close = nearest(value, choices, "") if isinstance(choices[0], str) else ""
+        close = suggest(value, choices, "") if isinstance(choices[0], str) else ""
         raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{close}")
     raise InputError(
         f"{name}={value!r} is not {_NAMES.get(get_origin(kind) or kind, _NAMES[dict])}"

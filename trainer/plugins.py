@@ -8,18 +8,18 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def declared(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
+def import_subclasses(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
     """Return the subclass of `base` that each file of a package defines, by file name.
 
     Subpackages are skipped: they hold helpers of these classes.
     """
     names = [one.name for one in pkgutil.iter_modules(package.__path__) if not one.ispkg]
     modules = {name: importlib.import_module(f"{package.__name__}.{name}") for name in names}
-    found = {name: defined(module, base) for name, module in modules.items()}
+    found = {name: find_subclass(module, base) for name, module in modules.items()}
     return {name: one for name, one in found.items() if one}
 
 
-def defined(module: ModuleType, base: type[T]) -> type[T] | None:
+def find_subclass(module: ModuleType, base: type[T]) -> type[T] | None:
     """Return the last subclass of `base` that a module itself defines, or None."""
     found = None
     for one in vars(module).values():
@@ -29,7 +29,7 @@ def defined(module: ModuleType, base: type[T]) -> type[T] | None:
     return found
 
 
-def installed(group: str) -> dict[str, str]:
+def list_entry_points(group: str) -> dict[str, str]:
     """Return the values of a group's entry points in installed packages, by name."""
     from importlib.metadata import entry_points  # slow: it imports the e-mail parser
 

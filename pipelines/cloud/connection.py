@@ -23,7 +23,7 @@ from components.vertex_client import (
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import suggest
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
@@ -205,7 +205,7 @@ def _check_region(region: str) -> None:
     if region not in SUPPORTED_REGIONS:
         raise InputError(
             f"region={region!r} is unknown to google-cloud-aiplatform"
-            f"{nearest(region, sorted(SUPPORTED_REGIONS))}"
+            f"{suggest(region, sorted(SUPPORTED_REGIONS))}"
         )
 
 

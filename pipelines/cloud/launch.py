@@ -15,7 +15,7 @@ from pipelines.console import print_error, say
 from pipelines.recipe import Recipe
 from pipelines.run_view import Row, view_of
 from pipelines.startup import INTERRUPTED
-from trainer.errors import InputError, printable
+from trainer.errors import InputError, escape_controls
 
 FAILED = 1
 POLLING_SECONDS = 10.0
@@ -128,7 +128,7 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
                 ) from None
             state = runs.state_of(job)
             rows[:] = [
-                (printable(one.name), one.state, one.seconds, printable(one.error))
+                (escape_controls(one.name), one.state, one.seconds, escape_controls(one.error))
                 for one in runs.tasks_of(job)
             ]
             rows.append(("run", state, 0.0, ""))

@@ -19,7 +19,7 @@ from pipelines.commands.arguments import (
 )
 from pipelines.console import clock, say
 from trainer.errors import InputError
-from trainer.machines.price import machines_in
+from trainer.machines.price import format_machines
 
 if TYPE_CHECKING:
     from pipelines.cloud.connection import Connection
@@ -66,8 +66,9 @@ def status(
     jobs = runs.readable_jobs(connection, job)
     for custom_job in jobs:
         page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
+        machines = format_machines(past_runs.pools_of(custom_job))
         say(
-            f"training  {runs.state_of(custom_job)}: {machines_in(past_runs.pools_of(custom_job))}",
+            f"training  {runs.state_of(custom_job)}: {machines}",
             f"          {console_link(own, page)}",
         )
     if jobs:

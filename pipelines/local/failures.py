@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterable, Iterator
 
-from trainer.errors import EXIT_CODE, printable
+from trainer.errors import EXIT_CODE, escape_controls
 from trainer.report.formats import size
 
 LAST_LINES = 20
@@ -47,7 +47,7 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
             lines = file.read().decode(errors="replace").replace("\r\n", "\n").split("\n")
     except OSError:
         return []
-    return [printable(line.rsplit("\r", 1)[-1]) for line in (lines[1:] if start else lines)]
+    return [escape_controls(line.rsplit("\r", 1)[-1]) for line in (lines[1:] if start else lines)]
 
 
 def progress(log: pathlib.Path) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import InputError
-from trainer.fields import nearest
-from trainer.machines.machine_types import accelerators, disk_types, types, types_with
+from trainer.fields import suggest
+from trainer.machines.machine_types import accelerators, disk_types, find_types, types
 from trainer.machines.price import UnknownPriceError, hourly_price, part_names
 from trainer.toml_reader import tomllib
 
@@ -137,7 +137,7 @@ def step_price(
     machines = [one for one in types().values() if not one.accelerator]
     if accelerator_type:
         machine = {"accelerator_type": accelerator_type, "accelerator_count": 1}
-        machines = types_with(accelerator_type, 1)
+        machines = find_types(accelerator_type, 1)
     found = []
     for one in machines:
         has, gb = prices.sizes.get(one.name, (0, 0.0))
@@ -213,6 +213,6 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
         if name not in known:
             raise InputError(
                 f"--rate {name!r} is not a machine type, accelerator or disk type"
-                f"{' of this job' if own else ''}{nearest(name, own or known)}"
+                f"{' of this job' if own else ''}{suggest(name, own or known)}"
             )
     return rates

@@ -9,7 +9,7 @@ import pyarrow as pa
 from trainer.data import storage
 from trainer.evaluation.comparison import Scores, log_losses
 from trainer.evaluation.disk_columns import BLOCK, DiskColumns, spans
-from trainer.evaluation.metrics import Ranking, packed, rank
+from trainer.evaluation.metrics import Ranking, pack_scores, rank
 
 _KEYS = pa.schema([("key", pa.binary())])
 
@@ -66,5 +66,5 @@ class Answers(DiskColumns):
         order = np.empty(self.rows, np.uint32)
         for start, stop in spans(self.rows):
             positive = self.read("label", start, stop) == number
-            order[start:stop] = packed(positive, self.read(number, start, stop))
+            order[start:stop] = pack_scores(positive, self.read(number, start, stop))
         return rank(order)

@@ -14,7 +14,12 @@ from trainer.errors import InputError
 from trainer.evaluation.answers import Answers
 from trainer.evaluation.comparison import Pairs, Scores, log_losses
 from trainer.evaluation.gate import ChampionScores
-from trainer.evaluation.prediction import TIE_TOLERANCE, ServedModel, batch_size, stored_batches
+from trainer.evaluation.prediction import (
+    TIE_TOLERANCE,
+    ServedModel,
+    choose_batch_size,
+    stored_batches,
+)
 from trainer.evaluation.scoring import Evaluation
 
 
@@ -47,8 +52,8 @@ def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     places = {name.encode(): index for index, name in enumerate(dataset.classes)}
     pairs, end, known = Pairs(candidate.rows), 0, False
     try:
-        for batch in stored_batches(dataset, "test", batch_size(dataset)):
-            probabilities, names = model.outputs(batch)
+        for batch in stored_batches(dataset, "test", choose_batch_size(dataset)):
+            probabilities, names = model.predict_unchecked(batch)
             start, end = end, end + len(names)
             predicted = np.array([places.get(name, -1) for name in names.tolist()])
             known |= bool((predicted >= 0).any())

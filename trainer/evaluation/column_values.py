@@ -37,7 +37,7 @@ class ColumnValues(DiskColumns):
         self.append({name: column.numpy() for name, column in values.items()})
 
 
-def codes(column: Feature, texts: Sequence[str]) -> np.ndarray:
+def encode_texts(column: Feature, texts: Sequence[str]) -> np.ndarray:
     """Return the stored values, int64 [n], of a column's values as dataset.json has them."""
     if column.dtype == "int64":
         return np.array([int(text or -1) for text in texts], np.int64)

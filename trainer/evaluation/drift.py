@@ -49,7 +49,7 @@ class Drift:
         return self.index > self.noise
 
 
-def since(model: str, now: Dataset) -> list[Drift]:
+def measure_since_training(model: str, now: Dataset) -> list[Drift]:
     """Return the drift since the data that a SavedModel (URI) was trained on; [] if unknown."""
     before = schema.find_training_data(model)
     return measure(before, now) if before else []
@@ -67,10 +67,10 @@ def measure(before: Dataset, now: Dataset) -> list[Drift]:
         none | dict(zip(dataset.classes, count, strict=True))
         for dataset, count in zip((before, now), counts, strict=True)
     ]
-    return of_columns(before, now.features, sum(counts[1]), {LABEL: classes})
+    return measure_columns(before, now.features, sum(counts[1]), {LABEL: classes})
 
 
-def of_columns(
+def measure_columns(
     before: Dataset,
     now: Sequence[Feature],
     rows_now: int,

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 
 from trainer.errors import InputError
-from trainer.fields import nearest, option
+from trainer.fields import option, suggest
 
 METRICS = ("accuracy", "log_loss")
 """Metrics by which two models are compared."""
@@ -74,5 +74,5 @@ def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
         if name not in classes:
             raise InputError(
                 f"class_floors names {name!r}, which is not a class of the records"
-                f"{nearest(name, classes)}"
+                f"{suggest(name, classes)}"
             )

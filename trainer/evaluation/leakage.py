@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from trainer.data.schema import Feature
 from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.disk_columns import DiskColumns, spans
-from trainer.evaluation.metrics import distinct
+from trainer.evaluation.metrics import count_distinct
 
 _BINS = 64
 """Quantile bins of a numeric column, so that a relation need not be monotonic."""
@@ -50,7 +50,7 @@ def _compute_auc(
         order[start:stop] = groups << 2 | _cells(labels, start, stop).astype(np.uint64)
     order.sort()
     parts = []
-    for found, counts in distinct(order, 2):
+    for found, counts in count_distinct(order, 2):
         groups, at = np.unique(found >> 2, return_inverse=True)
         cells = np.zeros((len(groups), 2, 2), int)
         cells[at, found >> 1 & 1, found & 1] = counts

@@ -86,7 +86,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+def label_ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return the number of classes, int [n], that are more probable than the true one.
 
     Equal probabilities rank by class index, as argmax does, so that 0 is a right answer.
@@ -126,7 +126,7 @@ def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
     return float(np.abs(sums[1] - sums[2]).sum() / sums[0].sum()), bins
 
 
-def packed(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
+def pack_scores(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Pack kinds, bool [n], and scores, float32 [n] from 0 to 1, to uint32 for `rank`.
 
     The bits of floats from 0 are in the order of the floats; adding 0 removes the sign of -0.
@@ -134,7 +134,7 @@ def packed(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
     return (_LAST - (score + np.float32(0)).view(np.uint32)) << 1 | positive
 
 
-def distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def count_distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the distinct values of a sorted array of unsigned integers with their counts.
 
     They are in blocks. Values that differ only in the last `bits` bits are in the same one.
@@ -150,14 +150,14 @@ def distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def rank(order: np.ndarray) -> Ranking | None:
-    """Rank examples that are `packed`; return None unless both kinds are present.
+    """Rank examples that are `pack_scores`; return None unless both kinds are present.
 
     `order` is sorted in place: a large split fits in memory once. The areas are exact.
     """
     order.sort()
     hits = taken = area = 0
     average, points = 0.0, []
-    for values, counts in distinct(order, 1):
+    for values, counts in count_distinct(order, 1):
         is_last = np.append(values[1:] >> 1 != values[:-1] >> 1, True)
         hit = (hits + np.cumsum(counts * (values & 1)))[is_last]
         total = (taken + np.cumsum(counts))[is_last]
@@ -198,7 +198,7 @@ def _roc(hits: np.ndarray, misses: np.ndarray, scores: np.ndarray) -> list[np.nd
     return [*curve, np.append(first, thresholds)]
 
 
-def per_class(
+def compute_class_metrics(
     classes: Sequence[str], matrix: np.ndarray, rankings: Sequence[Ranking | None]
 ) -> list[ClassMetrics]:
     """Return the metrics of every class against the rest, from the confusion matrix.

@@ -38,12 +38,12 @@ class ServedModel:
 
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
         """Return checked probabilities, float32 [n, classes], of serialized examples [n]."""
-        values, names = self.outputs(examples)
+        values, names = self.predict_unchecked(examples)
         self._check_values(values, dataset)
         self._check_names(names.tolist(), values, dataset)
         return values
 
-    def outputs(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def predict_unchecked(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Return unchecked probabilities, float32 [n, its classes], and class names, bytes [n]."""
         outputs = self._signature(examples=examples)
         for name in ("probabilities", "label"):
@@ -88,7 +88,7 @@ class ServedModel:
             )
 
 
-def batch_size(dataset: Dataset) -> int:
+def choose_batch_size(dataset: Dataset) -> int:
     """Return the number of examples to predict at a time."""
     return 4096 if dataset.is_table else 256
 
@@ -115,7 +115,7 @@ def predict(
     )
     end = 0
     try:
-        for batch in stored_batches(dataset, "test", batch_size(dataset)):
+        for batch in stored_batches(dataset, "test", choose_batch_size(dataset)):
             start, end = end, end + int(batch.shape[0])
             if end > total:
                 break

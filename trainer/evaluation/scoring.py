@@ -22,7 +22,7 @@ from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import single_columns
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
-from trainer.evaluation.slices import Slices, slices
+from trainer.evaluation.slices import Slices, slice_answers
 
 MISTAKES_KEPT = 24
 _SCALARS = (
@@ -111,7 +111,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
         classes=dataset.classes,
         mistakes=mistakes.mistakes(dataset),
         column_areas=single_columns(values, answers) if len(dataset.classes) == 2 else {},
-        slices=slices(values, answers),
+        slices=slice_answers(values, answers),
         answers=answers,
         **_measure(answers, dataset.classes),
     )
@@ -125,7 +125,7 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     for labels, probabilities in answers.blocks():
         predicted, every = probabilities.argmax(axis=1), np.arange(len(labels))
         np.add.at(matrix, (labels, predicted), 1)
-        within += int((metrics.ranks(labels, probabilities) < k).sum()) if k else 0
+        within += int((metrics.label_ranks(labels, probabilities) < k).sum()) if k else 0
         losses += float(log_losses(probabilities[every, labels]).sum())
         errors += metrics.squared_errors(labels, probabilities)
         confidence = probabilities[every, predicted]
@@ -133,7 +133,7 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     error, bins = metrics.calibration(sums)
     right = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
-    rows = metrics.per_class(classes, matrix, rankings)
+    rows = metrics.compute_class_metrics(classes, matrix, rankings)
     judged = rows[1:] if len(classes) == 2 else rows
     roc_curves, pr_curves = metrics.curves(classes, rankings)
     second = rankings[1] if len(classes) == 2 else None

@@ -12,9 +12,9 @@ import numpy as np
 
 from trainer.data.schema import Feature
 from trainer.evaluation.answers import Answers
-from trainer.evaluation.column_values import ColumnValues, codes
+from trainer.evaluation.column_values import ColumnValues, encode_texts
 from trainer.evaluation.disk_columns import spans
-from trainer.evaluation.metrics import packed, rank
+from trainer.evaluation.metrics import pack_scores, rank
 
 FEW_VALUES = 31
 """Most values of a column that is sliced by value: the days of a month."""
@@ -48,7 +48,7 @@ class Slices:
     slices: list[Slice]
 
 
-def slices(values: ColumnValues, answers: Answers) -> list[Slices]:
+def slice_answers(values: ColumnValues, answers: Answers) -> list[Slices]:
     """Slice the answers by the values of each vocabulary and identity column of a table."""
     kinds = ("vocabulary", "identity")
     return [_slice_column(one, values, answers) for one in values.columns if one.kind in kinds]
@@ -101,7 +101,9 @@ def _compute_aucs(
     for start, stop in spans(answers.rows):
         groups = group_of(values.read(name, start, stop))
         order = np.argsort(groups, kind="stable")
-        found = packed(answers.read("label", start, stop) == 1, answers.read(1, start, stop))[order]
+        found = pack_scores(answers.read("label", start, stop) == 1, answers.read(1, start, stop))[
+            order
+        ]
         counts = np.bincount(groups, minlength=len(sizes))
         for number, part in enumerate(np.split(found, np.cumsum(counts)[:-1])):
             examples[filled[number] : filled[number] + len(part)] = part
@@ -127,7 +129,7 @@ def _choose_cut(column: Feature) -> _Cut:
     else:
         by, places, rest = "by value", np.arange(len(counts)), len(counts)
         order = [*counts, UNSEEN, MISSING]
-    known = codes(column, [*counts, ""])
+    known = encode_texts(column, [*counts, ""])
     ranked = np.argsort(known)
     known, places = known[ranked], np.append(places, len(order) - 1)[ranked]
 

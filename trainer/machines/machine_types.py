@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import suggest
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_suffix(".toml")
@@ -70,7 +70,7 @@ def offered() -> tuple[str, ...]:
     return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
 
 
-def types_with(accelerator: str, count: int) -> list[MachineType]:
+def find_types(accelerator: str, count: int) -> list[MachineType]:
     """Return the machine types that can have `count` of an accelerator."""
     return [
         one
@@ -112,7 +112,7 @@ def check_type(option: str, name: str) -> MachineType:
     found = types().get(name)
     if found is None:
         known = [one.name for one in types().values() if not one.refused]
-        hint = nearest(name, known, "; use one such as 'n1-standard-4'")
+        hint = suggest(name, known, "; use one such as 'n1-standard-4'")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {content()['date']}){hint}"
@@ -147,7 +147,7 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
                 f"{_format_choices(counts)}"
             )
         return
-    fitting = [one.name for one in types_with(accelerator, count)]
+    fitting = [one.name for one in find_types(accelerator, count)]
     remedy = f"use {_format_choices(fitting[:4])}" if fitting else "set another accelerator_count"
     raise InputError(f"{option}={name!r} can't have {given}; {remedy}")
 

@@ -5,7 +5,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 """
 
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import suggest
 
 _VCPUS = {
     "e2-standard": (2, 4, 8, 16, 32),
@@ -32,5 +32,5 @@ MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcp
 def check_prediction_machine(option: str, name: str) -> None:
     """Raise InputError if `name`, the value of `option`, is not a machine type of prediction."""
     if name not in MACHINE_TYPES:
-        hint = nearest(name, MACHINE_TYPES, "; use one such as 'n1-standard-4'")
+        hint = suggest(name, MACHINE_TYPES, "; use one such as 'n1-standard-4'")
         raise InputError(f"{option}={name!r} is not a machine type of prediction{hint}")

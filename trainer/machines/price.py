@@ -77,10 +77,10 @@ def job_price(
         price = price_per_hour or float(hourly_price(pools, rates))
     except UnknownPriceError:
         return None
-    return JobPrice(machines=machines_in(pools), per_hour=price, basis=basis)
+    return JobPrice(machines=format_machines(pools), per_hour=price, basis=basis)
 
 
-def machines_in(pools: Sequence[Mapping[str, Any]]) -> str:
+def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:
     """Return `1 x n1-standard-4 and 2 x n1-standard-4 with 1 x NVIDIA_TESLA_T4 each`."""
     replicas: collections.Counter[str] = collections.Counter()
     for pool in pools:

@@ -18,30 +18,30 @@ if TYPE_CHECKING:
     from trainer.data.schema import Dataset
 
 
-MODELS = plugins.declared(sys.modules[__name__], Model)
+MODELS = plugins.import_subclasses(sys.modules[__name__], Model)
 """Classes of models, by name."""
 ENTRY_POINTS = "vertex_training.models"
 """Group of entry points by which installed packages declare models."""
 
 
-def model_class(name: str) -> type[Model]:
+def find_model_class(name: str) -> type[Model]:
     """Return the class of a model; raise InputError if there is none."""
     if ":" in name:
-        return own.model_class(name)
+        return own.make_model_class(name)
     if name in MODELS:
         return MODELS[name]
-    installed = plugins.installed(ENTRY_POINTS)
+    installed = plugins.list_entry_points(ENTRY_POINTS)
     if name not in installed:
         raise InputError(
             f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
-            f"{fields.nearest(name, [*MODELS, *installed])}"
+            f"{fields.suggest(name, [*MODELS, *installed])}"
         )
-    return own.model_class(installed[name])
+    return own.make_model_class(installed[name])
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:
     """Return a model with these options, without importing TensorFlow."""
-    cls = model_class(name)
+    cls = find_model_class(name)
     try:
         fields.check_typed(cls, options)
         return fields.build(cls, options, taker=name)

@@ -44,7 +44,7 @@ class Model:
         """Return the URIs of files among the options, by option."""
         return {}
 
-    def downloads(self) -> str:
+    def backbone_to_download(self) -> str:
         """Return the name of the backbone whose ImageNet weights Keras downloads; empty: none."""
         return ""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
-from trainer.fields import nearest, option
+from trainer.fields import option, suggest
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def module_file(what: str, name: str) -> str:
+def find_module_file(what: str, name: str) -> str:
     """Return the file of the module in `name`, MODULE:FUNCTION, given as option `what`."""
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -57,7 +57,7 @@ def module_file(what: str, name: str) -> str:
     return found.origin
 
 
-def model_class(name: str) -> type[Model]:
+def make_model_class(name: str) -> type[Model]:
     """Return the class of a model whose options are the arguments of its function."""
     members, required = _parse_signature(name)
 
@@ -83,7 +83,7 @@ def model_class(name: str) -> type[Model]:
 
 
 def _import_module(name: str) -> Any:
-    module_file("model", name)
+    find_module_file("model", name)
     return importlib.import_module(name.partition(":")[0])
 
 
@@ -107,7 +107,7 @@ def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> kera
 
 def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
     """Return the types of the function's options, and the names of the required ones."""
-    file = module_file("model", name)
+    file = find_module_file("model", name)
     function = name.partition(":")[2]
     try:
         with open(file, "rb") as source:  # noqa: PTH123
@@ -116,7 +116,7 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
         raise InputError(f"model={name!r}: {file} can't be read: {error}") from None
     found = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}
     if function not in found:
-        hint = nearest(function, found) if found else ""
+        hint = suggest(function, found) if found else ""
         raise InputError(f"model={name!r}: {file} defines no function {function!r}{hint}")
     arguments = found[function]
     place = f"model={name!r}: {function}()"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trainer.data import storage
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
-from trainer.fields import build, nearest, option
+from trainer.fields import build, option, suggest
 from trainer.models.backbone_table import BACKBONES
 from trainer.models.model import Model
 
@@ -61,7 +61,7 @@ class Transfer(Model):
         if self.backbone not in BACKBONES:
             raise InputError(
                 f"backbone={self.backbone!r} is not in keras.applications"
-                f"{nearest(self.backbone, BACKBONES)}"
+                f"{suggest(self.backbone, BACKBONES)}"
             )
         self.backbone_arguments()
         if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
@@ -119,7 +119,7 @@ class Transfer(Model):
     def local_files(self) -> dict[str, str]:
         return {"weights": self.weights_file} if self.weights_file else {}
 
-    def downloads(self) -> str:
+    def backbone_to_download(self) -> str:
         return self.backbone if self.weights == IMAGENET else ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Transfer:

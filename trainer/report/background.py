@@ -14,7 +14,7 @@ from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
 from trainer.machines.worker_pools import MachineOptions
 from trainer.report.formats import duration, percent
-from trainer.report.learning import Rows, known
+from trainer.report.learning import Rows, known_values
 
 Pairs = list[tuple[str, Any]]
 
@@ -77,8 +77,8 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
 
 def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> Pairs:
     """Return durations and speeds of training and evaluation, by title."""
-    seconds, waits = training["seconds"], known(history, "input_wait_fraction")
-    first, *later = known(history, "seconds")
+    seconds, waits = training["seconds"], known_values(history, "input_wait_fraction")
+    first, *later = known_values(history, "seconds")
     # `seconds` of a restarted job counts from the last start, the epochs from the first.
     rest = seconds - first - sum(later)
     speed = evaluation.examples / max(evaluation.seconds, 1e-9)

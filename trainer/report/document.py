@@ -12,9 +12,9 @@ from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.machines.price import JobPrice
 from trainer.report import background, quality
-from trainer.report.findings import findings, mean_confidence
+from trainer.report.findings import list_findings, mean_confidence
 from trainer.report.formats import count
-from trainer.report.learning import Rows, in_phase, learning
+from trainer.report.learning import Rows, format_phase, summarize_learning
 from trainer.report.page import render
 
 
@@ -53,17 +53,17 @@ def write_report(
         verdict=verdict,
         outcome=outcome(verdict) if verdict else None,
         right=round(evaluation.accuracy * evaluation.examples),
-        findings=findings(evaluation, dataset, training, history, drifts),
+        findings=list_findings(evaluation, dataset, training, history, drifts),
         training=training,
         epochs=_describe_epochs(training, history),
         replicas=_describe_replicas(training, details),
         drifts=drifts,
         price=price,
         on_vertex=on_vertex,
-        learning=learning(training, history),
-        confusion=quality.confusion(evaluation),
-        curves=quality.curves(evaluation),
-        calibration=quality.calibration(evaluation),
+        learning=summarize_learning(training, history),
+        confusion=quality.draw_confusion(evaluation),
+        curves=quality.draw_curves(evaluation),
+        calibration=quality.draw_calibration(evaluation),
         mean_confidence=mean_confidence(evaluation),
         per_class=weakest_first if many else evaluation.per_class,
         columns=list_columns(dataset),
@@ -115,5 +115,5 @@ def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tup
 def _describe_epochs(training: dict[str, Any], history: Rows) -> str:
     """Return the number of epochs and the best one in words."""
     epochs, best = training["epochs"], training["best_epoch"]
-    found = f", the best is {best}{in_phase(best, history)}" if best and epochs > 1 else ""
+    found = f", the best is {best}{format_phase(best, history)}" if best and epochs > 1 else ""
     return count(epochs, "epoch") + found

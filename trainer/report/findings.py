@@ -11,7 +11,7 @@ from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
-from trainer.report.learning import Rows, column, known
+from trainer.report.learning import Rows, column, known_values
 
 
 class Finding(NamedTuple):
@@ -41,7 +41,7 @@ By chance alone, one of a hundred equally good slices is that far below in one r
 _MOST = 6
 
 
-def findings(
+def list_findings(
     evaluation: Evaluation,
     dataset: Dataset,
     training: dict[str, Any],
@@ -162,11 +162,11 @@ def _find_in_training(
     train, validation = training["train"]["accuracy"], training["validation"].get("accuracy")
     if validation is not None and _is_overfitted(dataset, train, validation):
         yield Finding("overfitting", True, {"train": train, "validation": validation})
-    losses = known(history, "validation_loss")
+    losses = known_values(history, "validation_loss")
     last = column(history, "validation_loss")[-1:]
     if len(losses) > 1 and last == [min(losses)] and not training["stopped"]:
         yield Finding("more_epochs", False, {})
-    waits = known(history, "input_wait_fraction")
+    waits = known_values(history, "input_wait_fraction")
     if (share := sum(waits) / len(waits)) > INPUT_BOUND:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
         yield Finding("starved", True, {"share": share, "encoded": encoded})

@@ -11,15 +11,15 @@ from trainer.report import plots
 Rows = list[dict[str, float | None]]
 
 
-def learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
+def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
     """Return the curves and the facts about the epochs that the section shows."""
     best, starts = training["best_epoch"], _find_phase_starts(history)
-    rates, scored = set(known(history, "learning_rate")), column(history, "validation_loss")
+    rates, scored = set(known_values(history, "learning_rate")), column(history, "validation_loss")
     drawn = len(history) > 1
     return {
         "epochs": len(history),
         "phase_starts": starts,
-        "best": f"{best}{in_phase(best, history)}" if drawn and best is not None else None,
+        "best": f"{best}{format_phase(best, history)}" if drawn and best is not None else None,
         "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
         "stopped": _find_early_stops(training),
@@ -34,7 +34,7 @@ def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list
     for metric in ("loss", "accuracy"):
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
         drawn.append(_draw_figure(history, metric, lines, best=best, phase_starts=starts))
-    if len(set(known(history, "learning_rate"))) > 1:
+    if len(set(known_values(history, "learning_rate"))) > 1:
         drawn.append(
             _draw_figure(history, "learning rate", {3: ("learning rate", "learning_rate")})
         )
@@ -45,11 +45,11 @@ def _draw_figure(
     history: Rows, what: str, lines: dict[int, tuple[str, str]], **marks: Any
 ) -> dict[str, Any]:
     """Draw the columns that have values; `lines` are (label, column) by number of series."""
-    lines = {series: line for series, line in lines.items() if known(history, line[1])}
-    ends = [(label, known(history, title)) for label, title in lines.values()]
+    lines = {series: line for series, line in lines.items() if known_values(history, line[1])}
+    ends = [(label, known_values(history, title)) for label, title in lines.values()]
     ranges = [f"{label}: from {values[0]:.4g} to {values[-1]:.4g}." for label, values in ends]
-    drawing = plots.lines(
-        known(history, "epoch"),
+    drawing = plots.draw_lines(
+        known_values(history, "epoch"),
         [column(history, title) for _, title in lines.values()],
         y_label=what,
         description=" ".join([f"{what.capitalize()} by epoch.", *ranges]),
@@ -80,7 +80,7 @@ def _find_phase_starts(history: Rows) -> list[float]:
     return [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]
 
 
-def in_phase(epoch: float, history: Rows) -> str:
+def format_phase(epoch: float, history: Rows) -> str:
     """Return the phase of an epoch in words; empty if the run has one phase."""
     phases = {row["epoch"]: row["phase"] for row in history}
     return f" of phase {phases[epoch]:.0f}" if len(set(phases.values())) > 1 else ""
@@ -91,6 +91,6 @@ def column(history: Rows, title: str) -> list[float | None]:
     return [row.get(title) for row in history]
 
 
-def known(history: Rows, title: str) -> list[float]:
+def known_values(history: Rows, title: str) -> list[float]:
     """Return a column of history.csv without missing values."""
     return [value for value in column(history, title) if value is not None]

@@ -68,7 +68,7 @@ def _to_svg(figure: Figure, description: str) -> Markup:
 
 
 @mpl.rc_context(fname=_STYLE)
-def lines(
+def draw_lines(
     x: Sequence[float],
     series: Sequence[Sequence[float | None]],
     *,
@@ -98,7 +98,7 @@ def lines(
 
 
 @mpl.rc_context(fname=_STYLE)
-def curves(
+def draw_curves(
     curves: Sequence[Curve], x_label: str, y_label: str, description: str, *, steps: bool = False
 ) -> Markup:
     """Draw curves between 0 and 1: smooth ones with the diagonal of chance, or steps."""
@@ -114,7 +114,7 @@ def curves(
 
 
 @mpl.rc_context(fname=_STYLE)
-def reliability(bins: Sequence[Bin], description: str) -> Markup:
+def draw_reliability(bins: Sequence[Bin], description: str) -> Markup:
     """Draw accuracy over confidence with 95% intervals, above a histogram of confidence."""
     figure = _create_figure(4.8, 4.3)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])

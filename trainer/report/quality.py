@@ -14,7 +14,7 @@ CONFUSIONS_SHOWN = 10
 _RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
-def confusion(evaluation: Evaluation) -> dict[str, Any] | None:
+def draw_confusion(evaluation: Evaluation) -> dict[str, Any] | None:
     """Return the confusion matrix of more than 20 classes as a picture, with common mistakes."""
     matrix = np.array(evaluation.confusion_matrix)
     if len(matrix) <= MATRIX_SHOWN:
@@ -40,7 +40,7 @@ def _color_cells(shares: np.ndarray) -> np.ndarray:
     return pixels
 
 
-def curves(evaluation: Evaluation) -> list[dict[str, Any]]:
+def draw_curves(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Draw ROC and precision over recall with areas in the legend; empty if undefined."""
     rates, over_recall = ("false positive rate", "true positive rate"), ("recall", "precision")
     kinds = (
@@ -53,13 +53,13 @@ def curves(evaluation: Evaluation) -> list[dict[str, Any]]:
         legend = [(at, curve.name or "mean", curve.area) for at, curve in enumerate(drawn, start=1)]
         areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
         description = f"{caption}: {areas}"
-        drawing = plots.curves(drawn, *labels, description, steps=labels is over_recall)
+        drawing = plots.draw_curves(drawn, *labels, description, steps=labels is over_recall)
         figures.append({"drawing": drawing, "caption": caption, "legend": legend})
     return figures
 
 
-def calibration(evaluation: Evaluation) -> Markup:
+def draw_calibration(evaluation: Evaluation) -> Markup:
     """Draw the reliability diagram."""
     error = percent(evaluation.expected_calibration_error)
     description = f"Accuracy over confidence; the expected calibration error is {error}"
-    return plots.reliability(evaluation.calibration, description)
+    return plots.draw_reliability(evaluation.calibration, description)

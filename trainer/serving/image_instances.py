@@ -26,10 +26,10 @@ from trainer.serving.instances import (
     InstanceError,
     Part,
     Request,
-    decoded,
-    features_of,
-    grouped,
-    shown,
+    decode_base64,
+    format_value,
+    group_instances,
+    parse_features,
 )
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF")
@@ -82,13 +82,13 @@ class ImageInstances:
         return None
 
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
-        """Convert instances of JSON, or the array that `pixels` returned; see `grouped`."""
+        """Convert instances of JSON, or the array that `pixels` returned; see `group_instances`."""
         if not isinstance(instances, np.ndarray):
-            return grouped(instances, self._parse_instance, self._build_inputs)
+            return group_instances(instances, self._parse_instance, self._build_inputs)
         part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
         return Request([None] * len(instances), [part])
 
-    def blank(self) -> list[Any]:
+    def make_blank(self) -> list[Any]:
         """Return an instance for each signature that takes images, to warm a model up with."""
         buffer = io.BytesIO()
         pixels = np.zeros(self._shape, np.uint8)
@@ -101,7 +101,7 @@ class ImageInstances:
             value = {name: content for name, content in instance.items() if name != KEY}
             if len(value) != 1 or not value.keys() <= self._names:
                 raise InstanceError(
-                    f"has the fields {shown(', '.join(value))}; give one of "
+                    f"has the fields {format_value(', '.join(value))}; give one of "
                     f"{', '.join(sorted(self._names))}, and optionally {KEY}"
                 )
             if "b64" not in value:
@@ -110,9 +110,10 @@ class ImageInstances:
             return DEFAULT, self._parse_pixels(value)
         if not isinstance(value, dict):
             raise InstanceError(
-                f'is {shown(value)}; an image is {{"b64": "..."}}, or a nested list of its pixels'
+                f'is {format_value(value)}; an image is {{"b64": "..."}}, or a nested list of its '
+                "pixels"
             )
-        content = decoded(value)
+        content = decode_base64(value)
         if content.startswith(_FILE_STARTS):
             check_file(content)
             return BYTES, content
@@ -144,7 +145,7 @@ class ImageInstances:
         return whole.reshape(self._shape)
 
     def _check_example(self, content: bytes) -> None:
-        features = features_of(content)
+        features = parse_features(content)
         if self._name not in features:
             raise InstanceError(
                 f"is neither a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image nor a serialized "

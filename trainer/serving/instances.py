@@ -107,7 +107,7 @@ def instances_of(body: Any) -> Any:
     return instances
 
 
-def grouped(
+def group_instances(
     instances: Sequence[Any],
     value_of: Callable[[Any], tuple[str, Any]],
     inputs_of: Callable[[str, dict[int, Any], dict[int, str]], dict[str, np.ndarray]],
@@ -150,14 +150,14 @@ def _key_of(instance: dict[str, Any]) -> Any:
         return key
     if isinstance(key, float) and math.isfinite(key):
         return key
-    raise InstanceError(f"has a {KEY} that is neither text nor a number: {shown(key)}")
+    raise InstanceError(f"has a {KEY} that is neither text nor a number: {format_value(key)}")
 
 
-def decoded(value: Any) -> bytes:
+def decode_base64(value: Any) -> bytes:
     """Decode {"b64": "..."}; raises InstanceError if `value` is anything else."""
     text = value.get("b64") if isinstance(value, dict) else None
     if not isinstance(text, str) or len(value) != 1:
-        raise InstanceError(f'is {shown(value)}, not {{"b64": "..."}} with base64')
+        raise InstanceError(f'is {format_value(value)}, not {{"b64": "..."}} with base64')
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -167,7 +167,7 @@ def decoded(value: Any) -> bytes:
     return content
 
 
-def features_of(content: bytes) -> Mapping[str, Any]:
+def parse_features(content: bytes) -> Mapping[str, Any]:
     """Return the features of a serialized tf.Example by name, or {} if it can't be parsed."""
     # Imported here: some callers need only the constants of this module.
     import tensorflow as tf
@@ -178,7 +178,7 @@ def features_of(content: bytes) -> Mapping[str, Any]:
         return {}
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a short form of a value for messages, without traversing lists."""
     if isinstance(value, (list, dict)):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"

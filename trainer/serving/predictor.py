@@ -94,7 +94,7 @@ class Predictor:
             self._parser = RowInstances(columns, _load_argument_order(artifacts_uri))
             # Rows take little memory, and the overhead of a call equals a few hundred rows.
             self.batch = MAX_INSTANCES
-        self.predict(self.preprocess({"instances": self._parser.blank()}))
+        self.predict(self.preprocess({"instances": self._parser.make_blank()}))
 
     def decode(self, body: bytearray) -> Any:
         """Parse a request's JSON for `preprocess`; raises ValueError if it is not JSON."""

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from trainer.data.tables.inputs import MISSING, argument_name
-from trainer.fields import nearest
+from trainer.fields import suggest
 from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
     KEY,
     InstanceError,
     Request,
-    decoded,
-    features_of,
-    grouped,
-    shown,
+    decode_base64,
+    format_value,
+    group_instances,
+    parse_features,
 )
 
 _CALLED = {"float32": "a number", "int64": "a whole number", "string": "text"}
@@ -49,10 +49,12 @@ class RowInstances:
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
-        """Convert instances to arrays; see `grouped`."""
-        return grouped(instances, self._parse_instance, self._build_inputs, has_keys=self._has_keys)
+        """Convert instances to arrays; see `group_instances`."""
+        return group_instances(
+            instances, self._parse_instance, self._build_inputs, has_keys=self._has_keys
+        )
 
-    def blank(self) -> list[Any]:
+    def make_blank(self) -> list[Any]:
         """Return an instance to warm a model up with."""
         return [dict.fromkeys(self._columns)]
 
@@ -60,8 +62,8 @@ class RowInstances:
         b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._columns
         if not b64 or not instance.keys() <= {"b64", KEY}:
             return DEFAULT, self._parse_row(instance)
-        content = decoded({"b64": instance["b64"]})
-        if not features_of(content):
+        content = decode_base64({"b64": instance["b64"]})
+        if not parse_features(content):
             raise InstanceError("is not a serialized tf.Example")
         return EXAMPLES, content
 
@@ -75,7 +77,7 @@ class RowInstances:
             column = [row.get(name) for row in values.values()]
             inputs[name], bad = _convert_column(kind, column)
             for index in bad:
-                why = f"{name} is not {_CALLED[kind]}: {shown(column[index])}"
+                why = f"{name} is not {_CALLED[kind]}: {format_value(column[index])}"
                 problems.setdefault(places[index], why)
         return inputs
 
@@ -86,7 +88,8 @@ class RowInstances:
         if not isinstance(instance, dict):
             ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
             raise InstanceError(
-                f"is {shown(instance)}; a row is an object with columns by their names{ordered}"
+                f"is {format_value(instance)}; a row is an object with columns by their names"
+                f"{ordered}"
             )
         if instance and instance.keys() <= self._columns.keys():
             return instance
@@ -99,8 +102,10 @@ class RowInstances:
         """Return the model's argument for a column; raises InstanceError if there is none."""
         argument = name if name in self._columns else name and argument_name(name)
         if argument not in self._columns:
-            hint = nearest(name[:100], self._columns)
-            raise InstanceError(f"has a column {shown(name)} that the model does not take{hint}")
+            hint = suggest(name[:100], self._columns)
+            raise InstanceError(
+                f"has a column {format_value(name)} that the model does not take{hint}"
+            )
         return argument
 
 

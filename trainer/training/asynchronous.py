@@ -106,7 +106,9 @@ class AsynchronousRun(Run):
         super().__init__(job, cluster, strategy, dataset)
         self.local_model = self.prepared.build(self.dataset)
         own_device = create_strategy("one_device", Cluster())
-        self.validation = steps.validation(own_device, self.local_model, self.dataset, self.share)
+        self.validation = steps.make_validation(
+            own_device, self.local_model, self.dataset, self.share
+        )
 
     def set_share(self) -> None:
         self.replicas = len(self.cluster.addresses["worker"])
@@ -129,7 +131,9 @@ class AsynchronousRun(Run):
     def _make_worker_step(self) -> Any:
         """Return a worker's step: float32 [4], `steps.sums` and seconds of waiting for input."""
         variables = self.network.trainable_variables
-        compute = steps.gradients(self.network, self.optimizer, self.dataset, self.config)
+        compute = steps.make_gradient_function(
+            self.network, self.optimizer, self.dataset, self.config
+        )
         examples = float(self.config.batch_size)
 
         @tf.function(autograph=False)
@@ -243,7 +247,7 @@ class AsynchronousRun(Run):
         awaited = self.cluster.has_evaluator and self.dataset.splits["validation"].examples
         awaited = awaited and not self._decides_by_validation
         seconds = EVALUATOR_SECONDS if awaited else 0.0
-        scored = evaluator.scored(self.base, self.optimizer_step, seconds)
+        scored = evaluator.read_scores(self.base, self.optimizer_step, seconds)
         for row in history:
             found = scored.get(row["epoch"] * self.steps)
             if found and "validation_loss" not in row:
@@ -256,4 +260,4 @@ class AsynchronousRun(Run):
             choose = min if self.config.monitor == "loss" else max
             best = choose(known, key=lambda row: row[monitored])
             progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
-        self.log.history(progress)
+        self.log.write_history(progress)

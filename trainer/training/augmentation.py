@@ -20,9 +20,9 @@ class _Random(keras.layers.Layer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        return self.changed(images) if training else images
+        return self.change(images) if training else images
 
-    def changed(self, images: tf.Tensor) -> tf.Tensor:
+    def change(self, images: tf.Tensor) -> tf.Tensor:
         """Return `images`, each with a random change."""
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ class _Random(keras.layers.Layer):
 class RandomQuarterTurn(_Random):
     """Rotate each square image by 0, 90, 180 or 270 degrees, without interpolation."""
 
-    def changed(self, images: tf.Tensor) -> tf.Tensor:
+    def change(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
         turns = keras.random.randint([count], 0, 4, seed=self.seed_generator)[:, None, None, None]
         transposed = keras.ops.transpose(images, [0, 2, 1, 3])
@@ -50,7 +50,7 @@ class RandomQuarterTurn(_Random):
 class RandomShift(_Random):
     """Shift each image by whole pixels, up to `SHIFT` each way, and fill with black."""
 
-    def changed(self, images: tf.Tensor) -> tf.Tensor:
+    def change(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
         for axis in (1, 2):
             size = images.shape[axis]

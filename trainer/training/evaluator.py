@@ -51,7 +51,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def scored(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, Any]]:
+def read_scores(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, Any]]:
     """Return the rows of evaluations.csv by step; wait at most `seconds` for that of `step`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -79,8 +79,8 @@ class _Scorer:
         model, network = build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
-        self._validate = steps.validation(strategy, model, dataset, share)
-        self._rows = scored(self._base)
+        self._validate = steps.make_validation(strategy, model, dataset, share)
+        self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
     def score(self, path: str) -> None:

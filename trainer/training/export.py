@@ -75,7 +75,7 @@ def _add_image_signatures(
 
     def predict_bytes(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
         images = tf.map_fn(
-            lambda one: preprocessing.pixels(one, image.shape, method),
+            lambda one: preprocessing.decode_and_resize(one, image.shape, method),
             encoded,
             fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
         )

@@ -33,7 +33,7 @@ class Log:
         self._last_line = time.monotonic()
         self._first_step: tuple[float, int] | None = None
 
-    def line(self, text: str) -> None:
+    def write_line(self, text: str) -> None:
         if self._is_chief:
             print(text, flush=True)
             self._last_line = time.monotonic()
@@ -46,7 +46,7 @@ class Log:
             return
         means = progress.sums.means()
         rate = progress.sums.examples / progress.seconds
-        self.line(
+        self.write_line(
             f"epoch {progress.epoch + 1}/{self._estimate_epochs(progress)}, "
             f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
             f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s"
@@ -60,7 +60,7 @@ class Log:
         if not self._is_chief:
             return
         row = progress.history[-1]
-        self.history(progress)
+        self.write_history(progress)
         self._summarize(row, optimizer_step)
         validation = ""
         for name in ("loss", "accuracy"):
@@ -70,7 +70,7 @@ class Log:
                 validation += f", validation {name} {value:.4f}{' (best)' if is_best else ''}"
         total = self._estimate_epochs(progress)
         left = self._format_time_left(progress, optimizer_step) if progress.epoch < total else ""
-        self.line(
+        self.write_line(
             f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
             f"accuracy {row['accuracy']:.4f}{validation}, "
             f"{row['images_per_second']:,.0f} examples/s{left}"
@@ -78,9 +78,9 @@ class Log:
         if progress.stopped:
             prefix = f"phase {progress.phase + 1} " if len(self._phases) > 1 else ""
             best = progress.best_epoch
-            self.line(f"{prefix}stopped early: {progress.stopped}; the best epoch is {best}")
+            self.write_line(f"{prefix}stopped early: {progress.stopped}; the best epoch is {best}")
 
-    def history(self, progress: Progress) -> None:
+    def write_history(self, progress: Progress) -> None:
         """Rewrite history.csv from progress.history."""
         files.write_csv(self._history_uri, progress.history)
 

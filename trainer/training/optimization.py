@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from trainer.config import TrainingConfig
-from trainer.models import model_class
+from trainer.models import find_model_class
 from trainer.models.model import WIDE_LAYER
 
 _CLASSES = {
@@ -67,7 +67,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
     clipped by the norm of the sum, and loss scaling detects an overflow on any replica.
     """
     options: dict[str, Any] = {"learning_rate": schedule}
-    wide = model_class(config.model).has_wide_part
+    wide = find_model_class(config.model).has_wide_part
     if config.gradient_clip_norm and not wide:
         options["global_clipnorm"] = config.gradient_clip_norm
     if config.optimizer == "sgd":

@@ -56,7 +56,7 @@ def prepare(
     return copy
 
 
-def started_from(directory: str) -> str | None:
+def find_warm_start(directory: str) -> str | None:
     """Return the warm_start of a job that has begun in `directory`, or None if none has.
 
     A resumed job keeps its initial weights, even if the champion has changed since.

@@ -13,7 +13,7 @@ _RATIOS = (1, 2, 4, 8)
 """Factors by which libjpeg can downscale an image while it decodes."""
 
 
-def pixels(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
+def decode_and_resize(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
     """Decode an image (JPEG, PNG, BMP or GIF), resize it to `shape` by `method`; return uint8."""
     *target, channels = shape
     image = tf.cond(

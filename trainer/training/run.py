@@ -139,17 +139,17 @@ class Run(abc.ABC):
 
     def _announce(self, restored: bool) -> None:
         counts = {name: split.examples for name, split in self.dataset.splits.items()}
-        self.log.line(
+        self.log.write_line(
             f"{self.config.model} with {self.model.count_params():,} weights, "
             f"{resolve(self.config.strategy, self.cluster)} over {self.replicas} replicas, "
             f"{counts['train']:,} training and {counts['validation']:,} validation examples"
         )
         if restored:
-            self.log.line(
+            self.log.write_line(
                 f"resuming from the checkpoint at epoch {self.progress.epoch + 1}, "
                 f"step {self.progress.step}"
             )
-        self.log.line("compiling the first step")
+        self.log.write_line("compiling the first step")
 
     def _train_phase(self) -> None:
         """Run the remaining epochs of the phase."""
@@ -211,7 +211,7 @@ class Run(abc.ABC):
         self.progress.begin_phase()
         self._enter_phase()
         self.checkpoints.save()
-        self.log.line(
+        self.log.write_line(
             f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
             f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
             f"{len(self.model.variables)} variables are trained"

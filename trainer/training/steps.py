@@ -16,7 +16,7 @@ from trainer.data.schema import Dataset
 from trainer.training.progress import Sums
 
 
-def gradients(
+def make_gradient_function(
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     dataset: Dataset,
@@ -48,7 +48,7 @@ def gradients(
     return compute
 
 
-def training_step(
+def make_training_step(
     strategy: tf.distribute.Strategy,
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
@@ -61,7 +61,7 @@ def training_step(
     the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
-    compute = gradients(network, optimizer, dataset, config)
+    compute = make_gradient_function(network, optimizer, dataset, config)
 
     @tf.function(autograph=False)
     def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
@@ -79,7 +79,7 @@ def training_step(
     return step
 
 
-def validation(
+def make_validation(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     dataset: Dataset,
@@ -89,7 +89,7 @@ def validation(
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
-    batches = distributed(strategy, reader.evaluation_batches(dataset, "validation", share))
+    batches = distribute(strategy, reader.evaluation_batches(dataset, "validation", share))
 
     @tf.function(autograph=False)
     def step(*batch: Any) -> Any:
@@ -109,7 +109,7 @@ def validation(
     return score
 
 
-def distributed(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
+def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
     """Distribute the elements of `batches` to this worker's replicas.
 
     The number of steps is known, so the data set is declared infinite: otherwise each step of a

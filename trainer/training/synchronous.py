@@ -45,10 +45,10 @@ class SynchronousRun(Run):
         )
 
     def prepare_steps(self) -> None:
-        self.train_step = steps.training_step(
+        self.train_step = steps.make_training_step(
             self.strategy, self.network, self.optimizer, self.dataset, self.config
         )
-        self.validation = steps.validation(self.strategy, self.model, self.dataset, self.share)
+        self.validation = steps.make_validation(self.strategy, self.model, self.dataset, self.share)
 
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch.
@@ -115,4 +115,4 @@ class SynchronousRun(Run):
             left -= self.pass_steps - position
             number, position = number + 1, 0
         whole = functools.reduce(lambda one, other: one.concatenate(other), parts)
-        return steps.distributed(self.strategy, whole)
+        return steps.distribute(self.strategy, whole)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from trainer import files
 from trainer.data.schema import join
 from trainer.errors import InputError, one_line
-from trainer.models import model_class
+from trainer.models import find_model_class
 
 FILE_NAME = "model.keras"
 _SUFFIXES = (".keras", ".weights.h5")
@@ -63,7 +63,7 @@ def load(model: keras.Model, uri: str) -> None:
 
 def load_model(directory: str, name: str) -> keras.Model:
     """Return the model `name` that a training job wrote to its base_output_directory."""
-    model_class(name).register_layers()
+    find_model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
         raise InputError(f"there is no {uri}: the training did not finish, or predates such files")

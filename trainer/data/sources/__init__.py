@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from trainer import plugins
 from trainer.errors import InputError, first_line
-from trainer.fields import nearest
+from trainer.fields import suggest
 
 if TYPE_CHECKING:
     from trainer.data.record_options import RecordOptions
@@ -210,7 +210,7 @@ class ImageSource(SourceKind):
 @functools.cache
 def kinds() -> dict[str, type[SourceKind]]:
     """Return the sources of this folder by name."""
-    return plugins.declared(sys.modules[__name__], SourceKind)
+    return plugins.import_subclasses(sys.modules[__name__], SourceKind)
 
 
 def kind_of(source: str) -> tuple[type[SourceKind], str]:
@@ -224,7 +224,7 @@ def kind_of(source: str) -> tuple[type[SourceKind], str]:
     kind = kinds().get(name) or _import_source(name)
     if not kind:
         forms = ", ".join(_format_source(name, kind) for name, kind in kinds().items())
-        hint = nearest(name, kinds(), f"; use one of {forms}")
+        hint = suggest(name, kinds(), f"; use one of {forms}")
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
         raise InputError(
@@ -259,11 +259,11 @@ def open_source(options: RecordOptions) -> Source:
 
 def _import_source(name: str) -> type[SourceKind] | None:
     """Return the source that the user's own module declares."""
-    module = plugins.installed(ENTRY_POINTS).get(name, name if "." in name else "")
+    module = plugins.list_entry_points(ENTRY_POINTS).get(name, name if "." in name else "")
     if not module:
         return None
     try:
-        found = plugins.defined(importlib.import_module(module), SourceKind)
+        found = plugins.find_subclass(importlib.import_module(module), SourceKind)
     except Exception as error:  # The user's code may raise any.
         reason = first_line(error) or type(error).__name__
         raise InputError(

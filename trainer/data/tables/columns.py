@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import fields
 from trainer.errors import InputError
-from trainer.fields import nearest, option
+from trainer.fields import option, suggest
 
 if TYPE_CHECKING:
     from trainer.data.schema import Dataset, Feature
@@ -199,11 +199,11 @@ def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
         raise InputError(f"{place}: 'name' is missing in {given}")
     place, kind = f"{place} ({given['name']!r})", str(given.get("type", ""))
     if kind not in KEYS:
-        raise InputError(f"{place}: type={kind!r} is not a type of column{nearest(kind, KEYS)}")
+        raise InputError(f"{place}: type={kind!r} is not a type of column{suggest(kind, KEYS)}")
     known = ("name", "type", *KEYS[kind])
     for key in given:
         if key not in known:
-            raise InputError(f"{place}: a {kind} column takes no {key!r}{nearest(key, known)}")
+            raise InputError(f"{place}: a {kind} column takes no {key!r}{suggest(key, known)}")
     column = _build(Column, place, given)
     if column.name in _RESERVED:
         raise InputError(f"{place}: records keep a feature of that name; rename the column")
@@ -227,7 +227,7 @@ def _parse_cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Col
         raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
     for name in cross.columns:
         if name not in columns:
-            raise InputError(f"{place}: {name!r} is not one of columns{nearest(name, columns)}")
+            raise InputError(f"{place}: {name!r} is not one of columns{suggest(name, columns)}")
         if not columns[name].is_categorical:
             raise InputError(
                 f"{place}: {name!r} is numeric; give it boundaries or quantiles, so that it has "

@@ -14,7 +14,7 @@ from trainer.data.sources import SourceKind
 from trainer.data.tables.columns import TableSchema, read_schema
 from trainer.data.write.fingerprint import is_pattern
 from trainer.errors import InputError
-from trainer.fields import nearest
+from trainer.fields import suggest
 
 if TYPE_CHECKING:
     from trainer.data.record_options import RecordOptions
@@ -116,7 +116,7 @@ def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None
         raise InputError(f"{place} is empty: it has no header; give a table with one")
     for name in schema.needed:
         if name not in header:
-            hint = nearest(name, header)
+            hint = suggest(name, header)
             if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
                 hint = f"; its fields are separated by {found[0]!r}: convert it to commas"
             raise InputError(f"{place} has no column {name!r}{hint}")
