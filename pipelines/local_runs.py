@@ -93,7 +93,7 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 
     Without a replica, print the run's error and the lines of what failed, else of the chief.
     """
-    from pipelines.local.failures import tail, without_noise
+    from pipelines.local.failures import read_tail, without_noise
 
     run = run_history.find(folder, name)
     directory = pathlib.Path(run.link)
@@ -102,7 +102,7 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     if error:
         say(f"error: {error}")
     for log in logs:
-        lines = [line for line in tail(log, _TAIL_BYTES) if line.strip()]
+        lines = [line for line in read_tail(log, _TAIL_BYTES) if line.strip()]
         if replica is None:
             lines = [
                 line

@@ -29,7 +29,7 @@ def emulator(
             f"--folder {folder!r} can't be made ({error.strerror}); give another folder"
         ) from None
     from pipelines.emulator.artifact_registry import REPOSITORY
-    from pipelines.emulator.server import api_error_of
+    from pipelines.emulator.server import to_api_error
 
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
@@ -42,7 +42,7 @@ def emulator(
                 server.call("Fire", lambda _: schedules.fire(), None)
             except Exception as error:
                 # Such as a damaged file of a schedule; the emulator goes on.
-                typer.echo(f"schedules: {api_error_of(error, 'Fire')}", err=True)
+                typer.echo(f"schedules: {to_api_error(error, 'Fire')}", err=True)
 
 
 def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     pipelines = PipelineService(engine, operations, clock, kept)
     schedules = ScheduleService(pipelines, operations, clock, kept)
     registry = place / "runs" / FOLDER_NAME
-    models = ModelService(registry, operations, engine.uri, engine.local)
+    models = ModelService(registry, operations, engine.to_uri, engine.to_local)
     servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
     endpoints = EndpointService(registry, models, operations, servers)
     batches = BatchService(place / "jobs", guardian, models, operations, kept)
@@ -83,7 +83,7 @@ def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             pipelines,
             schedules,
             stack.enter_context(jobs),
-            LogEntries(jobs.log_entries),
+            LogEntries(jobs.read_log_entries),
             stack.enter_context(batches),
             models,
             endpoints,

@@ -10,7 +10,7 @@ from pipelines import local_registry
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.commands.monitor_command import check_rows
 from pipelines.console import say
-from pipelines.emulator.environment import of_component
+from pipelines.emulator.environment import component_environment
 from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 
 
@@ -37,7 +37,7 @@ def serve(
     version = local_registry.champion(recipe, model_name, directory)
     say(f"loading {version.name}; Ctrl-C ends the server")
     environment = {
-        **of_component(),
+        **component_environment(),
         "AIP_STORAGE_URI": version.artifact_uri,
         "AIP_HTTP_PORT": str(port),
         VERSION_VARIABLE: version.name,

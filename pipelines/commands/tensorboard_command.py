@@ -11,7 +11,7 @@ import typer
 from pipelines import run_history
 from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
-from pipelines.emulator.environment import QUIET, of_component
+from pipelines.emulator.environment import QUIET, component_environment
 from pipelines.run_history import PastRun
 from trainer.data.storage import is_object
 from trainer.errors import InputError
@@ -47,7 +47,7 @@ def tensorboard(
     os.chdir(folder)
     # Replace this process: TensorBoard gets its signals, and no child can outlive it.
     command = [sys.executable, "-c", _PROGRAM, *flags]
-    os.execve(sys.executable, command, {**of_component(), **QUIET})  # noqa: S606
+    os.execve(sys.executable, command, {**component_environment(), **QUIET})  # noqa: S606
 
 
 def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:

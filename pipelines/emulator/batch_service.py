@@ -57,7 +57,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
         directory = self._directory / f"batch-prediction-{id_of(job.name)}"
-        self.jobs.append(BatchJob(job, model, self._models, directory, self._guardian, self.keep))
+        self.jobs.append(BatchJob(job, model, self._models, directory, self._guardian, self.store))
 
     def check_deletable(self, job: Any) -> None:
         running = job.state.name.removeprefix("JOB_STATE_") not in ENDED

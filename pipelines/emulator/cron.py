@@ -29,7 +29,7 @@ class Cron:
     fields: tuple[frozenset[int], ...]
     either: bool
 
-    def after(self, moment: datetime.datetime) -> datetime.datetime:
+    def next_after(self, moment: datetime.datetime) -> datetime.datetime:
         """Return the first matching minute after a moment, in UTC."""
         local = moment.astimezone(self.zone).replace(second=0, microsecond=0)
         minutes, hours, days, months, weekdays = self.fields

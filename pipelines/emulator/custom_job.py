@@ -18,8 +18,8 @@ from pipelines.emulator.background_jobs import (
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.replica_process import Replica, replicas_of
-from pipelines.emulator.restart_rules import consequence, error_message
+from pipelines.emulator.replica_process import Replica, create_replicas
+from pipelines.emulator.restart_rules import choose_consequence, error_message
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -58,7 +58,7 @@ class CustomJob(BackgroundJob):
         self._guardian, self._containers = guardian, containers
         self._spec = request.job_spec
         job_id = id_of(request.name)
-        self.replicas = replicas_of(job_id, self._spec, directory, containers is not None)
+        self.replicas = create_replicas(job_id, self._spec, directory, containers is not None)
         (directory / REQUEST_FILE_NAME).write_text(type(request).to_json(request))
         self._write_state()
 
@@ -110,7 +110,7 @@ class CustomJob(BackgroundJob):
     def _restart(self, replica: Replica) -> bool:
         """Restart a failed replica, or all replicas, if the rules allow; return whether they do."""
         scheduling = self._spec.scheduling
-        follows = consequence(
+        follows = choose_consequence(
             replica.status,
             restarts=replica.restarts,
             retries=self.retries,

@@ -12,7 +12,7 @@ from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.proto_rules import check_required
-from pipelines.emulator.resources import Resources, with_etag
+from pipelines.emulator.resources import Resources, set_etag
 
 _NEW = "0"
 """The ID in a traffic split that stands for the model that the request deploys."""
@@ -44,8 +44,8 @@ class EndpointService(Resources):
         endpoint = super().create(request)
         return self.operations.start(endpoint.name, endpoint)
 
-    def shown(self, endpoint: Any) -> Any:
-        return with_etag(endpoint)
+    def refresh(self, endpoint: Any) -> Any:
+        return set_etag(endpoint)
 
     def change(self, request: Any, present: Any, changed: Any) -> None:
         check_traffic(dict(changed.traffic_split), _deployed_by_id(present))

@@ -27,7 +27,7 @@ _THIS_MACHINE = ("127.0.0.1", "localhost")
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
 
 
-def of_component() -> dict[str, str]:
+def component_environment() -> dict[str, str]:
     """Return the environment of a component's process.
 
     This interpreter comes first on PATH. On PYTHONPATH, which stands in for the container's

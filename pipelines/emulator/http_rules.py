@@ -73,7 +73,7 @@ class Method:
         return request
 
 
-def methods() -> Iterator[Method]:
+def load_methods() -> Iterator[Method]:
     """Yield all methods of the services."""
     from google.cloud.aiplatform_v1 import types
     from google.longrunning import operations_pb2

@@ -55,7 +55,7 @@ class JobService(BackgroundJobs[CustomJob]):
         self.jobs.append(CustomJob(job, directory, self._guardian, self._containers))
         job.state = messages.JobState.JOB_STATE_QUEUED
 
-    def keep(self, job: Any) -> None:
+    def store(self, job: Any) -> None:
         """Do nothing: the job writes its own files."""
 
     def cancel_custom_job(self, request: Any) -> None:
@@ -72,18 +72,18 @@ class JobService(BackgroundJobs[CustomJob]):
     def find(self, name: str) -> Any:
         return self._read_job(self._find_folder(name))
 
-    def all(self) -> list[Any]:
-        return [self._read_job(folder) for folder in self.folders().values()]
+    def list_all(self) -> list[Any]:
+        return [self._read_job(folder) for folder in self.find_folders().values()]
 
-    def folders(self) -> dict[str, pathlib.Path]:
+    def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
         found: dict[str, pathlib.Path] = {}
         for place, pattern in self._places:
-            found |= job_folders(place, pattern)
+            found |= find_job_folders(place, pattern)
         return found
 
     def _find_folder(self, name: str) -> pathlib.Path:
-        folders = self.folders()
+        folders = self.find_folders()
         if name not in folders:
             raise not_found(name)
         return folders[name]
@@ -91,7 +91,7 @@ class JobService(BackgroundJobs[CustomJob]):
     def _read_job(self, folder: pathlib.Path) -> Any:
         # The state of this process's jobs is in memory, as the disk may be full.
         own = [job.snapshot for job in self.jobs if job.directory == folder]
-        job, state = request_of(folder), own[0] if own else job_state.read(folder)
+        job, state = read_request(folder), own[0] if own else job_state.read(folder)
         job.state = messages.JobState[f"JOB_STATE_{state.state}"]
         job.start_time = time_of(folder / REQUEST_FILE_NAME)
         if state.state in ENDED:
@@ -100,10 +100,10 @@ class JobService(BackgroundJobs[CustomJob]):
             job.error.code, job.error.message = state.error_code, state.error
         return job
 
-    def log_entries(self) -> list[dict[str, Any]]:
+    def read_log_entries(self) -> list[dict[str, Any]]:
         """Return the log lines of all replicas, as entries of Cloud Logging."""
         entries = []
-        for name, folder in self.folders().items():
+        for name, folder in self.find_folders().items():
             for path in sorted(folder.glob("*-*.log")):
                 role, _, index = path.stem.rpartition("-")
                 replica = f"workerpool{environment.ROLES.index(role)}-{index}"
@@ -138,13 +138,13 @@ class LogEntries:
         return {"entries": found[::-1][: content["pageSize"]]}
 
 
-def job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
+def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
     """Return the folders of CustomJobs that match a pattern, by the names of the jobs."""
     paths = [one.parent for one in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
-    return {request_of(one).name: one for one in paths if not (one / _DELETED).exists()}
+    return {read_request(one).name: one for one in paths if not (one / _DELETED).exists()}
 
 
-def request_of(folder: pathlib.Path) -> Any:
+def read_request(folder: pathlib.Path) -> Any:
     """Return the CustomJob in a folder, as it was created."""
     return messages.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
 

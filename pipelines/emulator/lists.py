@@ -9,8 +9,8 @@ from typing import Any
 
 from pipelines.emulator.api_error import invalid
 from pipelines.emulator.field_rules import refuse
-from pipelines.emulator.messages import id_of, snake
-from pipelines.emulator.proto_rules import known_mask
+from pipelines.emulator.messages import id_of, to_snake_case
+from pipelines.emulator.proto_rules import check_mask
 
 _TERM = re.compile(
     r'(NOT )?([\w.-]+(?:\."[^"]+")?) ?(!=|<=|>=|=|<|>|:) ?("[^"]*"|[^\s"]+)\s*(?:(AND|OR)\s+|$)'
@@ -68,7 +68,7 @@ _SORTABLE = {
 _LATEST_FIRST = ("PipelineJob", "Schedule")
 
 
-def filtered(found: Iterable[Any], text: str, kind: str) -> list[Any]:
+def filter_resources(found: Iterable[Any], text: str, kind: str) -> list[Any]:
     """Return the resources that match a filter, terms joined by AND and by OR, which binds tighter.
 
     https://google.aip.dev/160
@@ -100,7 +100,7 @@ def _parse_term(
         # "`labels.key:*` or `labels:key` - key existence"
         path, value = f"labels.{value}", "*"
     is_label = path.startswith("labels.")
-    field = path if is_label else snake(path)
+    field = path if is_label else to_snake_case(path)
     allowed = fields.get("labels.key" if is_label else field, "").split()
     if comparison not in allowed and not (comparison + value == ":*" and ":*" in allowed):
         return None
@@ -139,15 +139,15 @@ def _field_value(resource: Any, field: str) -> Any:
     return value.name if field == "state" else None if unset else value
 
 
-def ordered(found: list[Any], order_by: str, kind: str) -> list[Any]:
+def sort_resources(found: list[Any], order_by: str, kind: str) -> list[Any]:
     """Return resources in the order that a request names; refuse to sort by another field."""
     fields = _SORTABLE.get(kind, _ANY)
     order_by = order_by or ("create_time desc" if kind in _LATEST_FIRST else "")
     for term in reversed([one.strip() for one in order_by.split(",") if one]):
         match = _ORDER.fullmatch(term)
-        if not match or snake(match[1]) not in fields:
+        if not match or to_snake_case(match[1]) not in fields:
             raise invalid(f"order_by {term!r} is none of {', '.join(fields)}, asc or desc")
-        field = snake(match[1])
+        field = to_snake_case(match[1])
         # A time that is not set yet is None, which compares with no time.
         found = sorted(
             found,
@@ -157,12 +157,12 @@ def ordered(found: list[Any], order_by: str, kind: str) -> list[Any]:
     return found
 
 
-def masked(resource: Any, mask: Any) -> Any:
+def apply_mask(resource: Any, mask: Any) -> Any:
     """Return a copy of a resource with the fields of a read mask; with all if it is empty or *."""
     shown = type(resource)()
     if list(mask.paths) in ([], ["*"]):
         shown._pb.CopyFrom(resource._pb)
     else:
-        mask = known_mask("read_mask", mask, type(resource))
+        mask = check_mask("read_mask", mask, type(resource))
         mask.MergeMessage(resource._pb, shown._pb)
     return shown

@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
     return getattr(types, name)
 
 
-def snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """Convert the name of an API method or kind to snake case: ListModels to list_models."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 

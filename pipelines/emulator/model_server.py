@@ -30,7 +30,7 @@ class ModelServer:
     def __init__(self, model: Any, artifacts: str, log: pathlib.Path, guardian: Guardian) -> None:
         self._port = reserve_port()
         variables = {
-            **environment.of_component(),
+            **environment.component_environment(),
             serving.VERSION_VARIABLE: f"{model.display_name}@{model.version_id}",
             **{variable.name: variable.value for variable in model.container_spec.env},
             "AIP_STORAGE_URI": artifacts,

@@ -14,7 +14,7 @@ from pipelines.emulator import field_rules, messages, proto_rules
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.field_rules import refuse, refuse_state
 from pipelines.emulator.operations import Operations
-from pipelines.emulator.resources import Resources, with_etag
+from pipelines.emulator.resources import Resources, set_etag
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"
@@ -85,11 +85,11 @@ class ModelService(Resources):
         entry, number = self._find_version(name)
         return self._to_response(entry["versions"][number])
 
-    def all(self) -> list[Any]:
+    def list_all(self) -> list[Any]:
         """Return the default version of each model."""
         return [self.find(name) for name in self.kept]
 
-    def keep(self, model: Any) -> None:
+    def store(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
         entry, number = self._find_version(f"{model.name}@{model.version_id}")
         model.version_update_time = self.clock.now()
@@ -104,7 +104,7 @@ class ModelService(Resources):
 
     def list_model_versions(self, request: Any) -> Any:
         found = map(self._to_response, self._find_entry(request.name)["versions"].values())
-        return self.listed(found, request, "ModelVersion", "models")
+        return self.build_page(found, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it those that begin with `-`."""
@@ -160,7 +160,7 @@ class ModelService(Resources):
     def list_model_evaluations(self, request: Any) -> Any:
         entry, number = self._find_version(request.parent)
         found = entry["evaluations"].get(number, [])
-        return self.listed(found, request, "ModelEvaluation", "model_evaluations")
+        return self.build_page(found, request, "ModelEvaluation", "model_evaluations")
 
     def parse(self, text: str) -> Content:
         entry = json.loads(text)
@@ -188,7 +188,7 @@ class ModelService(Resources):
 
     def _to_response(self, model: Any) -> Any:
         model.artifact_uri = self._uri(model.artifact_uri)
-        return with_etag(model)
+        return set_etag(model)
 
     def _find_entry(self, name: str) -> Content:
         base = name.partition("@")[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.emulator import environment, messages
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.job_service import job_folders, time_of
+from pipelines.emulator.job_service import find_job_folders, time_of
 from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.processes import Guardian, Process
 
@@ -58,7 +58,7 @@ class PipelineEngine:
         parameters = document.get("runtimeConfig", {}).get("parameterValues", {})
         request = {
             "recipe": recipe,
-            "parameters": {name: self.local(value) for name, value in parameters.items()},
+            "parameters": {name: self.to_local(value) for name, value in parameters.items()},
             "project": project,
             "location": location,
             "id": job_id,
@@ -67,7 +67,7 @@ class PipelineEngine:
         (directory / "request.json").write_text(json.dumps(request))
         self._processes[job.name] = Process(
             [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
-            environment=environment.of_component(),
+            environment=environment.component_environment(),
             log=directory / "output.log",
             guardian=self._guardian,
         )
@@ -110,7 +110,7 @@ class PipelineEngine:
         del job.job_detail.task_details[:]
         json_format.ParseDict({"taskDetails": list(tasks)}, job._pb.job_detail)
 
-    def uri(self, path: str) -> str:
+    def to_uri(self, path: str) -> str:
         """Return the gs:// URI of a path of a run."""
         for folder, place in self._places.items():
             if path.startswith(folder):
@@ -122,7 +122,7 @@ class PipelineEngine:
         _, project, _, location, _, job_id = name.split("/")
         return self._folder / "runs" / f"{job_id}.{location}.{project}"
 
-    def local(self, value: Any) -> Any:
+    def to_local(self, value: Any) -> Any:
         """Return a value, with a URI in one of `folder`'s buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
@@ -151,13 +151,13 @@ class PipelineEngine:
                 start = end - datetime.timedelta(seconds=task["seconds"])
                 detail |= {"startTime": start.isoformat(), "endTime": end.isoformat()}
                 detail["outputs"] = {
-                    output: {"artifacts": [{**value, "uri": self.uri(value["uri"])}]}
+                    output: {"artifacts": [{**value, "uri": self.to_uri(value["uri"])}]}
                     for output, value in _list_artifacts(json.loads(done.read_text())["outputs"])
                 }
             if name == _LAUNCHER_TASK:
                 jobs = [
                     {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one}"}
-                    for one in job_folders(directory / "logs")
+                    for one in find_job_folders(directory / "logs")
                 ]
                 text = json.dumps({"resources": jobs})
                 detail["execution"]["metadata"] = {"output:gcp_resources": text}

@@ -45,9 +45,9 @@ class PipelineService(Resources):
         job.start_time = job.create_time
         self._engine.start(job)
 
-    def page(self, request: Any) -> Any:
+    def list_page(self, request: Any) -> Any:
         """Return a page of the list, without the tasks of the jobs."""
-        page = super().page(request)
+        page = super().list_page(request)
         for job in page._pb.pipeline_jobs:
             job.ClearField("job_detail")
         return page
@@ -62,7 +62,7 @@ class PipelineService(Resources):
             job.state = messages.PipelineState.PIPELINE_STATE_CANCELLING
             self._engine.cancel(job)
 
-    def shown(self, job: Any) -> Any:
+    def refresh(self, job: Any) -> Any:
         """Update and return a job; store it if its state has changed."""
         before = state_of(job)
         if before not in ENDED:
@@ -70,7 +70,7 @@ class PipelineService(Resources):
         if state_of(job) == "CANCELLED":
             job.error.code = _CANCELLED
         if state_of(job) != before:
-            self.keep(job)
+            self.store(job)
         return job
 
 

@@ -20,7 +20,7 @@ _ALLOWED = {("EnvVar", "value")}
 """Required fields that may be empty, since protos don't distinguish empty from missing."""
 
 
-def marked(kind: Any, mark: str) -> tuple[str, ...]:
+def find_marked(kind: Any, mark: str) -> tuple[str, ...]:
     """Return the fields of a message type whose comment begins with Required or Output only."""
     found = _read_marks(kind.__module__)[kind.__qualname__]
     names = [name for name, given in found if given == mark]
@@ -47,7 +47,7 @@ def check_required(message: Any, path: str = "") -> None:
 
     A resource to be updated has only the fields that change.
     """
-    for name in marked(type(message), "Required"):
+    for name in find_marked(type(message), "Required"):
         refuse(name not in message, f"{path}{name} is required")
     for name, field in type(message).meta.fields.items():
         if not hasattr(field.message, "meta") or name not in message:
@@ -63,7 +63,7 @@ def check_required(message: Any, path: str = "") -> None:
 
 def clear_output_only(resource: Any) -> None:
     """Clear the fields of a new resource that only Vertex AI sets, as it ignores them."""
-    for name in marked(type(resource), "Output only"):
+    for name in find_marked(type(resource), "Output only"):
         resource._pb.ClearField(name)
 
 
@@ -76,8 +76,8 @@ def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str
         updatable: fields that the mask may name; empty: those that users may set.
     """
     refuse(not request.update_mask.paths, "update_mask is required")
-    mask = known_mask("update_mask", request.update_mask, type(given))
-    fixed = marked(type(given), "Output only")
+    mask = check_mask("update_mask", request.update_mask, type(given))
+    fixed = find_marked(type(given), "Output only")
     for field in {path.partition(".")[0] for path in mask.paths}:
         other = field in fixed or (updatable and field not in updatable)
         refuse(other, f"update_mask names {field}, which is not updatable")
@@ -86,7 +86,7 @@ def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str
     return mask
 
 
-def known_mask(field: str, mask: Any, kind: Any) -> Any:
+def check_mask(field: str, mask: Any, kind: Any) -> Any:
     """Return a mask, cut at the keys of a Struct; refuse one with a field that `kind` lacks."""
     from google.protobuf import field_mask_pb2
 

@@ -13,7 +13,7 @@ from pipelines.emulator import environment
 from pipelines.emulator.job_rules import is_empty
 from pipelines.emulator.job_state import ReplicaState, Role
 from pipelines.emulator.processes import Guardian, Process, reserve_port
-from pipelines.emulator.restart_rules import MAX_RESTARTS, out_of_memory_kills
+from pipelines.emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -57,7 +57,9 @@ class Replica(ReplicaState):
     @property
     def out_of_memory(self) -> bool:
         """Return whether the kernel probably killed its process for lack of memory."""
-        return self.status == 128 + signal.SIGKILL and out_of_memory_kills() > self._memory_kills
+        return (
+            self.status == 128 + signal.SIGKILL and count_out_of_memory_kills() > self._memory_kills
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -73,7 +75,7 @@ class Replica(ReplicaState):
                 in_place = f"restart {self.restarts} of {MAX_RESTARTS}"
                 log.write(f"--- {in_place if self.restarts else 'restart of the job'} ---\n")
         self.starts += 1
-        self._memory_kills = out_of_memory_kills()
+        self._memory_kills = count_out_of_memory_kills()
         if containers:
             self.process = containers.start(
                 self.pool_name, self.command, self.environment, self.log, self.image
@@ -97,7 +99,7 @@ class Replica(ReplicaState):
         self.state = failed if self.process.returncode else "SUCCEEDED"
 
 
-def replicas_of(
+def create_replicas(
     job_id: str, spec: Any, directory: pathlib.Path, in_containers: bool
 ) -> list[Replica]:
     """Return all replicas, the primary first, each with its address and environment."""
@@ -125,7 +127,7 @@ def replicas_of(
         for pool in range(len(spec.worker_pool_specs))
     ]
     job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
-    inherited = environment.QUIET if in_containers else environment.of_component()
+    inherited = environment.QUIET if in_containers else environment.component_environment()
     for replica in replicas:
         pool_spec = spec.worker_pool_specs[replica.pool]
         replica.environment = {

@@ -11,7 +11,7 @@ from pipelines.emulator import field_rules, lists, messages, proto_rules
 from pipelines.emulator.api_error import ApiError, not_found
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.field_rules import refuse
-from pipelines.emulator.messages import id_of, parent_of, snake
+from pipelines.emulator.messages import id_of, parent_of, to_snake_case
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.resource_store import FolderStore, MemoryStore
 
@@ -22,7 +22,7 @@ class Resources:
         class ScheduleService(Resources):
             kind = "Schedule"      # answers CreateSchedule, GetSchedule, ListSchedules and so on
 
-    Subclasses override `check`, `begin`, `shown`, `change` and `check_deletable` as needed.
+    Subclasses override `check`, `begin`, `refresh`, `change` and `check_deletable` as needed.
 
     Args:
         folder: stores the resources beyond this process, shared with others; None: they are kept
@@ -41,10 +41,10 @@ class Resources:
     def __init_subclass__(cls) -> None:
         """Add aliases of the methods under their names in the API."""
         super().__init_subclass__()
-        name = snake(cls.kind)
+        name = to_snake_case(cls.kind)
         for method in ("create", "get", "update", "delete"):
             setattr(cls, f"{method}_{name}", getattr(cls, method))
-        setattr(cls, f"list_{name}s", cls.page)
+        setattr(cls, f"list_{name}s", cls.list_page)
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Resources:
         self.kept: Any = MemoryStore()
         if folder:
             self.kept = FolderStore(folder, self.collection, self.parse, self.dump)
-        self._field = snake(self.kind)
+        self._field = to_snake_case(self.kind)
 
     def create(self, request: Any) -> Any:
         proto_rules.check_required(request)
@@ -73,15 +73,15 @@ class Resources:
                 raise ApiError("ALREADY_EXISTS", f"{resource.name} already exists")
             resource.create_time = self.clock.now()
             self.begin(resource)
-            self.keep(resource)
+            self.store(resource)
         return resource
 
     def get(self, request: Any) -> Any:
         return self.find(request.name)
 
-    def page(self, request: Any) -> Any:
+    def list_page(self, request: Any) -> Any:
         """Return a page of the list."""
-        return self.listed(self.of(request.parent), request, self.kind, f"{self._field}s")
+        return self.build_page(self.list_in(request.parent), request, self.kind, f"{self._field}s")
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
@@ -106,19 +106,19 @@ class Resources:
     def find(self, name: str) -> Any:
         """Return a resource; raise ApiError if it does not exist."""
         try:
-            return self.shown(self.kept[name])
+            return self.refresh(self.kept[name])
         except KeyError:
             raise not_found(name) from None
 
-    def all(self) -> list[Any]:
+    def list_all(self) -> list[Any]:
         """Return all resources."""
-        return [self.shown(one) for one in self.kept.values()]
+        return [self.refresh(one) for one in self.kept.values()]
 
-    def of(self, parent: str) -> list[Any]:
+    def list_in(self, parent: str) -> list[Any]:
         """Return the resources of a project and region, projects/P/locations/L."""
-        return [one for one in self.all() if one.name.startswith(f"{parent}/")]
+        return [one for one in self.list_all() if one.name.startswith(f"{parent}/")]
 
-    def keep(self, resource: Any) -> None:
+    def store(self, resource: Any) -> None:
         self.kept[resource.name] = resource
 
     @contextlib.contextmanager
@@ -127,12 +127,12 @@ class Resources:
         with self.kept.lock():
             resource = self.find(name)
             yield resource
-            self.keep(resource)
+            self.store(resource)
 
-    def listed(self, found: Iterable[Any], request: Any, kind: str, field: str) -> Any:
+    def build_page(self, found: Iterable[Any], request: Any, kind: str, field: str) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        passed = lists.filtered(found, request.filter, kind)
-        passed = lists.ordered(passed, getattr(request, "order_by", ""), kind)
+        passed = lists.filter_resources(found, request.filter, kind)
+        passed = lists.sort_resources(passed, getattr(request, "order_by", ""), kind)
         token, size = request.page_token or "0", request.page_size
         known = re.fullmatch("[0-9]{1,9}", token)
         refuse(not known, f"page_token {token!r} is not one that a list returned")
@@ -141,7 +141,7 @@ class Resources:
         rest = str(start + size) if start + size < len(passed) else ""
         part = passed[start : start + size]
         if hasattr(request, "read_mask"):
-            part = [lists.masked(one, request.read_mask) for one in part]
+            part = [lists.apply_mask(one, request.read_mask) for one in part]
         response = getattr(messages, f"List{kind}sResponse")
         return response(**{field: part, "next_page_token": rest})
 
@@ -162,7 +162,7 @@ class Resources:
     def begin(self, resource: Any) -> None:
         """Complete a new resource before it is stored, and start its work."""
 
-    def shown(self, resource: Any) -> Any:
+    def refresh(self, resource: Any) -> Any:
         """Return a resource in its present state."""
         return resource
 
@@ -173,7 +173,7 @@ class Resources:
         """Raise ApiError if a resource can't be deleted in its present state."""
 
 
-def with_etag(resource: Any) -> Any:
+def set_etag(resource: Any) -> Any:
     """Return a resource with the digest of its content as its etag."""
     resource.etag = ""
     content = resource._pb.SerializeToString(deterministic=True)

@@ -17,7 +17,7 @@ _ABORTED, _SEGMENTATION_FAULT = 128 + 6, 128 + 11
 _KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
-def consequence(
+def choose_consequence(
     status: int, *, restarts: int, retries: int, disable_retries: bool, out_of_memory: bool = False
 ) -> Literal["restart replica", "retry job", "fail job"]:
     """Return the consequence of a replica's failure.
@@ -52,7 +52,7 @@ def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> 
     return f"The replica {replica} {end} Termination reason: Error."
 
 
-def out_of_memory_kills() -> int:
+def count_out_of_memory_kills() -> int:
     """Return the number of processes that the kernel has killed for lack of memory since boot."""
     with contextlib.suppress(OSError):
         for line in _KERNEL_COUNTERS.read_text().splitlines():

@@ -83,7 +83,7 @@ class ScheduleService(Resources):
 
         A run that would exceed max_concurrent_active_run_count is skipped or queued.
         """
-        for schedule in self.all():
+        for schedule in self.list_all():
             if schedule.state.name != "ACTIVE" or schedule.next_run_time > self.clock.now():
                 continue
             limit = schedule.max_concurrent_active_run_count
@@ -92,7 +92,7 @@ class ScheduleService(Resources):
                 request.parent = parent_of(schedule.name)
                 job = self._pipelines.create(request)
                 job.schedule_name = schedule.name
-                self._pipelines.keep(job)
+                self._pipelines.store(job)
                 schedule.started_run_count += 1
                 schedule.last_scheduled_run_response = messages.Schedule.RunResponse(
                     scheduled_run_time=schedule.next_run_time, run_response=job.name
@@ -100,17 +100,17 @@ class ScheduleService(Resources):
             elif schedule.allow_queueing:
                 continue
             self._plan(schedule)
-            self.keep(schedule)
+            self.store(schedule)
 
     def _active_runs(self, schedule: Any) -> int:
         """Return the number of runs of a schedule that have not ended."""
-        mine = [job for job in self._pipelines.all() if job.schedule_name == schedule.name]
+        mine = [job for job in self._pipelines.list_all() if job.schedule_name == schedule.name]
         return sum(state_of(job) not in ENDED for job in mine)
 
     def _plan(self, schedule: Any) -> None:
         """Set the time of a schedule's next run; if there is none, complete the schedule."""
         start = max(self.clock.now(), schedule.start_time)
-        schedule.next_run_time = following = cron.parse(schedule.cron).after(start)
+        schedule.next_run_time = following = cron.parse(schedule.cron).next_after(start)
         over = schedule.end_time and following > schedule.end_time
         if over or 0 < schedule.max_run_count <= schedule.started_run_count:
             schedule.state = messages.Schedule.State.COMPLETED

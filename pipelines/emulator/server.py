@@ -28,8 +28,8 @@ import grpc
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.grpc_relay import RelayingServer
-from pipelines.emulator.http_rules import Method, methods, to_json
-from pipelines.emulator.messages import snake
+from pipelines.emulator.http_rules import Method, load_methods, to_json
+from pipelines.emulator.messages import to_snake_case
 from pipelines.emulator.processes import Guardian
 from trainer.errors import InputError
 
@@ -88,7 +88,7 @@ class Emulator:
         self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._routes = [
-            (verb, re.compile(pattern), name, getattr(resource, snake(name)))
+            (verb, re.compile(pattern), name, getattr(resource, to_snake_case(name)))
             for resource in resources
             for verb, pattern, name in getattr(resource, "routes", ())
         ]
@@ -138,7 +138,7 @@ class Emulator:
             self._check_token(headers.get("Authorization", ""))
             result = self._dispatch(verb, url, headers, body)
         except Exception as error:
-            failure = api_error_of(error, f"{verb} {url}")
+            failure = to_api_error(error, f"{verb} {url}")
             code, result = failure.code, failure.json
         if isinstance(result, bytes):
             return code, "application/octet-stream", result
@@ -181,10 +181,10 @@ class Emulator:
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
         """Start the gRPC server; return the methods served, the server and its port."""
         served = [
-            (method, getattr(owner, snake(method.name)))
-            for method in methods()
+            (method, getattr(owner, to_snake_case(method.name)))
+            for method in load_methods()
             for owner in self.resources
-            if hasattr(owner, snake(method.name))
+            if hasattr(owner, to_snake_case(method.name))
         ]
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "emulator-rpc"))
         for method, function in served:
@@ -207,7 +207,7 @@ class Emulator:
                 check_values(request)
                 return self.call(method.name, function, request)
             except Exception as error:
-                failure = api_error_of(error, method.name)
+                failure = to_api_error(error, method.name)
             context.abort(grpc.StatusCode[failure.status], str(failure))
 
         kind = method.request
@@ -242,7 +242,7 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
 
-def api_error_of(error: Exception, request: str) -> ApiError:
+def to_api_error(error: Exception, request: str) -> ApiError:
     """Return the error that a request ends with; log one that is no refusal."""
     if isinstance(error, ApiError):
         return error

@@ -40,7 +40,10 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
     """Write a task's outputs, artifacts and plain values by name, as an entry."""
     from kfp.local.cache import LocalCache
 
-    kept = {"outputs": LocalCache._serialize_outputs(dict(outputs)), "files": files_of(outputs)}
+    kept = {
+        "outputs": LocalCache._serialize_outputs(dict(outputs)),
+        "files": checksum_outputs(outputs),
+    }
     content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Runs of the same folder may end the same task at the same time.
@@ -61,7 +64,7 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
         if content.pop("sha256") != _sha256(content):
             return None
         outputs = LocalCache._deserialize_outputs(content["outputs"])
-        kept, found = content["files"].items(), files_of(outputs).items()
+        kept, found = content["files"].items(), checksum_outputs(outputs).items()
     except (OSError, _MissingArtifactError, *damaged):
         return None
     return outputs if kept == found or (may_have_grown and kept <= found) else None
@@ -134,13 +137,13 @@ def _find_modules(name: str) -> list[pathlib.Path]:
     return [file for file in files if file.is_file()]
 
 
-def files_of(outputs: Mapping[str, Any]) -> dict[str, str]:
+def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
     """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
     found = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
             if uri := getattr(artifact, "uri", ""):
-                found.update(run_files.checksums(uri))
+                found.update(run_files.checksum_files(uri))
     return found
 
 

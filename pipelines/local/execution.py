@@ -132,7 +132,7 @@ def execute(
             call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
             state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
             run_state.close(state)
-        failure = run_end.failure_of(run_state, services, error) if state == "FAILED" else None
+        failure = run_end.find_failure(run_state, services, error) if state == "FAILED" else None
         message = failure.message if failure else ""
         content = run_summary.summarize(record, state, run_state, services, message)
         run_summary.write(content, directory)

@@ -35,7 +35,7 @@ _PATH = re.compile(r"/[^\s'\"(),;]+")
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
 
 
-def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
+def read_tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
     """Return the last whole lines of a log, at most `size` bytes; [] if the log can't be read.
 
     A carriage return overwrites its line, as on a terminal; other control characters are escaped.
@@ -52,7 +52,7 @@ def tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
 
 def progress(log: pathlib.Path) -> str:
     """Return the last line in which a process reports its progress; empty if there is none."""
-    lines = tail(log, 4096)
+    lines = read_tail(log, 4096)
     if any(_TRACEBACK in line for line in lines):
         return ""
     for line in reversed(lines):
@@ -68,7 +68,7 @@ def user_error(log: pathlib.Path, returncode: int | None) -> str:
     Recognize both forms: `error: message` with exit code 2, from a command line, and the last
     line of a traceback, from a component that did not catch the InputError.
     """
-    lines = [line.strip() for line in tail(log) if line.strip()]
+    lines = [line.strip() for line in read_tail(log) if line.strip()]
     for line in reversed(lines[-5:]):
         match = _INPUT_ERROR.fullmatch(line)
         if not match and returncode == EXIT_CODE:
@@ -92,9 +92,9 @@ def describe_end(returncode: int | None) -> str:
     return f"was ended by {name}{_REMEDIES.get(name, '; run it again')}"
 
 
-def warnings(log: pathlib.Path) -> list[str]:
+def find_warnings(log: pathlib.Path) -> list[str]:
     """Return the messages of the lines `warning: message` at the end of a log."""
-    found = (_WARNING.fullmatch(line.strip()) for line in tail(log))
+    found = (_WARNING.fullmatch(line.strip()) for line in read_tail(log))
     return [match[1] for match in found if match]
 
 
@@ -102,7 +102,7 @@ def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
     """Return the last non-empty lines of a log, with only the exceptions of tracebacks."""
     kept = []
     in_traceback = False
-    for line in without_noise(tail(log)):
+    for line in without_noise(read_tail(log)):
         if line.endswith(_TRACEBACK):
             in_traceback = True
         elif not in_traceback or not line[:1].isspace():
@@ -120,7 +120,7 @@ def without_noise(lines: Iterable[str]) -> Iterator[str]:
             yield line.rstrip()
 
 
-def full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
+def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
     """Return a message that names the full disk; empty if no line reports one.
 
     Args:

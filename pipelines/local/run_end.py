@@ -41,12 +41,12 @@ class Failure:
     expected: bool = True
 
 
-def failure_of(run_state: RunState, services: Services, error: str) -> Failure:
+def find_failure(run_state: RunState, services: Services, error: str) -> Failure:
     """Return why a run failed; `error` is kfp's own exception as text, if any."""
     task = run_state.failed
     failure = _find_reason(task, services, error) if task else Failure(error)
-    lines = failures.tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
-    if full := failures.full_disk([failure.message, *lines], run_state.folder):
+    lines = failures.read_tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
+    if full := failures.find_full_disk([failure.message, *lines], run_state.folder):
         failure = Failure(full, failure.log)
     name = f"{task.display_name}: " if task else ""
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
@@ -109,7 +109,7 @@ def show(
     if failure:
         _show_failure(for_errors(console), failure)
     for task in run_state.tasks.values():
-        for warning in failures.warnings(task.log):
+        for warning in failures.find_warnings(task.log):
             print_plain(console, f"warning   {warning}")
     local_runs.show_results(console, summary)
     print_plain(console, f"run       {relative(run_state.folder)}")

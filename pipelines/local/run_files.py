@@ -35,7 +35,7 @@ def read(uri: str) -> bytes | None:
         return None
 
 
-def checksums(uri: str) -> dict[str, str]:
+def checksum_files(uri: str) -> dict[str, str]:
     """Return a checksum of every file at or below `uri`, by path or URI.
 
     Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.

@@ -41,7 +41,7 @@ class ProcessTasks:
         self._run_state, self._services, self._artifacts = run_state, services, artifacts
         self._journal, self._guardian = Journal(run_state.folder), services.guardian
         self._variables = services.emulator.environment
-        self._environment = {**environment.of_component(), **self._variables}
+        self._environment = {**environment.component_environment(), **self._variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
@@ -98,7 +98,7 @@ class ProcessTasks:
         task = place.rpartition("/")[2]
         entry = self._run_state.tasks[task]
         entry.outputs = dict(outputs or {})
-        error = check_size(entry.outputs)
+        error = find_size_problem(entry.outputs)
         if error:
             with entry.log.open("a") as log:
                 log.write(f"InputError: {error}\n")
@@ -200,7 +200,7 @@ class ProcessTasks:
                     link.symlink_to(os.path.relpath(uri, folder))
 
 
-def check_size(outputs: Mapping[str, Any]) -> str:
+def find_size_problem(outputs: Mapping[str, Any]) -> str:
     """Return why Vertex AI would refuse a task's outputs, kfp artifacts and plain values, or "".
 
     The limit is "Maximum size of JSON payload containing output parameters and artifacts per

@@ -73,7 +73,7 @@ def test_required_fields_are_known_without_docstrings():
     program = (
         "from google.cloud.aiplatform_v1 import types\n"
         "from pipelines.emulator import proto_rules\n"
-        "print(types.Schedule.__doc__, *proto_rules.marked(types.Schedule, 'Required'))"
+        "print(types.Schedule.__doc__, *proto_rules.find_marked(types.Schedule, 'Required'))"
     )
     command = [sys.executable, "-OO", "-c", program]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
