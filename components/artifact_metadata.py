@@ -22,7 +22,9 @@ def size(value: Any) -> int:
     return len(json.dumps(value).encode())
 
 
-def fit(artifacts: Sequence[Any], parameters: Sequence[Any], artifact: Any, key: str) -> bool:
+def drop_if_too_large(
+    artifacts: Sequence[Any], parameters: Sequence[Any], artifact: Any, key: str
+) -> bool:
     """Drop `key` from the metadata of `artifact` if the outputs are too large; return True then."""
     content = [{"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts]
     if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:

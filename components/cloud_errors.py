@@ -139,7 +139,7 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
     except exceptions.BadRequest as error:
         raise InputError(f"{doing}: {message_of(error)}") from None
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
-        raise CloudError(f"{doing}: {described(error, permission_hint)}") from None
+        raise CloudError(f"{doing}: {describe(error, permission_hint)}") from None
     except OSError as error:
         if is_dropped(error):
             raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
@@ -186,7 +186,7 @@ def tolerated(*statuses: int) -> Iterator[None]:
             raise
 
 
-def described(error: BaseException, permission_hint: str = _PERMISSION_HINT) -> str:
+def describe(error: BaseException, permission_hint: str = _PERMISSION_HINT) -> str:
     """Return an error's message in one line, with its status and a hint."""
     error = last_error(error)
     if is_dropped(error):

@@ -6,7 +6,7 @@ from kfp import dsl
 
 from components.cloud_errors import as_input_error
 from components.prediction_options import ServingOptions
-from components.registry.endpoints import endpoints_of
+from components.registry.endpoints import connect_endpoints
 from components.typed import component
 from components.vertex_client import vertex_client
 from trainer.errors import InputError
@@ -42,8 +42,8 @@ def deploy_champion(
     from trainer.evaluation import served_answers
 
     with as_input_error(f"deploying {registered}"):
-        endpoints = endpoints_of(project, location)
-        champion = endpoints.champion(model_name)
+        endpoints = connect_endpoints(project, location)
+        champion = endpoints.fetch_champion(model_name)
         if champion.name != registered:
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")
             return

@@ -100,7 +100,7 @@ def evaluate_model(
         judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
     )
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
-    if artifact_metadata.fit(artifacts, outputs, classification, "confusionMatrix"):
+    if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
         print(
             f"The console can't hold the confusion matrix of {len(judged.classes):,} classes; see "
             "the report"

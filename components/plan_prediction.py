@@ -7,7 +7,7 @@ from kfp import dsl
 
 from components import prediction_input
 from components.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.model_registry import find_champion, no_champion
+from components.registry.model_registry import find_champion, no_champion_error
 from components.typed import component
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
@@ -42,7 +42,7 @@ def plan_prediction(
     """
     champion = find_champion(options.model_name, project, location)
     if champion is None:
-        raise no_champion(options.model_name, project)
+        raise no_champion_error(options.model_name, project)
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

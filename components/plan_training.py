@@ -7,7 +7,7 @@ from kfp import dsl
 
 from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
-from components.registry.model_registry import find_champion, start_weights
+from components.registry.model_registry import find_champion, find_start_weights
 from components.registry.model_upload import check_serving_image, label
 from components.registry.trained_versions import dataset_digest, find_version, training_labels
 from components.typed import component
@@ -95,7 +95,7 @@ def plan_training(
     if not unchanged:
         start = find_warm_start(training.uri) if options.resume_from else None
         if start is None:
-            start = start_weights(config.warm_start, model_name, project, location)
+            start = find_start_weights(config.warm_start, model_name, project, location)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))

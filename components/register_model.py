@@ -7,7 +7,7 @@ from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
 from components.cloud_errors import as_input_error
-from components.registry.model_registry import Version, registry_of
+from components.registry.model_registry import Version, connect_registry
 from components.registry.model_upload import MADE_BY, Candidate, label
 from components.registry.trained_versions import dataset_digest, training_labels
 from components.typed import component
@@ -85,7 +85,7 @@ def register_model(
         return verdicts[-1].role
 
     with as_input_error(f"registering a version of {model_name!r}"):
-        registry = registry_of(project, location)
+        registry = connect_registry(project, location)
         made = registry.register(model_name, candidate, role, champion, judge_again)
     why = verdicts[-1].reason if verdicts else reason
     if made is None:

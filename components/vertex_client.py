@@ -64,7 +64,7 @@ def service(
     from google.api_core.client_options import ClientOptions
 
     local = is_loopback(endpoint)
-    endpoint = with_scheme(endpoint) if local else endpoint
+    endpoint = add_scheme(endpoint) if local else endpoint
     transport = transport or ("rest" if local else "grpc")
     if local and transport == "grpc" and not endpoint.startswith("https:"):
         import grpc
@@ -111,14 +111,14 @@ def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> A
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
     endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
     return service(
-        client_class(name),
+        import_client_class(name),
         endpoint,
         transport=environment.get(TRANSPORT_VARIABLE, ""),
         credentials=local_credentials(environment) if is_loopback(endpoint) else None,
     )
 
 
-def client_class(name: str) -> Any:
+def import_client_class(name: str) -> Any:
     """Import the generated client of a service of Vertex AI, such as model."""
     # Only this module: importing google.cloud.aiplatform takes two more seconds.
     module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
@@ -135,7 +135,7 @@ def is_loopback(endpoint: str) -> bool:
     return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname in _LOOPBACK
 
 
-def with_scheme(endpoint: str) -> str:
+def add_scheme(endpoint: str) -> str:
     """Prefix an endpoint without a scheme with http://; strip the trailing slash."""
     endpoint = endpoint.rstrip("/")
     return endpoint if "://" in endpoint or not endpoint else f"http://{endpoint}"

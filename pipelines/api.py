@@ -139,9 +139,9 @@ def predict(
 
     Its parameters are input, output, batch_size and others of the table [batch].
     """
-    from pipelines.prediction_values import on_this_machine
+    from pipelines.prediction_values import make_paths_absolute
 
-    given = on_this_machine(recipe, values, runs_directory, place)
+    given = make_paths_absolute(recipe, values, runs_directory, place)
     return _run_here(recipe, given, runs_directory, {"root": root}, batch=True)
 
 
@@ -182,7 +182,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
         if name and found.recipe != recipe:
             raise InputError(f"{found.name} is a run of {found.recipe!r}, not of {recipe!r}")
     else:
-        runs = run_history.listed(runs_directory, recipe)
+        runs = run_history.list_runs(runs_directory, recipe)
         if not runs:
             raise InputError(
                 f"there is no run of {recipe!r} in the folder {runs_directory} to resume; "
@@ -213,7 +213,7 @@ def results(
 
         own = settings() if settings else load_settings({}, os.environ)
         if own.project:
-            return past_runs.find(Connection(own), name)
+            return past_runs.fetch(Connection(own), name)
     return run_history.find(runs_directory, name)
 
 

@@ -9,10 +9,10 @@ from components.plan_prediction import plan_prediction
 from pipelines.parameters import with_parameters
 from pipelines.prediction_values import PARAMETERS, TOPICS
 from pipelines.run_options import RunOptions
-from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, notified, step
+from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, add_step, notified
 
 
-def pipeline(run_options: RunOptions) -> Any:
+def build_pipeline(run_options: RunOptions) -> Any:
     """Return the pipeline of a recipe's batch prediction."""
     function = with_parameters(batch_prediction, run_options, known=PARAMETERS, topics=TOPICS)
     return dsl.pipeline(name="batch-prediction")(function)
@@ -25,7 +25,7 @@ def batch_prediction(parameters: dict[str, Any], run_options: RunOptions) -> Non
             "project": PROJECT_ID_PLACEHOLDER,
             "location": LOCATION_PLACEHOLDER,
         }
-        plan = step("Find the champion", plan_prediction, parameters, **place)
+        plan = add_step("Find the champion", plan_prediction, parameters, **place)
         arguments = {name: output for name, output in plan.outputs.items() if name != "predictions"}
         job = ModelBatchPredictOp(
             job_display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,

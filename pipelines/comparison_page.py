@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.run_comparison import RunComparison, shown
+from pipelines.run_comparison import RunComparison, format_value
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
 from trainer.evaluation.results import load
@@ -32,7 +32,10 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         curves=_draw_curves(histories),
         legend=[(series, name, None) for series, name in enumerate(names, start=1)],
         metrics=compared.metrics,
-        parameters=[(name, shown(one), shown(other)) for name, one, other in compared.parameters],
+        parameters=[
+            (name, format_value(one), format_value(other))
+            for name, one, other in compared.parameters
+        ],
     )
     try:
         path.write_text(text, encoding="utf-8")

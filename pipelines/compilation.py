@@ -11,7 +11,7 @@ from pipelines import batch_prediction, prediction_values, resource_names
 from pipelines.package import Package
 from pipelines.prediction_values import name_of
 from pipelines.recipe import Recipe
-from pipelines.training import pipeline
+from pipelines.training import build_pipeline
 from trainer.data import storage
 from trainer.errors import InputError
 from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
@@ -36,7 +36,7 @@ def write(
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         known, known_gpu = _read_images(path)
         image, gpu_image = image or known or IMAGE, gpu_image or known_gpu
-        text = compiled_batch(recipe, image) if batch else compiled(recipe, image, gpu_image)
+        text = compile_batch_yaml(recipe, image) if batch else compiled(recipe, image, gpu_image)
         if text != present:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)
@@ -50,17 +50,17 @@ def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
-    function = pipeline(sorted(recipe.given), recipe.run_options)
+    function = build_pipeline(sorted(recipe.given), recipe.run_options)
     text = _compile(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")
     return text.replace(f"        image: {GPU_IMAGE}\n", f"        image: {gpu_image}\n")
 
 
-def compiled_batch(recipe: Recipe, image: str) -> str:
+def compile_batch_yaml(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
-    own = prediction_values.values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
-    function = batch_prediction.pipeline(recipe.run_options)
+    own = prediction_values.complete_values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
+    function = batch_prediction.build_pipeline(recipe.run_options)
     return _compile(function, "prediction", recipe.name, own, image)
 
 

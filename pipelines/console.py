@@ -35,7 +35,7 @@ def show_table(
     for title in titles:
         table.add_column(title, justify="right" if title in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(cell, row))
+        table.add_row(*map(make_cell, row))
     Console().print(table)
 
 
@@ -44,22 +44,22 @@ def print_error(line: str) -> None:
     print_plain(Console(stderr=True), line)
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as 12.3 s, 1:02 or 1:02:03."""
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)
 
 
-def relative(path: object) -> str:
+def shorten_path(path: object) -> str:
     """Return a path relative to the working folder, if that is shorter."""
     short = os.path.relpath(str(path))
     return short if len(short) < len(str(path)) else str(path)
 
 
-def for_errors(console: Console) -> Console:
+def error_console(console: Console) -> Console:
     """Return the console for errors: the standard error, unless `console` writes to a file."""
     return Console(stderr=True) if console.file is sys.stdout else console
 
 
-def cell(text: str, style: str = "") -> Text:
+def make_cell(text: str, style: str = "") -> Text:
     """Return text for a table's cell, printed as `print_plain` prints it."""
     return Text(escape_controls(text), style)

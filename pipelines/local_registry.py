@@ -42,9 +42,9 @@ def model_of(recipe: str, model_name: str | None) -> str:
     return model
 
 
-def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
+def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
     """Return the champion of a recipe's model; raise InputError if there is none."""
-    from components.registry.model_registry import no_champion
+    from components.registry.model_registry import no_champion_error
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)
@@ -54,5 +54,5 @@ def champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Vers
             found = registry.champion(model)
     if found is None:
         remedy = f"train one: python -m pipelines run {recipe} --local"
-        raise no_champion(model, runs_directory / FOLDER_NAME, remedy)
+        raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)
     return found

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines import run_history
-from pipelines.console import print_plain, relative, say
+from pipelines.console import print_plain, say, shorten_path
 from pipelines.emulator import job_state
 from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
@@ -85,7 +85,7 @@ def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _format_path(path: str) -> str:
     """Return a path that no line break divides, relative to the working folder."""
-    return relative(path).replace(" ", _NO_BREAK)
+    return shorten_path(path).replace(" ", _NO_BREAK)
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:

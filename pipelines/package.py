@@ -90,7 +90,7 @@ class Package:
     def launcher(self) -> str:
         """Return Google's module that launches its job; empty if no task launches one."""
         commands = (one.get("command", []) for one in self.containers)
-        return next(filter(None, map(launcher_in, commands)), "")
+        return next(filter(None, map(find_launcher, commands)), "")
 
     @property
     def image(self) -> str:
@@ -158,7 +158,7 @@ def documents(text: str | bytes) -> list[Any]:
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
-def launcher_in(command: Sequence[str]) -> str:
+def find_launcher(command: Sequence[str]) -> str:
     """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in _LAUNCHERS), "")
 

@@ -43,7 +43,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
     prices = cost.table().overridden(cost.parse_rates(rates, pools))
-    hourly = cost.serving_price(machine, replicas, prices, "the job ends")
+    hourly = cost.describe_serving_price(machine, replicas, prices, "the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
@@ -114,7 +114,9 @@ class _Plan:
                 yield "step", f"{step}: {self._format_step_price(size)}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
-            price = cost.serving_price(serving.machine_type, serving.min_replicas, self.prices)
+            price = cost.describe_serving_price(
+                serving.machine_type, serving.min_replicas, self.prices
+            )
             yield (
                 "endpoint",
                 f"{price}: the champion and the previous one; one more machine for a test",

@@ -35,7 +35,7 @@ def base_of(name: str) -> str:
     return base if base != name and base in known and name not in known else ""
 
 
-def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+def complete_values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
     """Return every parameter's value, in the order of the pipeline's signature; see `checked`."""
     own = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
@@ -57,7 +57,7 @@ def values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str,
     return {name: found[name] for name in PARAMETERS}
 
 
-def on_this_machine(
+def make_paths_absolute(
     recipe: Recipe, given: Mapping[str, Any], runs_directory: Path, place: str
 ) -> dict[str, Any]:
     """Return every parameter's value, with paths made absolute.
@@ -68,7 +68,7 @@ def on_this_machine(
     from pipelines import local_registry
     from trainer.data.schema import find_training_data
 
-    found = values(recipe, given, place=place)
+    found = complete_values(recipe, given, place=place)
     for name in ("input", "output"):
         if found[name].startswith(BIGQUERY):
             raise InputError(
@@ -77,6 +77,6 @@ def on_this_machine(
         if found[name] and not is_remote(found[name]):
             # Each step runs in a folder of its own.
             found[name] = os.path.abspath(found[name])  # noqa: PTH100 - it may be a pattern
-    champion = local_registry.champion(recipe.name, found["model_name"], runs_directory)
+    champion = local_registry.fetch_champion(recipe.name, found["model_name"], runs_directory)
     prediction_input.check(found["input"], find_training_data(champion.artifact_uri))
     return found

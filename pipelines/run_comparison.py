@@ -70,13 +70,13 @@ def compare(first: PastRun, second: PastRun) -> RunComparison:
     return RunComparison(
         first=first,
         second=second,
-        parameters=differing(first, second),
+        parameters=find_differing_parameters(first, second),
         metrics=metrics,
         verdicts=_describe_differences(first, second, *answers),
     )
 
 
-def differing(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
+def find_differing_parameters(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
     """Return the parameters that differ: name, value in `first`, value in `second`."""
     names = dict.fromkeys([*first.parameters, *second.parameters])
     pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
@@ -87,7 +87,7 @@ def differing(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a parameter's value as --set takes it."""
     return value if isinstance(value, str) and value else json.dumps(value)
 

@@ -86,7 +86,7 @@ class PastRun:
     place: str  # "this machine" or "Vertex AI"
     recipe: str  # name of the recipe
     # RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if its process ended without a summary; on
-    # Vertex AI also PENDING and the like, and EXPIRED: `runs.expiry`.
+    # Vertex AI also PENDING and the like, and EXPIRED: `runs.find_expiry`.
     state: str
     started: datetime.datetime  # an aware datetime
     seconds: float | None = None  # time from start to end; None before the end
@@ -102,7 +102,7 @@ class PastRun:
     link: str = ""  # path of its folder, or URL of its page in the console
 
 
-def listed(
+def list_runs(
     runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None
 ) -> list[PastRun]:
     """Return the runs of a folder, of one recipe or of all, the latest first.

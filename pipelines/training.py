@@ -36,7 +36,7 @@ RETRIES = 2
 """Number of retries of a failed step."""
 
 
-def step(
+def add_step(
     title: str,
     component: Any,
     available: Mapping[str, Any],
@@ -63,7 +63,7 @@ def step(
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def pipeline(recipe_sets: list[str], run_options: RunOptions) -> Any:
+def build_pipeline(recipe_sets: list[str], run_options: RunOptions) -> Any:
     """Return the pipeline of a recipe that sets the parameters `recipe_sets`."""
     function = with_parameters(training, recipe_sets, run_options)
     return dsl.pipeline(name="training")(function)
@@ -87,10 +87,10 @@ def notified(run_options: RunOptions) -> AbstractContextManager[Any]:
 
 def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
     # Not cached: the content of a source may change under the same name.
-    listed = step("List the source", fingerprint_source, parameters)
+    listed = add_step("List the source", fingerprint_source, parameters)
 
     # Cached: the same options and the same source give the same records.
-    records = step(
+    records = add_step(
         "Create TFRecords",
         create_tfrecords,
         parameters,
@@ -103,7 +103,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
     ).outputs["records"]
 
     # Not cached, like all later steps: each run has its own directory and model.
-    plan = step(
+    plan = add_step(
         "Plan the training job",
         plan_training,
         parameters,
@@ -117,7 +117,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
 
     # KFP leaves the branches of an If without an Else open, so those of the gate must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
-        step("Record that nothing changed", skip_training, plan.outputs)
+        add_step("Record that nothing changed", skip_training, plan.outputs)
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
         job = (
             CustomTrainingJobOp(
@@ -145,13 +145,13 @@ def _add_judging_steps(
     run_options: RunOptions,
 ) -> None:
     """Add the steps after training: evaluation, the user's own, registration, deployment."""
-    collected = step("Collect model and metrics", collect_training, plan.outputs)
+    collected = add_step("Collect model and metrics", collect_training, plan.outputs)
     artifacts: dict[str, Any] = {
         "records": records,
         "model": collected.after(job).outputs["model"],
         "training": plan.outputs["training"],
     }
-    judged = step(
+    judged = add_step(
         "Evaluate and compare with the champion",
         evaluate_model,
         parameters,
@@ -167,13 +167,13 @@ def _add_judging_steps(
     candidate = {**available, "configuration": plan.outputs["configuration"]}
     # A model without a role is not registered.
     with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
-        champion = step("Register as champion", register_model, candidate, role=CHAMPION)
+        champion = add_step("Register as champion", register_model, candidate, role=CHAMPION)
         with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712
-            step(
+            add_step(
                 "Deploy the champion",
                 deploy_champion,
                 {**candidate, **vars(run_options.serving)},
                 registered=champion.outputs["registered"],
             )
     with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
-        step("Register as challenger", register_model, candidate, role=CHALLENGER)
+        add_step("Register as challenger", register_model, candidate, role=CHALLENGER)

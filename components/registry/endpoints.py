@@ -13,7 +13,12 @@ from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
 from components.prediction_options import ServingOptions
-from components.registry.model_registry import ModelRegistry, Version, no_champion, registry_of
+from components.registry.model_registry import (
+    ModelRegistry,
+    Version,
+    connect_registry,
+    no_champion_error,
+)
 from components.registry.model_upload import MADE_BY, label
 from components.vertex_client import finish, vertex_client
 from trainer.errors import InputError
@@ -31,11 +36,11 @@ class Endpoints:
     client: Any  # a `Service` of Vertex AI's EndpointServiceClient
     registry: ModelRegistry  # of the deployed versions
 
-    def champion(self, model: str) -> Version:
+    def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
         champion = self.registry.champion(model)
         if champion is None:
-            raise no_champion(model, self.registry.parent)
+            raise no_champion_error(model, self.registry.parent)
         return champion
 
     def deploy(
@@ -114,7 +119,7 @@ class Endpoints:
 
     def roll_back(self, model: str) -> str:
         """Give all of the traffic to the second newest version; return its number."""
-        endpoint = self.endpoint(model)
+        endpoint = self.fetch_endpoint(model)
         newest, *before = [*shares(endpoint)] or ["now"]
         if not before:
             raise InputError(
@@ -126,7 +131,7 @@ class Endpoints:
 
     def remove(self, model: str) -> None:
         """Undeploy every version of a model; keep the endpoint, so that its address stays valid."""
-        self._clear(self.endpoint(model))
+        self._clear(self.fetch_endpoint(model))
 
     def _clear(self, endpoint: Any) -> None:
         if endpoint.traffic_split:
@@ -140,7 +145,7 @@ class Endpoints:
             return self.client.get_endpoint(name=name)
         return None
 
-    def endpoint(self, model: str) -> Any:
+    def fetch_endpoint(self, model: str) -> Any:
         """Return a model's types.Endpoint; raise InputError if there is none."""
         endpoint = self._find(_endpoint_id(model))
         if endpoint is None:
@@ -192,10 +197,10 @@ class Endpoints:
             self._finish(operation)
 
 
-def endpoints_of(project: str, location: str) -> Endpoints:
+def connect_endpoints(project: str, location: str) -> Endpoints:
     """Return the endpoints of a project and location; see `vertex_client` for the service."""
     client = vertex_client("endpoint", location, os.environ)
-    return Endpoints(client, registry_of(project, location))
+    return Endpoints(client, connect_registry(project, location))
 
 
 def shares(endpoint: Any) -> dict[str, int]:

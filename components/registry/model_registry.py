@@ -219,7 +219,7 @@ class ModelRegistry:
         return f"{self.parent}/models/{model}"
 
 
-def registry_of(project: str, location: str) -> ModelRegistry:
+def connect_registry(project: str, location: str) -> ModelRegistry:
     """Return the registry of a project and location; see `vertex_client` for its endpoint."""
     client = vertex_client("model", location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
@@ -230,15 +230,17 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
     if not model:
         return None
     with as_input_error(f"looking for the champion of {model!r}"):
-        return registry_of(project, location).champion(model)
+        return connect_registry(project, location).champion(model)
 
 
-def no_champion(model: str, place: object, remedy: str = "run its recipe first") -> InputError:
+def no_champion_error(
+    model: str, place: object, remedy: str = "run its recipe first"
+) -> InputError:
     """Return the error for a model that has no champion in the registry of a place."""
     return InputError(f"model {model!r} has no champion in {place} yet; {remedy}")
 
 
-def start_weights(warm_start: str, model: str, project: str, location: str) -> str:
+def find_start_weights(warm_start: str, model: str, project: str, location: str) -> str:
     """Return the URI of the weights for `warm_start`; empty: random weights."""
     if warm_start != CHAMPION:
         return warm_start

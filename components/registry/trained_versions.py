@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 
 from components.cloud_errors import as_input_error
-from components.registry.model_registry import Version, registry_of
+from components.registry.model_registry import Version, connect_registry
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
@@ -40,6 +40,6 @@ def find_version(
     Versions that were withdrawn or never promoted count, too: training would only reproduce them.
     """
     with as_input_error(f"looking for a version of {model!r} trained on the same data"):
-        versions = registry_of(project, location).versions(model)
+        versions = connect_registry(project, location).versions(model)
         found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

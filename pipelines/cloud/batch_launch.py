@@ -5,7 +5,7 @@ from typing import Any
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.prediction_options import BIGQUERY, format_of
-from components.registry.model_registry import no_champion
+from components.registry.model_registry import no_champion_error
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import prediction_values, resource_names
 from pipelines.cloud import job_request, runs, schedules
@@ -26,15 +26,15 @@ def launch(
 ) -> int:
     """Start a batch prediction and, unless `detach`, wait for its end; return the exit code."""
     settings.require("project", "pipeline_root")
-    run_id = job_request.run_id(prediction_values.name_of(recipe.name), name)
-    values = prediction_values.values(recipe, given, place="--batch")
+    run_id = job_request.make_run_id(prediction_values.name_of(recipe.name), name)
+    values = prediction_values.complete_values(recipe, given, place="--batch")
     _check_places(values, settings)
     connection = Connection(settings, say)
     _check_champion(connection, values)
     _check_input(connection, values["input"])
-    package = job_request.compiled(recipe, settings, batch=True)
-    values |= job_request.from_settings(values, settings, package, run_id)
-    runs.create(connection, job_request.pipeline_job(package, settings, values), run_id)
+    package = job_request.compile_package(recipe, settings, batch=True)
+    values |= job_request.values_from_settings(values, settings, package, run_id)
+    runs.create(connection, job_request.build_pipeline_job(package, settings, values), run_id)
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 
@@ -48,10 +48,10 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
         )
     settings = connection.settings
     place = "[batch.schedule] parameters"
-    values = prediction_values.values(recipe, batch.schedule.parameters, place=place)
+    values = prediction_values.complete_values(recipe, batch.schedule.parameters, place=place)
     _check_places(values, settings)
-    package = job_request.compiled(recipe, settings, batch=True)
-    values |= job_request.from_settings(values, settings, package, "")
+    package = job_request.compile_package(recipe, settings, batch=True)
+    values |= job_request.values_from_settings(values, settings, package, "")
     return schedules.update(connection, package, batch.schedule, values)
 
 
@@ -87,7 +87,7 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
         if champion:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri
     if champion is None:
-        raise no_champion(model, connection.settings.parent)
+        raise no_champion_error(model, connection.settings.parent)
     if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_TAKES:
         raise InputError(
             f"{champion.name} is served by {image}, which takes only "

@@ -38,7 +38,7 @@ class Item:
     delete: Callable[[], None]
 
 
-def find(
+def find_items(
     connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
 ) -> tuple[list[Item], list[str]]:
     """Return items that ended before a time, in order of deletion, and why others stay.
@@ -50,7 +50,7 @@ def find(
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
     versions = _list_model_versions(connection)
     unused = [one for one in versions if _is_unused(one, before, labels)]
-    known = runs.listed(connection)
+    known = runs.list_runs(connection)
     kept = [f"endpoint {one}" for one in _find_idle_endpoints(connection, labels)]
     chosen = [job for job in known if runs.has_labels(job, labels)]
     to_delete = {job.name for job in _find_old_runs(chosen, before, keep_last, kept)}
@@ -92,7 +92,7 @@ def find(
     return [*items, *(_make_custom_job_item(connection, one) for one in orphans)], kept
 
 
-def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
+def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
     """Yield each item; show a bar on a terminal."""
     console = Console(stderr=True)
     yield from track(
@@ -118,7 +118,7 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
         return None
 
     def all_of(names: list[str]) -> list[Any]:
-        found = progress(pool.map(fetch, names), len(names), "Reading runs")
+        found = show_progress(pool.map(fetch, names), len(names), "Reading runs")
         return [job for job in found if job]
 
     with (
@@ -128,7 +128,7 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
         jobs = all_of([one.name for one in known])
         seen = {job.name for job in jobs}
         for pipeline in sorted(pipelines):
-            others = runs.listed(connection, text=f'pipelineName="{pipeline}"')
+            others = runs.list_runs(connection, text=f'pipelineName="{pipeline}"')
             jobs += all_of([one.name for one in others if one.name not in seen])
     return jobs
 
@@ -185,7 +185,7 @@ def _list_ended_schedules(
     """Return the completed schedules; others may still start runs."""
     return [
         one
-        for one in schedules.listed(connection)
+        for one in schedules.list_schedules(connection)
         if one.state.name == "COMPLETED"
         and runs.seconds_of(one.update_time or one.end_time) < before.timestamp()
         and runs.has_labels(one.create_pipeline_job_request.pipeline_job, labels)

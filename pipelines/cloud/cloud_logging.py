@@ -17,7 +17,7 @@ _MARGIN = datetime.timedelta(hours=1)
 """Margin for clock skew between replicas and Vertex AI, and for lines that arrive late."""
 
 
-def lines(
+def fetch_lines(
     connection: Connection, job: Any, job_id: str, replica: str = "", limit: int = 50
 ) -> list[str]:
     """Return the last lines of a run's job, of all replicas or of one, oldest first."""
@@ -49,7 +49,7 @@ def lines(
     return [_format_entry(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
 
 
-def source_of(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
+def find_source(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
     """Return the job with the lines about a run's failure, or else about its training.
 
     Returns:
@@ -69,11 +69,13 @@ def source_of(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
     return (failed or logged)[-1].logged_as, ""
 
 
-def of_failure(connection: Connection, job: Any, jobs: Sequence[Any]) -> tuple[list[str], str]:
+def fetch_failure_lines(
+    connection: Connection, job: Any, jobs: Sequence[Any]
+) -> tuple[list[str], str]:
     """Return a failed run's last lines and a link to all of them, or no lines and the reason."""
     try:
-        job_id, replica = source_of(job, jobs)
-        text = lines(connection, job, job_id, replica, _SHOWN_AFTER_FAILURE)
+        job_id, replica = find_source(job, jobs)
+        text = fetch_lines(connection, job, job_id, replica, _SHOWN_AFTER_FAILURE)
         return text, link(connection, job_id)
     except (CloudError, InputError) as error:
         return [], str(error)

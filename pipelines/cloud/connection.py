@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from components.cloud_errors import CloudError, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
-    client_class,
+    add_scheme,
     finish,
+    import_client_class,
     is_loopback,
     local_credentials,
     make_retry,
     service,
-    with_scheme,
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
@@ -46,7 +46,7 @@ def _declare_client(name: str) -> Any:
             self.check_answers(host, f"{advice}{settings.region}")
         with translated("signing in"):
             return service(
-                client_class(name),
+                import_client_class(name),
                 settings.endpoint or host,
                 transport=settings.transport,
                 credentials=credentials,
@@ -87,7 +87,7 @@ class Connection:
     def _local_endpoint(self) -> str:
         """Return the setting endpoint as a URL if it is on this machine; else an empty string."""
         endpoint = self.settings.endpoint
-        return with_scheme(endpoint) if is_loopback(endpoint) else ""
+        return add_scheme(endpoint) if is_loopback(endpoint) else ""
 
     def check_answers(self, endpoint: str, advice: str = "") -> None:
         """Raise CloudError with advice if an endpoint does not answer; check each only once."""
@@ -116,9 +116,9 @@ class Connection:
     @functools.cached_property
     def retry(self) -> Any:
         """Return the google.api_core Retry for idempotent calls; it prints a line per retry."""
-        return self.retrying(self.say)
+        return self.make_retry(self.say)
 
-    def retrying(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
+    def make_retry(self, say: Callable[[str], None], seconds: float | None = None) -> Any:
         """Return a Retry with a timeout other than the default two minutes."""
         from google.auth.transport.requests import Request
 
@@ -156,20 +156,20 @@ class Connection:
         SERVICE.googleapis.com. Without it, a Vertex AI endpoint on this machine serves every API.
         """
         endpoint = os.environ.get(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service.upper()}", "")
-        base = with_scheme(endpoint) or self._local_endpoint or f"https://{service}.googleapis.com"
+        base = add_scheme(endpoint) or self._local_endpoint or f"https://{service}.googleapis.com"
         self.check_answers(base)
-        return self.ask(method, f"{base}/{path}", body)
+        return self.send_json(method, f"{base}/{path}", body)
 
-    def ask(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
+    def send_json(self, method: str, url: str, body: Any = None) -> dict[str, Any]:
         """Send JSON and return the JSON object of the response."""
         from google.protobuf import json_format
 
-        answer = self.request(method, url, json=body).json()
+        answer = self.send_request(method, url, json=body).json()
         if not isinstance(answer, dict):
             raise json_format.ParseError("JSON that is not an object")
         return answer
 
-    def request(self, method: str, url: str, **content: Any) -> Any:
+    def send_request(self, method: str, url: str, **content: Any) -> Any:
         """Send a request of `requests`; return its Response, or raise GoogleAPICallError."""
         from google.api_core import exceptions
         from google.auth.transport.requests import AuthorizedSession

@@ -55,26 +55,30 @@ def _list_checks(
     settings = connection.settings
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _examine_vertex}
     for name in project_checks.APIS:
-        checks[f"API {name}"] = functools.partial(project_checks.api, name=name)
-    checks["own rights"] = project_checks.own_rights
-    checks["bucket"] = project_checks.bucket
-    checks["pipeline repository"] = project_checks.pipeline_repository
-    checks["image"] = project_checks.image
+        checks[f"API {name}"] = functools.partial(project_checks.examine_api, name=name)
+    checks["own rights"] = project_checks.examine_own_rights
+    checks["bucket"] = project_checks.examine_bucket
+    checks["pipeline repository"] = project_checks.examine_pipeline_repository
+    checks["image"] = project_checks.examine_image
     if settings.gpu_image:
-        checks["image for GPUs"] = functools.partial(project_checks.image, setting="gpu_image")
+        checks["image for GPUs"] = functools.partial(
+            project_checks.examine_image, setting="gpu_image"
+        )
     if settings.serving_image:
-        checks["serving image"] = functools.partial(project_checks.image, setting="serving_image")
+        checks["serving image"] = functools.partial(
+            project_checks.examine_image, setting="serving_image"
+        )
     if settings.template_repository:
-        checks["own right to upload"] = project_checks.uploads
+        checks["own right to upload"] = project_checks.examine_right_to_upload
     if settings.service_account:
-        checks["own right to act as the account of runs"] = project_checks.act_as
+        checks["own right to act as the account of runs"] = project_checks.examine_right_to_act
         deploys = parameters is not None and parameters.pipeline.deploy_champion
-        account = functools.partial(project_checks.service_account, deploys=deploys)
+        account = functools.partial(project_checks.examine_service_account, deploys=deploys)
         checks["service account"] = account
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
     pools = worker_pool_specs(parameters.machines) if parameters else []
     for metric, amount in cost.quotas(pools, strategy, accelerator).items():
-        quota = functools.partial(project_checks.quota, metric=metric, amount=amount)
+        quota = functools.partial(project_checks.examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
     return {name: functools.partial(check, connection) for name, check in checks.items()}
 
@@ -101,6 +105,6 @@ def _examine_credentials(connection: Connection) -> Finding:
 
 def _examine_vertex(connection: Connection) -> Finding:
     settings = connection.settings
-    found = runs.listed(connection, limit=1)
+    found = runs.list_runs(connection, limit=1)
     last = f", last run {runs.id_of(found[0])}" if found else ""
     return Finding(True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}")

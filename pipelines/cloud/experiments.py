@@ -70,7 +70,7 @@ def _wait_for_context(connection: Connection, run_id: str) -> str:
     """Return the name of a run's context, which appears some seconds after the run."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
-        job: Any = runs.get(connection, run_id)
+        job: Any = runs.fetch(connection, run_id)
         name = job.job_detail.pipeline_run_context.name
         if name:
             return name

@@ -23,7 +23,7 @@ _KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_a
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
-def compiled(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
+def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
     """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
     from pipelines import api
 
@@ -59,7 +59,7 @@ def run_values(
     plan.check_affordable(parameters)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}
-    changed |= from_settings(values, settings, package, run_id)
+    changed |= values_from_settings(values, settings, package, run_id)
     resource_names.check_region(
         {"encryption_spec_key_name": settings.encryption_key}, settings.region
     )
@@ -73,7 +73,7 @@ def run_values(
     return changed
 
 
-def from_settings(
+def values_from_settings(
     values: Mapping[str, Any], settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
     """Return the values that settings give to parameters the user has not set, and the labels."""
@@ -90,7 +90,7 @@ def from_settings(
     return {**found, "labels": {**settings.labels, **values["labels"], **package.labels, **own}}
 
 
-def pipeline_job(
+def build_pipeline_job(
     package: Package, settings: Settings, values: Mapping[str, Any], cache: bool | None = None
 ) -> Any:
     """Return a PipelineJob proto with the values that `run_values` returns.
@@ -134,7 +134,7 @@ def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
     return new
 
 
-def run_id(recipe: str, name: str) -> str:
+def make_run_id(recipe: str, name: str) -> str:
     """Return the ID of a run: its name if given, else <recipe>-<time>; check the name."""
     if not name:
         now = datetime.datetime.now()

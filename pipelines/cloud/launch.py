@@ -40,8 +40,8 @@ def launch(
     A mistake is an InputError, raised before anything is sent where possible.
     """
     settings.require("project", "pipeline_root")
-    first_id = job_request.run_id(recipe.name, name)
-    package = job_request.compiled(recipe, settings)
+    first_id = job_request.make_run_id(recipe.name, name)
+    package = job_request.compile_package(recipe, settings)
     # Check every fallback before anything is sent.
     plans = {}
     for number, fallback in enumerate([{}, *recipe.run_options.fallbacks]):
@@ -52,7 +52,7 @@ def launch(
     connection = Connection(settings, say)
     for run_id, run_values in plans.items():
         last = run_id == [*plans][-1] or detach
-        job = job_request.pipeline_job(package, settings, run_values, cache)
+        job = job_request.build_pipeline_job(package, settings, run_values, cache)
         try:
             runs.create(connection, job, run_id)
         except CloudError as error:
@@ -91,18 +91,18 @@ def follow(
     except KeyboardInterrupt:
         say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
-    if expiry := runs.expiry(connection, job):
+    if expiry := runs.find_expiry(connection, job):
         print_error(f"error: {expiry}")
         return FAILED
-    state, jobs = runs.state_of(job), runs.readable_jobs(connection, job)
-    say(f"{state}  {past_runs.cost_summary(jobs)}".rstrip())
+    state, jobs = runs.state_of(job), runs.list_readable_jobs(connection, job)
+    say(f"{state}  {past_runs.format_cost(jobs)}".rstrip())
     if verdict := runs.verdict_of(job):
         say(f"verdict   {verdict}")
     if state != "FAILED":
         return 0 if state == "SUCCEEDED" else FAILED
     reason = runs.failure_of(job, jobs)
     print_error(f"error: {reason}")
-    text, place = cloud_logging.of_failure(connection, job, jobs)
+    text, place = cloud_logging.fetch_failure_lines(connection, job, jobs)
     # If Vertex AI refuses the training job, only its launcher's log says why.
     lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
     if lacking and not last:
@@ -118,10 +118,10 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
     """
     rows: list[Row] = []
     with view_of(lambda: rows, Console(), run_id) as view:
-        patient = connection.retrying(view.note, _PATIENT_SECONDS)
+        patient = connection.make_retry(view.note, _PATIENT_SECONDS)
         for poll in itertools.count(1):
             try:
-                job = runs.get(connection, run_id, patient)
+                job = runs.fetch(connection, run_id, patient)
             except InputError:
                 raise CloudError(
                     f"the run {run_id!r} was started, but somebody has deleted it since"
@@ -134,7 +134,7 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
             rows.append(("run", state, 0.0, ""))
             view.update()
             checks_expiry = poll % _POLLS_BETWEEN_JOBS == 0
-            if state in runs.ENDED or (checks_expiry and runs.expiry(connection, job)):
+            if state in runs.ENDED or (checks_expiry and runs.find_expiry(connection, job)):
                 return job
             time.sleep(POLLING_SECONDS)
 
@@ -152,8 +152,8 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
         name: name of the new run; empty: <recipe>-<time>.
     """
     connection = Connection(settings.require("project"))
-    latest = [] if run_id else runs.listed(connection, recipe, limit=1)
-    job = runs.get(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
+    latest = [] if run_id else runs.list_runs(connection, recipe, limit=1)
+    job = runs.fetch(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
     if run_id and job.display_name != recipe:
         raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
     if runs.state_of(job) == "CANCELLING":
@@ -163,13 +163,13 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
     if state not in runs.ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
-    for training in runs.custom_jobs(connection, job):
+    for training in runs.list_custom_jobs(connection, job):
         if runs.state_of(training) not in runs.JOB_ENDED:
             raise InputError(
                 f"the training job of {run_id!r} is {runs.state_of(training)}, and may still "
                 "write its checkpoint; try again when it has ended"
             )
-    new_id = job_request.run_id(job.display_name, name)
+    new_id = job_request.make_run_id(job.display_name, name)
     resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)
     runs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
     return follow(connection, job.display_name, new_id, detach=detach) or 0

@@ -118,7 +118,7 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
     return uri
 
 
-def described(recipe: Recipe) -> list[str]:
+def describe(recipe: Recipe) -> list[str]:
     """Return lines that say what requests are compared with and who is notified."""
     monitoring, uri = recipe.run_options.monitoring, _find_training_uri(recipe)
     compared = f"with {uri}" if uri else "with earlier ones, as Vertex AI can't read the source"

@@ -20,19 +20,19 @@ _EVALUATION = "evaluate-model"
 _THREADS = 8
 
 
-def listed(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
+def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
     """Return the project's latest runs of one recipe, or of all if it is empty."""
     connection = Connection(settings)
-    found = runs.listed(connection, recipe, limit=limit)
+    found = runs.list_runs(connection, recipe, limit=limit)
     # The list method returns no task details, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda job: find(connection, runs.id_of(job)), found))
+        return list(pool.map(lambda job: fetch(connection, runs.id_of(job)), found))
 
 
-def find(connection: Connection, run_id: str) -> PastRun:
+def fetch(connection: Connection, run_id: str) -> PastRun:
     """Return the run with an ID; raise InputError if there is none."""
-    job = runs.get(connection, run_id)
-    state, expiry = runs.state_of(job), runs.expiry(connection, job)
+    job = runs.fetch(connection, run_id)
+    state, expiry = runs.state_of(job), runs.find_expiry(connection, job)
     start, end = job.start_time or job.create_time, job.end_time
     verdict, _, reason = runs.verdict_of(job).partition(": ")
     return PastRun(
@@ -93,7 +93,7 @@ def _find_artifact(job: Any, task: str, output: str) -> Any:
     return None
 
 
-def cost_summary(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> str:
+def format_cost(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> str:
     """Return the total cost of jobs so far, as text; empty if there are no jobs."""
     if not jobs:
         return ""

@@ -46,7 +46,7 @@ class Finding:
     remedy: str = ""
 
 
-def api(connection: Connection, name: str) -> Finding:
+def examine_api(connection: Connection, name: str) -> Finding:
     """Check whether an API is enabled."""
     project = connection.settings.project
     answer = connection.rest("serviceusage", "GET", f"v1/projects/{project}/services/{name}")
@@ -74,7 +74,7 @@ def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], gran
     )
 
 
-def own_rights(connection: Connection) -> Finding:
+def examine_own_rights(connection: Connection) -> Finding:
     """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
     grant = (
@@ -85,7 +85,7 @@ def own_rights(connection: Connection) -> Finding:
     return _examine_rights(connection, "own rights", resource, OWN_PERMISSIONS, grant)
 
 
-def act_as(connection: Connection) -> Finding:
+def examine_right_to_act(connection: Connection) -> Finding:
     """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
     grant = (
@@ -97,7 +97,7 @@ def act_as(connection: Connection) -> Finding:
     return _examine_rights(connection, f"own right to act as {account}", resource, [right], grant)
 
 
-def service_account(connection: Connection, *, deploys: bool = False) -> Finding:
+def examine_service_account(connection: Connection, *, deploys: bool = False) -> Finding:
     """Check whether any role gives the service account of runs each permission it needs."""
     settings = connection.settings
     account = settings.service_account
@@ -152,7 +152,7 @@ def _find_bindings(
     return [one for one in bindings if has(one["role"])]
 
 
-def quota(connection: Connection, metric: str, amount: int) -> Finding:
+def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
     """Check whether the region's quota is enough for the machines."""
     settings = connection.settings
     name, project = metric.partition("/")[0], settings.project
@@ -176,7 +176,7 @@ def quota(connection: Connection, metric: str, amount: int) -> Finding:
     )
 
 
-def bucket(connection: Connection) -> Finding:
+def examine_bucket(connection: Connection) -> Finding:
     """Check whether the bucket of runs exists and is in their region."""
     settings = connection.settings.require("pipeline_root")
     create = (
@@ -194,7 +194,7 @@ def bucket(connection: Connection) -> Finding:
     return Finding(False, f"bucket gs://{settings.bucket}: does not exist", create)
 
 
-def pipeline_repository(connection: Connection) -> Finding:
+def examine_pipeline_repository(connection: Connection) -> Finding:
     """Check whether the repository of templates, if set, exists and holds pipelines."""
     settings = connection.settings
     repository = settings.template_repository
@@ -207,7 +207,7 @@ def pipeline_repository(connection: Connection) -> Finding:
     return _examine_repository(connection, match, "KFP")
 
 
-def uploads(connection: Connection) -> Finding:
+def examine_right_to_upload(connection: Connection) -> Finding:
     """Check whether the caller may upload pipelines to the repository of the settings."""
     repository = connection.settings.template_repository
     match, what = ARTIFACT_REGISTRY.match(repository), f"own right to upload to {repository}"
@@ -232,7 +232,7 @@ def uploads(connection: Connection) -> Finding:
     return _make_finding(granted, what, rights, grant)
 
 
-def image(connection: Connection, setting: str = "image") -> Finding:
+def examine_image(connection: Connection, setting: str = "image") -> Finding:
     """Check whether the image of a setting has been pushed."""
     image = getattr(connection.settings.require(setting), setting)
     match = _IMAGE.fullmatch(image)

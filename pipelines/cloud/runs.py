@@ -10,7 +10,7 @@ from components.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     CloudError,
-    described,
+    describe,
     is_unanswered,
     status_of,
     tolerated,
@@ -30,7 +30,7 @@ REQUEST = "request"
 _PAGE = 100
 _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
            "runtime_config.gcs_output_directory")  # fmt: skip
-"""Fields that `listed` requests; the compiled pipeline, 200 KB for each run, is left out."""
+"""Fields that `list_runs` requests; the compiled pipeline, 200 KB for each run, is left out."""
 _CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -64,7 +64,7 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
         except Exception as error:
             if is_unanswered(error):
                 raise CloudError(
-                    f"starting the run {run_id!r}: {described(error)}; it may have started: "
+                    f"starting the run {run_id!r}: {describe(error)}; it may have started: "
                     f"python -m pipelines status {run_id}"
                 ) from None
             if status_of(error) != CONFLICT:
@@ -75,7 +75,7 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
     return present
 
 
-def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
+def fetch(connection: Connection, run_id: str, retry: Any = None) -> Any:
     """Return the PipelineJob with an ID; raise InputError if there is none."""
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
@@ -88,7 +88,7 @@ def get(connection: Connection, run_id: str, retry: Any = None) -> Any:
     )
 
 
-def listed(
+def list_runs(
     connection: Connection, recipe: str = "", *, text: str = "", limit: int | None = None
 ) -> list[Any]:
     """List PipelineJobs, the latest first, without their pipelines and tasks.
@@ -119,7 +119,7 @@ def listed(
 
 def cancel(connection: Connection, run_id: str) -> None:
     """Request the cancellation of a run; raise InputError if it has ended."""
-    job = get(connection, run_id)
+    job = fetch(connection, run_id)
     if state_of(job) in ENDED:
         raise InputError(f"the run {run_id!r} has already ended: {state_of(job)}")
     with translated(f"cancelling the run {run_id!r}"):
@@ -131,7 +131,7 @@ def cancel(connection: Connection, run_id: str) -> None:
                 raise
 
 
-def custom_jobs(connection: Connection, job: Any) -> list[Any]:
+def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
     """Return the CustomJobs that a run's tasks launched and that still exist, oldest first."""
     names, jobs = job_names(job), []
     with translated("asking for the training job"):
@@ -145,19 +145,19 @@ def custom_jobs(connection: Connection, job: Any) -> list[Any]:
     return sorted(jobs, key=lambda one: seconds_of(one.create_time))
 
 
-def readable_jobs(connection: Connection, job: Any) -> list[Any]:
+def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
     """Return the CustomJobs of a run; if they can't be read, print the error and return none.
 
     The run's own state and verdict don't depend on them.
     """
     try:
-        return custom_jobs(connection, job)
+        return list_custom_jobs(connection, job)
     except (CloudError, InputError) as error:
         connection.say(str(error))
         return []
 
 
-def expiry(connection: Connection, job: Any) -> str:
+def find_expiry(connection: Connection, job: Any) -> str:
     """Return an error message if a run's training job has expired; else an empty string.
 
     JOB_STATE_EXPIRED does not end the launcher of Google's component, so the run would continue
@@ -165,7 +165,7 @@ def expiry(connection: Connection, job: Any) -> str:
     """
     if state_of(job) in ENDED:
         return ""
-    if not any(state_of(one) == EXPIRED for one in readable_jobs(connection, job)):
+    if not any(state_of(one) == EXPIRED for one in list_readable_jobs(connection, job)):
         return ""
     return (
         "the training job has expired, but the step Train still waits for it; cancel the run: "
@@ -176,7 +176,7 @@ def expiry(connection: Connection, job: Any) -> str:
 def job_names(job: Any) -> list[str]:
     """Return the resource names of the CustomJobs that a run's tasks launched.
 
-    Their launchers write them to Vertex ML Metadata; runs from `listed` do not have them.
+    Their launchers write them to Vertex ML Metadata; runs from `list_runs` do not have them.
     """
     texts = (str(one.execution._pb.metadata) for one in job.job_detail.task_details)
     return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))

@@ -44,7 +44,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
             "file"
         )
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
-    package = job_request.compiled(recipe, connection.settings)
+    package = job_request.compile_package(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
     return update(connection, package, declared, values)
 
@@ -59,15 +59,15 @@ def update(
     makes no second one.
     """
     settings, name = connection.settings, package.recipe
-    job = job_request.pipeline_job(package, settings, values)
-    job.template_uri = upload.pinned(connection, package)
+    job = job_request.build_pipeline_job(package, settings, values)
+    job.template_uri = upload.pin_template(connection, package)
     wanted = _build_schedule(name, declared, job, settings.parent)
     with translated(f"applying the schedule of {name!r}"):
         action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted)
     return Applied(action, changed, schedule, package.digest)
 
 
-def find(connection: Connection, recipe: str) -> list[Any]:
+def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
     """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
     There is only one, unless two users replaced it at once; the next `apply` leaves one.
@@ -82,7 +82,7 @@ def find(connection: Connection, recipe: str) -> list[Any]:
     return found
 
 
-def listed(connection: Connection) -> list[Any]:
+def list_schedules(connection: Connection) -> list[Any]:
     """Return every schedule that this project made."""
     with translated("listing the schedules"):
         schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
@@ -97,7 +97,9 @@ def set_state(connection: Connection, recipe: str, state: str) -> None:
     """Set a recipe's schedule to PAUSED or ACTIVE; missed runs are not made up for."""
     client = connection.schedules
     method = client.pause_schedule if state == "PAUSED" else client.resume_schedule
-    for name in [one.name for one in find(connection, recipe) if one.state.name != state]:
+    for name in [
+        one.name for one in fetch_schedules(connection, recipe) if one.state.name != state
+    ]:
         with translated(f"setting the schedule of {recipe!r} to {state}"):
             try:
                 method(name=name)
@@ -113,7 +115,7 @@ def set_state(connection: Connection, recipe: str, state: str) -> None:
 def delete(connection: Connection, recipe: str) -> None:
     """Delete a recipe's schedule; its runs stay."""
     with translated(f"deleting the schedule of {recipe!r}"):
-        _delete(connection, find(connection, recipe))
+        _delete(connection, fetch_schedules(connection, recipe))
 
 
 def recipe_of(schedule: Any) -> str:
@@ -124,7 +126,7 @@ def recipe_of(schedule: Any) -> str:
 def _list_current(connection: Connection, recipe: str) -> list[Any]:
     return [
         one
-        for one in listed(connection)
+        for one in list_schedules(connection)
         if recipe_of(one) == recipe.lower() and one.state.name != "COMPLETED"
     ]
 

@@ -106,11 +106,11 @@ class Settings:
         """Return itself; raise InputError for the first of `names` that has no value."""
         for name in names:
             if not getattr(self, name):
-                raise InputError(self.missing(name))
+                raise InputError(self.describe_missing(name))
         return self
 
     @staticmethod
-    def missing(name: str) -> str:
+    def describe_missing(name: str) -> str:
         """Return the message that setting `name` has no value, and how to give it one."""
         return (
             f"no {name}: give {option_of(name)}, set {variables_of(name)[0]}, or write {name} = "

@@ -22,7 +22,7 @@ _UPLOADED = re.compile(r"(?P<package>[^/\s]+)/(?P<version>sha256:[^/\s]+)")
 _PRECONDITION = 412
 
 
-def tags() -> list[str]:
+def make_tags() -> list[str]:
     """Return the tags of an upload now: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
     found = [f"v{version.replace('.', '-')}"] if version else []
@@ -65,17 +65,19 @@ def _upload_to_registry(
         path = f"packages/{package.name}/{path}"
         if folder:
             return connection.rest("artifactregistry", method, f"v1/{folder}{path}", body)
-        return connection.ask(method, f"{repository}/{path}", body)
+        return connection.send_json(method, f"{repository}/{path}", body)
 
     version = f"sha256:{package.digest}"
     with tolerated(NOT_FOUND):
         ask("GET", f"versions/{version}")
-        for tag in tags():
+        for tag in make_tags():
             _move_tag(ask, tag, f"{folder}packages/{package.name}/versions/{version}")
         return f"{repository}/{package.name}/{version}", False
     # The version's name is the content's digest, so a retry makes no second version.
     content = {"content": (package.path.name, package.bytes)}
-    answer = connection.request("POST", repository, data={"tags": ",".join(tags())}, files=content)
+    answer = connection.send_request(
+        "POST", repository, data={"tags": ",".join(make_tags())}, files=content
+    )
     if not _UPLOADED.fullmatch(answer.text.strip()):
         raise CloudError(
             f"uploading {package.path} to {repository}: this is not the answer of a repository of "
@@ -112,12 +114,12 @@ def _upload_to_bucket(
         with tolerated(_PRECONDITION):
             write(name, if_generation_match=0)
             is_new = True
-    for tag in tags():
+    for tag in make_tags():
         write(f"{prefix}/{tag}.yaml")
     return f"gs://{bucket_name}/{name}", is_new
 
 
-def pinned(connection: Connection, package: Package) -> str:
+def pin_template(connection: Connection, package: Package) -> str:
     """Return a template's URI by digest, after an upload if needed; empty without a repository.
 
     Also empty for a bucket: a PipelineJob's template URI must be in Artifact Registry.

@@ -41,7 +41,7 @@ Rates = Annotated[
 Recipe = Annotated[str | None, typer.Option("--recipe", help="Only this recipe.")]
 
 
-def expanded(value: Path | None) -> Path | None:
+def expand_folder(value: Path | None) -> Path | None:
     """Return the folder that an option names, with `~` expanded."""
     # Unlike Path.expanduser, this leaves the name of an unknown user as it is.
     return value and Path(os.path.expanduser(value))  # noqa: PTH111
@@ -52,7 +52,7 @@ RunsDirectory = Annotated[
     typer.Option(
         metavar="FOLDER",
         help="Where runs on this machine write their folders; default: runs.",
-        callback=expanded,
+        callback=expand_folder,
     ),
 ]
 ModelName = Annotated[str | None, typer.Option(help="Model, if not the recipe's.")]

@@ -36,7 +36,7 @@ def clean(
 
     before = _before(older_than)
     connection = settings.connect()
-    items, kept = cleaning.find(connection, before, recipe or "", keep_last)
+    items, kept = cleaning.find_items(connection, before, recipe or "", keep_last)
     if items:
         show_table(("What", "Name", ""), [(one.kind, one.name, one.detail) for one in items])
     say(*(f"kept: {reason}" for reason in kept))
@@ -49,7 +49,7 @@ def clean(
     if not yes and not confirm(f"Delete these {len(items)}?"):
         say("nothing was deleted")
         return
-    for item in cleaning.progress(items, len(items), "Deleting"):
+    for item in cleaning.show_progress(items, len(items), "Deleting"):
         item.delete()
     say(f"{len(items)} deleted")
 

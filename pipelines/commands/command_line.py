@@ -167,7 +167,7 @@ def plan(
         from pipelines import prediction_values
 
         given["input"] = batch
-        values = prediction_values.values(loaded, given, place="--batch")
+        values = prediction_values.complete_values(loaded, given, place="--batch")
         planning.show_batch(values, rate or [])
         return
     api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")

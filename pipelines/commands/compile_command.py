@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines import api, recipe
-from pipelines.commands.arguments import GivenSettings, expanded, with_settings
+from pipelines.commands.arguments import GivenSettings, expand_folder, with_settings
 
 
 @with_settings
@@ -17,7 +17,7 @@ def main(
         list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all recipes.")
     ] = None,
     output_directory: Annotated[
-        Path, typer.Option(help="Folder to write the files to.", callback=expanded)
+        Path, typer.Option(help="Folder to write the files to.", callback=expand_folder)
     ] = api.BUILD,
     upload: Annotated[
         bool,
@@ -59,4 +59,4 @@ def main(
             require_image(package, own)
             uri, is_new = storing.upload(Connection(own), package)
             print(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
-            print(f"tags      {', '.join(storing.tags())}")
+            print(f"tags      {', '.join(storing.make_tags())}")

@@ -6,7 +6,7 @@ import typer
 
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import GivenSettings, RecipeName, with_settings
-from pipelines.commands.monitor_command import check_rows
+from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say, show_table
 from trainer.errors import InputError
 
@@ -39,7 +39,7 @@ def deploy(
         raise InputError(
             "--traffic, --rollback, --monitor and --undeploy exclude each other; give one"
         )
-    loaded = check_rows(recipe, "--monitor") if monitor else recipes.load(recipe)
+    loaded = load_table_recipe(recipe, "--monitor") if monitor else recipes.load(recipe)
     model = loaded.parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty; set it")
@@ -49,23 +49,25 @@ def deploy(
         if rollback:
             say(f"{model}@{endpoints.roll_back(model)} has all traffic")
         elif monitor:
-            job = monitoring.set_up(connection, loaded, endpoints.endpoint(model))
-            say(f"{model} is monitored: {job.name}", *monitoring.described(loaded))
+            job = monitoring.set_up(connection, loaded, endpoints.fetch_endpoint(model))
+            say(f"{model} is monitored: {job.name}", *monitoring.describe(loaded))
             return
         elif undeploy:
-            monitoring.remove(connection, endpoints.endpoint(model))
+            monitoring.remove(connection, endpoints.fetch_endpoint(model))
             endpoints.remove(model)
             say(f"{model} is no longer served or billed")
             return
         else:
             serving = loaded.run_options.serving
-            price = cost.serving_price(serving.machine_type, serving.min_replicas, cost.table())
+            price = cost.describe_serving_price(
+                serving.machine_type, serving.min_replicas, cost.table()
+            )
             say(f"{price}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
-            version = endpoints.champion(model)
+            version = endpoints.fetch_champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
-        _show(model, endpoints.endpoint(model))
+        _show(model, endpoints.fetch_endpoint(model))
 
 
 def _show(model: str, endpoint: Any) -> None:

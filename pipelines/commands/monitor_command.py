@@ -12,7 +12,7 @@ from trainer import quiet
 from trainer.errors import InputError
 
 
-def check_rows(recipe: str, what: str) -> recipes.Recipe:
+def load_table_recipe(recipe: str, what: str) -> recipes.Recipe:
     """Return a recipe of a table; raise InputError for one of images."""
     loaded = recipes.load(recipe)
     if not loaded.parameters.records.columns:
@@ -30,9 +30,9 @@ def monitor(
 
     The exit code is 1 if a column has drifted by more than chance and the recipe's max_drift.
     """
-    limit = check_rows(recipe, "monitor").parameters.pipeline.max_drift
+    limit = load_table_recipe(recipe, "monitor").parameters.pipeline.max_drift
     directory = runs_directory or RUNS
-    version = local_registry.champion(recipe, model_name, directory)
+    version = local_registry.fetch_champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from pipelines import request_drift
     from trainer.data import schema

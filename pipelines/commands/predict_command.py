@@ -82,7 +82,7 @@ def predict(
 
 def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
     """Load the champion on this machine."""
-    version = local_registry.champion(recipe, model_name, directory)
+    version = local_registry.fetch_champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from trainer.serving.instances import RequestError
     from trainer.serving.predictor import Predictor
@@ -113,19 +113,19 @@ def _connect_server(endpoint: str) -> Ask:
             "or the name of an endpoint: projects/P/locations/L/endpoints/ID"
         )
     from components.cloud_errors import translated
-    from components.vertex_client import with_scheme
+    from components.vertex_client import add_scheme
     from pipelines.cloud import settings
     from pipelines.cloud.connection import Connection
 
     own = settings.load({}, os.environ).require("project")
     name = endpoint if match["region"] else f"{own.parent}/endpoints/{endpoint}"
     host = f"https://{match['region'] or own.region}-aiplatform.googleapis.com"
-    url = f"{with_scheme(own.endpoint) or host}/v1/{name}:predict"
+    url = f"{add_scheme(own.endpoint) or host}/v1/{name}:predict"
     connection = Connection(own)
 
     def ask(instances: list[Any]) -> dict[str, Any]:
         with translated(f"asking endpoint {endpoint}"):
-            return connection.request("POST", url, json={"instances": instances}).json()
+            return connection.send_request("POST", url, json={"instances": instances}).json()
 
     return ask
 

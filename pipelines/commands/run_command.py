@@ -110,7 +110,9 @@ def run_recipe(
 
     own, name = settings(), name or ""
     if not own.project:
-        raise InputError(f"{own.missing('project')}; or add --local to run on this machine")
+        raise InputError(
+            f"{own.describe_missing('project')}; or add --local to run on this machine"
+        )
     if batch is not None:
         return batch_launch.launch(loaded, given, own, name=name, detach=detach)
     return launch(loaded, given, own, name=name, detach=detach, cache=cache)

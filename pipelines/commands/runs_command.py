@@ -10,7 +10,7 @@ from rich.padding import Padding
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
-from pipelines.console import cell, clock, say
+from pipelines.console import format_duration, make_cell, say
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
 from trainer.report.formats import decimal
@@ -59,7 +59,7 @@ def runs(
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
     """Print the runs of a folder and of the settings' project, if any."""
     unreadable: list[str] = []
-    found = run_history.listed(folder, recipe, unreadable)
+    found = run_history.list_runs(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     own = settings()
     if own.project:
@@ -67,7 +67,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         from pipelines.cloud.connection import console_link
 
         try:
-            found += past_runs.listed(own, recipe, limit + 1)
+            found += past_runs.list_runs(own, recipe, limit + 1)
             notes += [
                 f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}",
                 f"all runs     {console_link(own, 'vertex-ai/pipelines/runs')}",
@@ -94,14 +94,14 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     console = Console()
     name = next((name for name in _METRICS if name in run.metrics), "")
     metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
-    line = cell(f"{run.name:<{width}}  ")
+    line = make_cell(f"{run.name:<{width}}  ")
     line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
-    took = "" if run.seconds is None else clock(run.seconds)
-    line.append(cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
+    took = "" if run.seconds is None else format_duration(run.seconds)
+    line.append(make_cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
     place = "" if run.place == run_history.HERE else f" on {run.place}"
-    details = cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
+    details = make_cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
     # Wrap on a terminal only; in a file or a pipe it is one line.
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
@@ -111,16 +111,16 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
 
 def _describe_changes(run: PastRun, before: PastRun | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
-    from pipelines.run_comparison import differing, shown
+    from pipelines.run_comparison import find_differing_parameters, format_value
 
     if before is None:
         return ""
-    changed = differing(before, run)
+    changed = find_differing_parameters(before, run)
     texts = []
     for name, old, new in changed[:_CHANGES]:
         now, was = (
             text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
-            for text in map(shown, (new, old))
+            for text in map(format_value, (new, old))
         )
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
@@ -133,7 +133,7 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
     from pipelines import comparison_page, run_comparison
 
     compared = run_comparison.compare(first, second)
-    shown = run_comparison.shown
+    shown = run_comparison.format_value
     parameters = [(name, shown(one), shown(two)) for name, one, two in compared.parameters]
     metrics = [(name, str(one), str(two)) for name, one, two in compared.metrics]
     _print_table("parameter", first, second, parameters, "parameters: none differ")

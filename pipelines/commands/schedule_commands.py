@@ -45,7 +45,7 @@ def list_schedules(settings: GivenSettings) -> None:
     from pipelines.cloud import schedules
 
     rows = []
-    for schedule in schedules.listed(settings.connect()):
+    for schedule in schedules.list_schedules(settings.connect()):
         labels = schedule.create_pipeline_job_request.pipeline_job.labels
         next_run = f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else ""
         started, template = str(schedule.started_run_count), f"sha256:{labels.get('template', '')}"
@@ -86,7 +86,7 @@ def delete(
     from pipelines.cloud import schedules
 
     connection = settings.connect()
-    schedules.find(connection, recipe)
+    schedules.fetch_schedules(connection, recipe)
     if not yes and not confirm(f"Delete the schedule of {recipe}?"):
         say("nothing was deleted")
         return

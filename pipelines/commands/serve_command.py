@@ -8,7 +8,7 @@ import typer
 
 from pipelines import local_registry
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
-from pipelines.commands.monitor_command import check_rows
+from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say
 from pipelines.emulator.environment import component_environment
 from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
@@ -32,9 +32,9 @@ def serve(
 ) -> None:
     """Serve a recipe's champion on this machine, as the serving image does, until Ctrl-C."""
     if log is not None:
-        check_rows(recipe, "--log")
+        load_table_recipe(recipe, "--log")
     directory = runs_directory or RUNS
-    version = local_registry.champion(recipe, model_name, directory)
+    version = local_registry.fetch_champion(recipe, model_name, directory)
     say(f"loading {version.name}; Ctrl-C ends the server")
     environment = {
         **component_environment(),

@@ -17,7 +17,7 @@ from pipelines.commands.arguments import (
     parse_settings,
     with_settings,
 )
-from pipelines.console import clock, say
+from pipelines.console import format_duration, say
 from trainer.errors import InputError
 from trainer.machines.price import format_machines
 
@@ -55,15 +55,15 @@ def status(
 
     connection = _connect(run, settings, folder)
     own = connection.settings
-    job = runs.get(connection, run)
+    job = runs.fetch(connection, run)
     say(f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}")
     for task in runs.tasks_of(job):
-        took = f"  {clock(task.seconds)}" if task.seconds else ""
+        took = f"  {format_duration(task.seconds)}" if task.seconds else ""
         error = f"  {task.error}" if task.error else ""
         say(f"task      {task.state:<13}  {task.name}{took}{error}")
     if verdict := runs.verdict_of(job):
         say(f"verdict   {verdict}")
-    jobs = runs.readable_jobs(connection, job)
+    jobs = runs.list_readable_jobs(connection, job)
     for custom_job in jobs:
         page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
         machines = format_machines(past_runs.pools_of(custom_job))
@@ -73,10 +73,10 @@ def status(
         )
     if jobs:
         say(
-            f"cost      {past_runs.cost_summary(jobs, rates)}",
+            f"cost      {past_runs.format_cost(jobs, rates)}",
             f"          not included: {cost.NOT_INCLUDED}",
         )
-    if expiry := runs.expiry(connection, job):
+    if expiry := runs.find_expiry(connection, job):
         say(f"error: {expiry}")
     if runs.state_of(job) == "FAILED":
         say(f"error: {runs.failure_of(job, jobs)}", f"logs      python -m pipelines logs {run}")
@@ -116,10 +116,10 @@ def logs(
         local_runs.show_logs(folder, run, replica, lines)
         return
     connection = _connect(run, settings, folder)
-    job = runs.get(connection, run)
-    job_id, failed = reading.source_of(job, runs.readable_jobs(connection, job))
+    job = runs.fetch(connection, run)
+    job_id, failed = reading.find_source(job, runs.list_readable_jobs(connection, job))
     chosen = failed if replica is None else {"all": ""}.get(replica, replica)
-    text = reading.lines(connection, job, job_id, chosen, lines)
+    text = reading.fetch_lines(connection, job, job_id, chosen, lines)
     place = f"of {chosen} " if chosen else ""
     say(*text or [f"no lines {place}yet: {reading.link(connection, job_id)}"])
 
@@ -158,6 +158,7 @@ def _connect(run: str, settings: GivenSettings, folder: Path) -> "Connection":
     own = settings()
     if not own.project:
         raise InputError(
-            f"no run {run!r} in the folder {folder}; to look on Vertex AI: {own.missing('project')}"
+            f"no run {run!r} in the folder {folder}; to look on Vertex AI: "
+            f"{own.describe_missing('project')}"
         )
     return settings.connect()

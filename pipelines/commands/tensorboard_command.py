@@ -57,14 +57,14 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
         if run_history.is_here(folder, name):
             runs = [run_history.find(folder, name)]
         else:
-            runs = run_history.listed(folder, name)
+            runs = run_history.list_runs(folder, name)
             if not runs:
                 raise InputError(
                     f"{name!r} is neither a run nor a recipe with runs in the folder {folder}; "
                     "`python -m pipelines runs` lists the runs"
                 )
         found.update((run.name, run) for run in runs)
-    runs = list(found.values()) if names else run_history.listed(folder)
+    runs = list(found.values()) if names else run_history.list_runs(folder)
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:
         elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""

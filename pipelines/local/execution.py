@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.console import print_plain, relative
+from pipelines.console import print_plain, shorten_path
 from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, run_end, run_summary, terminal
@@ -128,7 +128,7 @@ def execute(
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
         rows = functools.partial(rows_of, run_state, services.jobs.jobs)
-        with view_of(rows, console, relative(directory)) as view:
+        with view_of(rows, console, shorten_path(directory)) as view:
             call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
             state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
             run_state.close(state)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines import local_runs
-from pipelines.console import for_errors, print_plain, relative
+from pipelines.console import error_console, print_plain, shorten_path
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.replica_process import Replica
 from pipelines.local import failures
@@ -107,12 +107,12 @@ def show(
     seconds = time.monotonic() - run_state.started
     console.print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
-        _show_failure(for_errors(console), failure)
+        _show_failure(error_console(console), failure)
     for task in run_state.tasks.values():
         for warning in failures.find_warnings(task.log):
             print_plain(console, f"warning   {warning}")
     local_runs.show_results(console, summary)
-    print_plain(console, f"run       {relative(run_state.folder)}")
+    print_plain(console, f"run       {shorten_path(run_state.folder)}")
     if state == "CANCELLED":
         print_plain(console, f"resume    {resume_command(run_state.folder)}")
 
@@ -123,4 +123,4 @@ def _show_failure(console: Console, failure: Failure) -> None:
     if failure.log:
         for line in [] if failure.expected else failures.last_lines(failure.log):
             print_plain(console, f"  {line}")
-        print_plain(console, f"log       {relative(failure.log)}")
+        print_plain(console, f"log       {shorten_path(failure.log)}")

@@ -18,7 +18,7 @@ from pipelines.local import bucket_executor
 from pipelines.local.journal import Journal
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
-from pipelines.package import MAIL_MODULE, launcher_in
+from pipelines.package import MAIL_MODULE, find_launcher
 from trainer.data.storage import is_object
 
 _CANCEL_GRACE_SECONDS = 10.0
@@ -71,7 +71,7 @@ class ProcessTasks:
         with self._lock:
             if self._cancelled:
                 return False
-            if launcher := launcher_in(command):
+            if launcher := find_launcher(command):
                 process = self._launch(task, launcher, command)
             else:
                 process = self._start(task, command, log, environment)

@@ -114,7 +114,7 @@ def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool 
     return hourly_price(pools, prices.spot_rates if spot else prices.rates)
 
 
-def serving_price(
+def describe_serving_price(
     machine_type: str, replicas: int, prices: PriceTable, until: str = "--undeploy"
 ) -> str:
     """Describe the hourly cost of serving machines, which is billed until the event `until`."""
