@@ -26,7 +26,7 @@ def colors(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory) -> str:
-    """A file of MobileNet's weights, BatchNorm statistics among them that are no constants."""
+    """A file of MobileNet's weights; its BatchNorm statistics are no constants."""
     keras.utils.set_random_seed(1)
     backbone = backbones.create(Transfer(**MOBILENET, weights="none"), (32, 32, 3))
     generator = np.random.default_rng(1)

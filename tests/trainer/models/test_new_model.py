@@ -1,4 +1,4 @@
-"""The example of docs/models.md is a model of the project as soon as its file is there."""
+"""The example of docs/models.md becomes a model of the project by its file alone."""
 
 import os
 import re
@@ -12,16 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 BUILDS = """
+import sys
 from trainer.data import schema
 from trainer.models import check_model
-model = check_model("two_layers", schema.load({uri!r}), {{"units": 3}}).build(schema.load({uri!r}))
+dataset = schema.load(sys.argv[1])
+model = check_model("two_layers", dataset, {"units": 3}).build(dataset)
 print(model.output_shape, model.count_params())
 """
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A copy of the project's packages with the example's file, and nothing else changed."""
+    """Copy the project's packages and add the example's file."""
     folder = tmp_path_factory.mktemp("project")
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("components", "pipelines", "trainer"):
@@ -38,9 +40,8 @@ def run(project, *arguments):
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
 
 
-def test_every_command_knows_the_new_file(project):
-    model = "--set=model=two_layers"
-    plan = ["-m", "pipelines", "plan", "digits", model]
+def test_commands_check_the_new_models_options(project):
+    plan = ["-m", "pipelines", "plan", "digits", "--set=model=two_layers"]
     assert run(project, *plan, '--set=model_options={"units": 48}').returncode == 0
     for setting, message in (
         ('model_options={"units": 0}', "model_options: units=0 is out of range"),
@@ -54,6 +55,6 @@ def test_every_command_knows_the_new_file(project):
     assert "with model=two_layers" in shown and "Units of the first layer. At least 1." in shown
 
 
-def test_the_new_model_is_built(project, digit_records):
-    result = run(project, "-c", BUILDS.format(uri=str(digit_records.uri)))
+def test_new_model_is_built(project, digit_records):
+    result = run(project, "-c", BUILDS, digit_records.uri)
     assert result.stdout.split("\n")[-2] == f"(None, 10) {64 * 3 + 3 + 3 * 10 + 10}", result.stderr

@@ -1,4 +1,4 @@
-"""Transfer learning in two phases, and what changes in which."""
+"""Transfer learning in two phases: what each changes, and resumption in both."""
 
 import json
 
@@ -20,7 +20,7 @@ from trainer.training.synchronous import train
 LAYERS = 10
 
 
-def settings(weights):
+def settings(weights, **changes):
     return {
         "model": "transfer",
         "model_options": {**MOBILENET, "weights": weights, "dropout": 0},
@@ -30,21 +30,18 @@ def settings(weights):
         "learning_rate": 0.005,
         "fine_tune_layers": LAYERS,
         "fine_tune_learning_rate": 0.01,
+        **changes,
     }
 
 
-def trained(dataset, folder, weights, **options):
-    config = fields.build(TrainingConfig, {**settings(weights), **options})
+def trained(dataset, folder, weights, **changes):
+    config = fields.build(TrainingConfig, settings(weights, **changes))
     job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
     return train(job, Cluster())
 
 
 def values(model: keras.Model) -> dict[str, np.ndarray]:
-    return {
-        variable.path: variable.numpy()
-        for variable in model.variables
-        if "seed_generator" not in variable.path
-    }
+    return {one.path: one.numpy() for one in model.variables if "seed_generator" not in one.path}
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +50,7 @@ def both(colors, weights, tmp_path_factory):
     return trained(colors, tmp_path_factory.mktemp("both"), weights, fine_tune_epochs=2)
 
 
-def test_phase_two_changes_the_last_layers_of_the_backbone_and_nothing_else_of_it(
-    colors, weights, both, tmp_path
-):
+def test_phase_two_changes_only_the_last_layers(colors, weights, both, tmp_path):
     first = trained(colors, tmp_path, weights)
 
     given = backbones.create(Transfer(**MOBILENET, weights=weights), (32, 32, 3))
@@ -72,24 +67,19 @@ def test_phase_two_changes_the_last_layers_of_the_backbone_and_nothing_else_of_i
     head = {path for path in after_both if path.startswith("logits")}
     assert len(learn) >= 3
     assert len(head) == 2
-    changed = {
-        path for path in after_first if not np.array_equal(after_first[path], after_both[path])
-    }
+    changed = {path for path, one in after_first.items() if (one != after_both[path]).any()}
     assert changed == learn | head
-    assert [row["phase"] for row in both.progress.history] == [1, 2, 2]
-    assert [row["epoch"] for row in both.progress.history] == [1, 2, 3]
-    assert both.progress.history[0]["loss"] == first.progress.history[0]["loss"]
-    rates = [row["learning_rate"] for row in both.progress.history]
-    assert rates == pytest.approx([0.005, 0.01, 0.01])
+    history = both.progress.history
+    assert [(row["phase"], row["epoch"]) for row in history] == [(1, 1), (2, 2), (2, 3)]
+    assert history[0]["loss"] == first.progress.history[0]["loss"]
+    assert [row["learning_rate"] for row in history] == pytest.approx([0.005, 0.01, 0.01])
 
 
 class Killed(BaseException):
     """Ends a run as kill -9 would."""
 
 
-def test_a_run_killed_before_any_of_its_checkpoints_ends_as_one_never_killed(
-    colors, weights, tmp_path, monkeypatch
-):
+def test_run_killed_at_a_phase_change_learns_the_same(colors, weights, tmp_path, monkeypatch):
     options = {
         "epochs": 2,
         "optimizer": "adam",
@@ -104,8 +94,8 @@ def test_a_run_killed_before_any_of_its_checkpoints_ends_as_one_never_killed(
     whole = trained(colors, tmp_path / "whole", weights, **options)
 
     save = checkpoint.Checkpoints.save
-    # By phase, epochs and steps done: at the change, and in phase 2 when its first epoch may
-    # already have replaced what was best of phase 1.
+    # Phase, epochs and steps: at the change, and in phase 2 when its first epoch may already
+    # have replaced the best of phase 1.
     places = {(1, 2, 0), (1, 3, 0)}
 
     def save_or_die(self):
@@ -123,49 +113,37 @@ def test_a_run_killed_before_any_of_its_checkpoints_ends_as_one_never_killed(
     killed = trained(colors, tmp_path / "killed", weights, **options)
 
     assert not places
-    ours, theirs = values(killed.model), values(whole.model)
-    for path in ours:
-        np.testing.assert_array_equal(ours[path], theirs[path], err_msg=path)
+    theirs = values(whole.model)
+    for path, value in values(killed.model).items():
+        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
     timed = ("images_per_second", "input_wait_fraction", "seconds")
-    histories = [
+    ours, theirs = (
         [{k: v for k, v in row.items() if k not in timed} for row in run.progress.history]
         for run in (killed, whole)
-    ]
-    assert histories[0] == histories[1]
-    assert [row["phase"] for row in histories[0]] == [1, 1, 2, 2]
-
-
-def test_each_phase_has_patience_of_its_own_and_the_best_weights_of_both_remain(
-    colors, weights, tmp_path
-):
-    run = trained(
-        colors,
-        tmp_path,
-        weights,
-        epochs=8,
-        learning_rate=1e-30,
-        early_stopping_patience=1,
-        fine_tune_epochs=8,
-        fine_tune_learning_rate=1e-30,
-        fine_tune_early_stopping_patience=2,
     )
-    # Nothing is learnt at such a rate: phase 1 ends one epoch after its first, 2 after two.
+    assert ours == theirs
+    assert [row["phase"] for row in ours] == [1, 1, 2, 2]
+
+
+def test_each_phase_has_its_own_patience(colors, weights, tmp_path):
+    # At such a rate nothing is learned: the first epoch of all stays the best.
+    rates = dict.fromkeys(("learning_rate", "fine_tune_learning_rate"), 1e-30)
+    epochs = dict.fromkeys(("epochs", "fine_tune_epochs"), 8)
+    patience = {"early_stopping_patience": 1, "fine_tune_early_stopping_patience": 2}
+    run = trained(colors, tmp_path, weights, **rates, **epochs, **patience)
     assert [row["phase"] for row in run.progress.history] == [1, 1, 2, 2]
     assert run.progress.best_epoch == run.kept_epoch == 1
     assert run.progress.stopped == "no better loss in 2 epochs"
 
 
 @pytest.mark.slow
-def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(
-    colors, weights, both, tmp_path
-):
-    given = {**settings(weights), "fine_tune_epochs": 2, "base_output_directory": tmp_path / "run"}
-    given["model_options"] = json.dumps(given["model_options"])
-    flags = [f"--dataset={colors.uri}", *(f"--{name}={value}" for name, value in given.items())]
-    dump = ["1", str(tmp_path), *flags]
+def test_two_workers_share_weights_and_learn_alike(colors, weights, both, tmp_path):
+    given = settings(weights, fine_tune_epochs=2)
+    given["model_options"] = json.dumps(given["model_options"], separators=(",", ":"))
+    options = " ".join(f"--{name}={value}" for name, value in given.items())
+    dump = ["1", str(tmp_path), *replicas.flags(colors, tmp_path / "run", options)]
     replicas.run("tests.trainer.dump_weights", dump, replicas.CHIEF_AND_WORKER, tmp_path)
-    header = (tmp_path / "run" / "history.csv").read_text().partition("\n")[0]
-    assert header.startswith("epoch,phase,")
+    assert (tmp_path / "run" / "history.csv").read_text().startswith("epoch,phase,")
     assert (tmp_path / "run" / "weights" / "backbone.weights.h5").is_file()
     with np.load(tmp_path / "chief-0.npz") as chief, np.load(tmp_path / "worker-0.npz") as worker:
         for path, value in values(both.model).items():
@@ -175,21 +153,13 @@ def test_two_workers_read_one_copy_of_the_weights_and_fine_tune_alike(
 
 
 @pytest.mark.slow
-def test_densenet_trains_in_both_phases_on_two_devices_in_mixed_precision(
-    colors, tmp_path, monkeypatch
-):
+def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, monkeypatch):
     monkeypatch.setenv("LOGICAL_CPUS", "2")
-    flags = [
-        f"--dataset={colors.uri}",
-        f"--base_output_directory={tmp_path}",
-        "--model=transfer",
-        '--model_options={"weights": "none"}',
-        "--strategy=mirrored",
-        "--precision=mixed_float16",
-        "--epochs=1",
-        "--batch_size=20",
-        "--fine_tune_epochs=1",
-    ]
+    options = (
+        '--model=transfer --model_options={"weights":"none"} --strategy=mirrored '
+        "--precision=mixed_float16 --epochs=1 --batch_size=20 --fine_tune_epochs=1"
+    )
+    flags = replicas.flags(colors, tmp_path, options)
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path / "logs", seconds=600)
     log = (tmp_path / "logs" / "chief-0.log").read_text()
     assert "mirrored over 2 replicas" in log

@@ -1,6 +1,7 @@
-"""Wide and deep on a table: encoding, two optimizers, serving, slices, the report."""
+"""The wide and deep model of a table: encoding, optimizers, serving, slices and report."""
 
 import dataclasses
+import itertools
 import math
 
 import keras
@@ -8,21 +9,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipelines.recipe import load
 from tests import tables
 from tests.trainer.report.document import report
 from trainer.config import TrainingConfig
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limited
 from trainer.data.tables.inputs import Encoder, categories, parse_columns
+from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.evaluation.scoring import evaluate
+from trainer.evaluation.scoring import Evaluation, evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
 from trainer.training.cluster import Cluster
 from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
-from trainer.training.run import Run
 from trainer.training.synchronous import SynchronousRun
 
 CONFIG = TrainingConfig(
@@ -39,18 +41,22 @@ def dataset(tmp_path_factory) -> Dataset:
     return tables.records(tmp_path_factory.mktemp("table"))
 
 
-def run(dataset: Dataset, folder, **changes) -> Run:
-    config = dataclasses.replace(CONFIG, **changes)
+def train(dataset: Dataset, folder, config: TrainingConfig = CONFIG, **changes):
+    config = dataclasses.replace(config, **changes)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
-    return SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    return SynchronousRun(job, Cluster(), strategy, dataset).run()
+
+
+def train_and_evaluate(dataset: Dataset, folder, config: TrainingConfig = CONFIG) -> Evaluation:
+    """Train, export and evaluate a model, which `.model` of the result names."""
+    export(train(dataset, folder, config).model, dataset, str(folder / "model"))
+    return evaluate(str(folder / "model"), dataset.uri)
 
 
 @pytest.fixture(scope="module")
-def served(dataset, tmp_path_factory) -> str:
-    folder = tmp_path_factory.mktemp("run")
-    trained = run(dataset, folder).run()
-    export(trained.model, trained.dataset, str(folder / "model"))
-    return str(folder / "model")
+def evaluation(dataset, tmp_path_factory) -> Evaluation:
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"))
 
 
 def raw(**values) -> dict[str, tf.Tensor]:
@@ -59,7 +65,7 @@ def raw(**values) -> dict[str, tf.Tensor]:
     return {name: tf.constant([v], dtypes.get(name, tf.string)) for name, v in one.items()}
 
 
-def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
+def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
     encode = Encoder(dataset)
     names = [category.name for category in categories(dataset)]
     features = {feature.name: feature for feature in dataset.features}
@@ -84,20 +90,14 @@ def test_each_value_has_an_id_and_missing_ones_are_known_as_missing(dataset):
     assert encode(raw(miles=miles))["numbers"].numpy()[0] == pytest.approx(expected, rel=1e-4)
     for end, place in (("minimum", 0.0), ("maximum", 1.0)):
         found = encode(raw(miles=statistics[end]))["numbers"].numpy()[0]
-        assert found[:4].tolist() == [place] * 4
-    crossed = {
-        ids(hour=hour, payment=payment)["hour_x_payment"]
-        for hour in range(-1, 24)
-        for payment in ("", "card", "cash", "voucher")
-    }
+        assert found[:4].tolist() == [place] * 4, end
+    pairs = itertools.product(range(-1, 24), ("", "card", "cash", "voucher"))
+    crossed = {ids(hour=hour, payment=payment)["hour_x_payment"] for hour, payment in pairs}
     assert len(crossed) == 25 * 4  # There is room for each combination: none is hashed.
-    sizes = [category.size for category in categories(dataset)]
-    batch = tf.stack(
-        [*tf.data.TFRecordDataset(f"{dataset.uri}/{dataset.splits['train'].shards[0].file}")]
-    )
+    shard = dataset.shard_uri(dataset.splits["train"].shards[0])
+    batch = tf.stack(list(tf.data.TFRecordDataset(shard)))
     found = encode(parse_columns(batch, dataset))["ids"].numpy()
-    assert (found >= 0).all()
-    assert (found < np.array(sizes)).all()
+    assert ((found >= 0) & (found < [category.size for category in categories(dataset)])).all()
 
 
 def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
@@ -119,13 +119,12 @@ def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
         else:
             expected = -config.learning_rate  # Adam's first step is the learning rate.
         np.testing.assert_allclose(step, expected, rtol=1e-2)
-    kept = {variable.path for variable in optimizer.variables}
-    assert any("accumulator" in path for path in kept)
-    assert any("velocity" in path for path in kept)
+    slots = " ".join(variable.path for variable in optimizer.variables)
+    assert "accumulator" in slots and "velocity" in slots
     assert int(optimizer.iterations) == 1
 
 
-def test_a_step_that_overflows_leaves_both_parts_alone_and_halves_the_scale(dataset):
+def test_overflow_skips_the_step_and_halves_the_scale(dataset):
     config = dataclasses.replace(CONFIG, precision="mixed_float16")
     model = check_model("wide_and_deep", dataset, {}).build(dataset)
     optimizer = create_optimizer(config, Schedule(config, 100))
@@ -139,7 +138,7 @@ def test_a_step_that_overflows_leaves_both_parts_alone_and_halves_the_scale(data
         np.testing.assert_array_equal(old, variable.numpy())
 
 
-def test_hidden_layers_come_from_a_list_or_from_a_first_size_and_wide_can_be_left_out(dataset):
+def test_options_set_hidden_layers_and_the_wide_part(dataset):
     def sizes(**options) -> list[int]:
         model = check_model("wide_and_deep", dataset, options).build(dataset)
         return [one.units for one in model.layers if one.name.startswith("hidden")]
@@ -150,23 +149,21 @@ def test_hidden_layers_come_from_a_list_or_from_a_first_size_and_wide_can_be_lef
     assert not any(WIDE_LAYER in variable.path for variable in deep.variables)
 
 
-def test_the_model_learns_and_its_signatures_agree(dataset, served):
-    evaluation = evaluate(served, dataset.uri)
+def test_model_learns_and_its_signatures_agree(dataset, evaluation):
     assert evaluation.roc_auc > 0.9
-    model = tf.saved_model.load(served)
-    assert set(model.signatures) == {"serving_default", "serving_examples"}
+    signatures = tf.saved_model.load(evaluation.model).signatures
+    assert set(signatures) == {"serving_default", "serving_examples"}
     files = [dataset.shard_uri(shard) for shard in dataset.splits["test"].shards]
     batch = next(iter(tf.data.TFRecordDataset(files).batch(64)))
     columns = parse_columns(batch, dataset)
     columns["Zone_Id"] = columns.pop("Zone Id")
-    one = model.signatures["serving_default"](**columns)["probabilities"]
-    other = model.signatures["serving_examples"](examples=batch)["probabilities"]
+    one = signatures["serving_default"](**columns)["probabilities"]
+    other = signatures["serving_examples"](examples=batch)["probabilities"]
     np.testing.assert_allclose(one, other, atol=1e-6)
     np.testing.assert_allclose(tf.reduce_sum(one, axis=1), 1, atol=1e-5)
 
 
-def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_path):
-    evaluation = evaluate(served, dataset.uri)
+def test_slices_cover_the_split_and_are_in_the_report(dataset, evaluation, tmp_path):
     by = {one.column: one for one in evaluation.slices}
     assert list(by) == ["hour", "payment", "company"]
     for cut in evaluation.slices:
@@ -183,14 +180,14 @@ def test_slices_cover_the_split_and_the_report_shows_them(dataset, served, tmp_p
         assert words in page
 
 
-def test_images_and_tables_are_not_taken_for_each_other(dataset, digit_records):
+def test_records_of_the_other_kind_are_refused(dataset, digit_records):
     with pytest.raises(InputError, match="model='wide_and_deep' takes rows of a table, but"):
         check_model("wide_and_deep", digit_records, {}).build(digit_records)
     with pytest.raises(InputError, match=r"model='small_cnn' takes images, but .* holds rows"):
         check_model("small_cnn", dataset, {}).build(dataset)
 
 
-def test_part_of_the_training_split_is_read_and_no_more(dataset):
+def test_limited_training_split_is_read_exactly(dataset):
     part = limited(dataset, "train", 333)
     share = reader.InputShare(batch_size=64)
     seen = []
@@ -201,27 +198,19 @@ def test_part_of_the_training_split_is_read_and_no_more(dataset):
     assert limited(dataset, "train", 0) is dataset
 
 
-def test_an_epoch_counted_in_steps_goes_on_where_the_last_one_ended(dataset, tmp_path):
+def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):
     part = limited(dataset, "train", 320)
-    one = run(part, tmp_path / "steps", epochs=4, steps_per_epoch=5).run()
-    other = run(part, tmp_path / "passes", epochs=2).run()
+    one = train(part, tmp_path / "steps", epochs=4, steps_per_epoch=5)
+    other = train(part, tmp_path / "passes", epochs=2)
     assert one.progress.epoch == 4
     for a, b in zip(one.model.variables, other.model.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-def test_chicago_taxi_trips_reach_their_goal(real_data, tmp_path):
-    from pipelines.recipe import load
-    from trainer.data.write.writer import create_tfrecords
-
-    parameters = load("chicago_taxi").with_values(
-        {"source": f"csv:{real_data / 'taxi/data.csv'}"}, place="test"
-    )
+def test_chicago_taxi_recipe_reaches_its_goal(real_data, tmp_path):
+    source = {"source": f"csv:{real_data / 'taxi/data.csv'}"}
+    parameters = load("chicago_taxi").with_values(source, place="test")
     trips = create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
     assert sum(split.examples for split in trips.splits.values()) == 15_002
     config = dataclasses.replace(parameters.training, strategy="one_device")
-    job = Job(dataset=trips.uri, base_output_directory=str(tmp_path / "run"), config=config)
-    trained = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), trips).run()
-    export(trained.model, trips, str(tmp_path / "model"))
-    judged = evaluate(str(tmp_path / "model"), trips.uri)
-    assert judged.roc_auc >= 0.93
+    assert train_and_evaluate(trips, tmp_path, config).roc_auc >= 0.93

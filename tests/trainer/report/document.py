@@ -1,4 +1,4 @@
-"""A report of what small samples make, as a browser would read it."""
+"""Write a report of small samples and read it as a browser would."""
 
 import html.parser
 import re
@@ -42,7 +42,7 @@ HISTORY = [
 
 
 class Page(html.parser.HTMLParser):
-    """A report as a browser reads it."""
+    """A report as a browser reads it: its tags, those left open, and its text."""
 
     def __init__(self, file: Path):
         super().__init__()
@@ -75,7 +75,7 @@ class Page(html.parser.HTMLParser):
         return [attributes["id"] for attributes in self.all("section")]
 
     def section(self, name: str) -> str:
-        """The source of a section."""
+        """Return the source of a section."""
         return self.source.split(f'id="{name}"')[1].split("</section>")[0]
 
 

@@ -1,77 +1,67 @@
-"""Test which findings the report points out, and which it does not."""
+"""The report points out findings that are more than chance."""
 
 import dataclasses
 
-from tests.trainer.report.document import TRAINING, report
+import pytest
+
+from tests.trainer.report.document import TRAINING
 from trainer.evaluation.slices import Slice, Slices
 
-FITTED = {**TRAINING, "train": {"accuracy": 0.8}}
 
-
-def test_what_stands_out_is_said(tmp_path, evaluated):
-    page = report(tmp_path / "report.html", *evaluated(5, right=0.0))
-    assert "Not reliably better than always answering" in page.text
-    assert "Overfitting: 99.0% right in training, 80.0% in validation." in page.text
+def test_baseline_overfitting_and_slow_input_are_named(render):
+    text = render(right=0.0).text
+    assert "Not reliably better than always answering" in text
+    assert "Overfitting: 99.0% right in training, 80.0% in validation." in text
     # The records hold raw pixels already.
-    assert "40% of the training time went into waiting for input: faster storage" in page.text
-    page = report(tmp_path / "report.html", *evaluated(10, right=1.0), training=FITTED)
-    assert "Every example of every class was recognized." in page.text
-    assert "Overfitting" not in page.text
+    assert "40% of the training time went into waiting for input: faster storage" in text
+    text = render(10, right=1.0, training={**TRAINING, "train": {"accuracy": 0.8}}).text
+    assert "Every example of every class was recognized." in text
+    assert "Overfitting" not in text
 
 
-def test_a_gap_that_a_small_validation_split_may_have_by_chance_is_no_overfitting(
-    tmp_path, evaluated
-):
-    evaluation, dataset = evaluated(5)
-    told = []
-    for examples in (20, 2000):
-        split = dataset.splits["test"]
-        shard = dataclasses.replace(split.shards[0], examples=examples)
-        split = dataclasses.replace(split, shards=[shard])
-        larger = dataclasses.replace(dataset, splits={**dataset.splits, "validation": split})
-        training = {**TRAINING, "train": {"accuracy": 0.92}, "validation": {"accuracy": 0.85}}
-        page = report(tmp_path / "report.html", evaluation, larger, training=training)
-        told.append("Overfitting" in page.text)
-    assert told == [False, True]
+@pytest.mark.parametrize(("examples", "found"), [(20, False), (2000, True)])
+def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, examples, found):
+    splits = evaluated()[1].splits
+    shards = [dataclasses.replace(splits["test"].shards[0], examples=examples)]
+    splits = {**splits, "validation": dataclasses.replace(splits["test"], shards=shards)}
+    training = {**TRAINING, "train": {"accuracy": 0.92}, "validation": {"accuracy": 0.85}}
+    page = render(dataset={"splits": splits}, training=training)
+    assert ("Overfitting" in page.text) == found
 
 
-def test_the_slice_that_fails_by_more_than_chance_is_named(tmp_path, evaluated):
-    evaluation, dataset = evaluated(5)
-
-    def told(accuracy: float, examples: int) -> str:
-        part = Slice(
-            name="card", examples=examples, accuracy=accuracy, positive_rate=0.3, roc_auc=0.5
-        )
-        cut = Slices(column="payment", by="by value", slices=[part])
-        judged = dataclasses.replace(evaluation, accuracy=0.9, slices=[cut])
-        return report(tmp_path / "report.html", judged, dataset).text
-
+@pytest.mark.parametrize(
+    ("accuracy", "examples", "found"), [(0.7, 400, True), (0.7, 20, False), (0.95, 400, False)]
+)
+def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, found):
+    figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
+    part = Slice(name="card", examples=examples, **figures)
+    cut = Slices(column="payment", by="by value", slices=[part])
+    text = render(evaluation={"accuracy": 0.9, "slices": [cut]}).text
     words = "Weakest where payment is card : 70.0% of 400 examples right; a constant answer"
-    assert words in told(0.7, 400)
-    assert "would get 70.0%" in told(0.7, 400)
-    assert "Weakest where" not in told(0.7, 20)
-    assert "Weakest where" not in told(0.95, 400)
+    assert (words in text) == ("Weakest where" in text) == found
+    assert ("would get 70.0%" in text) == found
 
 
-def test_equal_examples_under_two_labels_are_named(tmp_path, evaluated):
-    evaluation, dataset = evaluated(5)
-    assert "Equal examples with" not in report(tmp_path / "report.html", evaluation, dataset).text
+def test_equal_examples_of_different_labels_are_named(render):
+    assert "Equal examples with" not in render().text
     found = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
-    dataset = dataclasses.replace(dataset, creation={"contradictions": found})
-    page = report(tmp_path / "report.html", evaluation, dataset)
-    words = "different labels: cat/1.png (cat) = dog/<2>.png (dog) ; 3 pairs in all."
-    assert words in page.text
+    text = render(dataset={"creation": {"contradictions": found}}).text
+    assert "different labels: cat/1.png (cat) = dog/<2>.png (dog) ; 3 pairs in all." in text
 
 
-def test_a_column_that_is_all_but_empty_is_named(tmp_path, evaluated):
-    evaluation, dataset = evaluated(5)
-    features = [
-        dataclasses.replace(
-            dataset.features[0], name=name, statistics={"missing": {"train": share}}
-        )
-        for name, share in (("tract", 0.999), ("company", 0.3))
-    ]
-    dataset = dataclasses.replace(dataset, features=[*dataset.features, *features])
-    page = report(tmp_path / "report.html", evaluation, dataset)
-    assert "tract has no value in 99.9% of the training rows" in page.text
-    assert "company has no value" not in page.text
+def test_nearly_empty_column_is_named(render, evaluated):
+    features = [*evaluated()[1].features]
+    for name, share in (("tract", 0.999), ("company", 0.3)):
+        statistics = {"missing": {"train": share}}
+        features.append(dataclasses.replace(features[0], name=name, statistics=statistics))
+    text = render(dataset={"features": features}).text
+    assert "tract has no value in 99.9% of the training rows" in text
+    assert "company has no value" not in text
+
+
+@pytest.mark.parametrize(("area", "found"), [(0.95, True), (0.7, False)])
+def test_column_nearly_as_good_as_the_model_is_named(render, area, found):
+    areas = {"tip": area, "noise": 0.5}
+    text = render(2, evaluation={"roc_auc": 0.96, "column_areas": areas}).text
+    words = "tip predicts the label almost alone: ROC AUC 0.950 by itself, 0.960 for the model."
+    assert (words in text) == ("almost alone" in text) == found
