@@ -63,7 +63,7 @@ def test_price_of_an_hour_equals_a_hand_calculation(values, hour):
     assert cost.money(cost.price(pools(**values), cost.table())) == cost.money(hour)
 
 
-def test_plan_prices_every_recipe_without_a_request(monkeypatch, command):
+def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
     def refuse(*_, **__):
         raise AssertionError("a plan must ask no server")
 
@@ -72,8 +72,7 @@ def test_plan_prices_every_recipe_without_a_request(monkeypatch, command):
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     for name in recipe.names():
         hour = cost.price(pools(name), cost.table())
-        code, shown, _ = command("plan", name, "--minutes", "90")
-        assert code == 0
+        shown = succeed(f"plan {name} --minutes 90")
         total = cost.money(hour * Decimal("1.5"))
         assert f"on demand {cost.money(hour)} USD an hour, {total} for the expected 90 min" in shown
 
@@ -86,11 +85,9 @@ def test_spot_discount_excludes_disks_and_management():
     assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
 
 
-def test_own_rates_replace_those_of_the_table(command):
-    rates = cost.parse_rates(["n1-standard-4=1.5", "pd-ssd=0"])
-    assert cost.price(pools(), cost.table().overridden(rates)) == 3
-    code, shown, _ = command("plan", "digits", "--rate", "n1-standard-4=1.5", "--rate", "pd-ssd=0")
-    assert (code, "3.00 USD an hour" in shown) == (0, True)
+def test_own_rates_replace_those_of_the_table(succeed):
+    shown = succeed("plan digits --rate n1-standard-4=1.5 --rate pd-ssd=0")
+    assert "3.00 USD an hour" in shown
 
 
 def test_timeout_is_4_to_10_times_the_expected_time():

@@ -16,25 +16,21 @@ METRIC = "aiplatform.googleapis.com/custom_model_training_"
 
 
 @pytest.fixture
-def plan(command, monkeypatch):
-    """Runs `plan` with settings, which must succeed; returns what it shows."""
+def plan(succeed, monkeypatch):
+    """Run `plan` with settings; return its output."""
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments, **settings):
-        flags = [
-            word for setting in settings.items() for word in ("--set", "{}={}".format(*setting))
-        ]
-        code, shown, errors = command("plan", *arguments, *flags)
-        assert code == 0, errors
-        return shown
+        flags = [f"--set={name}={value}" for name, value in settings.items()]
+        return succeed("plan", *arguments, *flags)
 
     return run
 
 
 @pytest.fixture
 def labeled(plan, monkeypatch):
-    """Runs `plan`; returns its labeled lines: texts by label."""
+    """Run `plan`; return its labeled lines: texts by label."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments, **settings):

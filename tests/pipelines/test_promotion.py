@@ -10,17 +10,6 @@ LOCAL = ("local", "local")
 PROJECT = ("my-project", "us-central1")
 
 
-@pytest.fixture
-def promote(command):
-    """Runs the command; returns its exit code and its output."""
-
-    def run(*arguments):
-        code, out, err = command("promote", "digits", *arguments)
-        return code, out + err
-
-    return run
-
-
 def register(environment, place, *runs, folder=""):
     registry, compared_with = registry_at(environment, *place), ""
     for run in runs:
@@ -29,21 +18,20 @@ def register(environment, place, *runs, folder=""):
     return registry
 
 
-def test_local_versions_are_listed_promoted_and_rolled_back(promote, tmp_path):
+def test_local_versions_are_listed_promoted_and_rolled_back(succeed, tmp_path):
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", "two")
-    code, shown = promote("--local")
-    assert code == 0
     row = ["2", "champion,", "champion-2,", "default", "two", "/two/model"]
-    assert shown.splitlines()[2].split() == row
-    assert promote("--local", "--version", "1") == (0, "digits@1 is the champion of digits\n")
-    again = "digits@2 is the champion of digits again, after digits@1\n"
-    assert promote("--local", "--rollback") == (0, again)
-    shown = promote("--local", "--rollback")[1]
+    assert succeed("promote digits --local").splitlines()[2].split() == row
+    shown = succeed("promote digits --local --version 1")
+    assert shown == "digits@1 is the champion of digits\n"
+    shown = succeed("promote digits --local --rollback")
+    assert shown == "digits@2 is the champion of digits again, after digits@1\n"
+    shown = succeed("promote digits --local --rollback")
     assert shown.startswith("digits@1 is the champion of digits again")
 
 
-def test_local_registry_needs_no_proxy_and_folders_are_escaped(promote, tmp_path, monkeypatch):
+def test_local_registry_needs_no_proxy_and_folders_are_escaped(succeed, tmp_path, monkeypatch):
     place = "/\x1b[2J[bold]/" + "long-" * 20
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         register(server.environment, LOCAL, "one", folder=place)
@@ -51,21 +39,20 @@ def test_local_registry_needs_no_proxy_and_folders_are_escaped(promote, tmp_path
         monkeypatch.setenv(name, "intranet")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("COLUMNS", "120")
-    code, shown = promote("--local")
-    assert code == 0
+    shown = succeed("promote digits --local")
     assert "\x1b" not in shown
     place = place.replace("\x1b", r"\x1b")
     assert f"{place}/one/model" in "".join(line.split()[-1] for line in shown.splitlines())
 
 
-def test_one_request_moves_the_alias_in_a_project(promote, tmp_path, monkeypatch):
+def test_one_request_moves_the_alias_in_a_project(succeed, refused, tmp_path, monkeypatch):
     with ModelService(tmp_path / "service") as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)
         registry = register(service.environment, PROJECT, "one", "two")
         before = len(service.requests)
         flags = "--project", PROJECT[0], "--region", PROJECT[1]
-        assert promote("--version", "1", *flags)[0] == 0
+        succeed("promote digits --version 1", *flags)
         sent = service.requests[before:]
         merges = [request for name, request in sent if name == "MergeVersionAliases"]
         # The others take and leave the lock of promotions.
@@ -75,28 +62,26 @@ def test_one_request_moves_the_alias_in_a_project(promote, tmp_path, monkeypatch
         assert registry.champion("digits").name == "digits@1"
 
         service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
-        code, shown = promote("--rollback", *flags)
-        assert code == 1
-        assert shown.startswith("error: calling the Model Registry for 'digits': 403")
-        assert shown.count("\n") == 1
+        error = refused("promote digits --rollback", *flags, code=1)
+        assert error.startswith("error: calling the Model Registry for 'digits': 403")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--version", "1", "--rollback"], "--version and --rollback exclude each other"),
-        (["--local", "--version", "4"], "model 'digits' has no version '4'"),
-        (["--local", "--rollback"], "model 'digits' has had no champion before now"),
-        (["--version", "1"], "no project: give --project"),
-        (["--project", "", "--version", "1"], "--project '' is empty; give a value, or leave"),
-        (["--local", "--version", ""], "--version '' is empty"),
-        (["--local", "--model-name", ""], "--model-name '' is empty"),
-        (["--local", "--runs-directory", "nowhere"], "'nowhere': there is no such folder"),
-        (["--runs-directory", "runs", "--version", "1"], "'runs' is for runs on this machine"),
+        ("--version 1 --rollback", "--version and --rollback exclude each other"),
+        ("--local --version 4", "model 'digits' has no version '4'"),
+        ("--local --rollback", "model 'digits' has had no champion before now"),
+        ("--version 1", "no project: give --project"),
+        ("--project '' --version 1", "--project '' is empty; give a value, or leave"),
+        ("--local --version ''", "--version '' is empty"),
+        ("--local --model-name ''", "--model-name '' is empty"),
+        ("--local --runs-directory nowhere", "'nowhere': there is no such folder"),
+        ("--runs-directory runs --version 1", "'runs' is for runs on this machine"),
     ],
 )
 def test_invalid_arguments_are_refused(refused, arguments, message):
-    assert message in refused("promote", "digits", *arguments)
+    assert message in refused(f"promote digits {arguments}")
 
 
 @pytest.mark.parametrize("content", ["{", "3", '{"last": 1}'])
@@ -104,7 +89,7 @@ def test_damaged_local_registry_is_named_and_kept(refused, tmp_path, content):
     file = tmp_path / "runs" / FOLDER_NAME / "models" / "digits.json"
     file.parent.mkdir(parents=True)
     file.write_text(content)
-    shown = refused("promote", "digits", "--local", "--version", "1")
-    assert "digits.json can't be read (" in shown
-    assert "repair it, or delete it" in shown
+    error = refused("promote digits --local --version 1")
+    assert "digits.json can't be read (" in error
+    assert "repair it, or delete it" in error
     assert file.read_text() == content

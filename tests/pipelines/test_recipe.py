@@ -55,8 +55,8 @@ def test_recipe_asks_for_pools_that_vertex_ai_provides(name):
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_recipe_matches_the_schema_for_editors(name, command):
-    schema = json.loads(command("recipes", "--schema")[1])
+def test_recipe_matches_the_schema_for_editors(name, succeed):
+    schema = json.loads(succeed("recipes --schema"))
     assert not schema["additionalProperties"]
     content = tomllib.loads((recipe.DIRECTORY / f"{name}.toml").read_text())
     assert set(schema["required"]) <= content.keys() <= schema["properties"].keys()

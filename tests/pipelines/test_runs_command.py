@@ -56,14 +56,13 @@ def write_job(content):
     job.write_bytes(content.encode(errors="surrogateescape"))
 
 
-def test_runs_shows_results_and_changed_parameters(command):
+def test_runs_shows_results_and_changed_parameters(succeed):
     leave("digits-1", 1, wrong=KEYS[:5])
     leave("mnist-1", 2, seed=3)
     source = "images:/photos/of/may"
     leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01, source=source)
     Path("runs/notes").mkdir()
-    code, out, err = command("runs")
-    assert (code, err) == (0, "")
+    out = succeed("runs")
     lines = out.splitlines()
     assert [line.split()[:2] for line in lines[::2]] == [
         ["digits-2", "KILLED"],
@@ -74,16 +73,15 @@ def test_runs_shows_results_and_changed_parameters(command):
     changes = f"epochs=3 (was 12), learning_rate=0.01 (was null), source={source} (was null)"
     assert lines[1].endswith(f"; {changes}")
     assert all("was" not in line for line in lines[2:])
-    assert command("runs", "--recipe", "mnist")[1].split() == " ".join(lines[2:4]).split()
-    assert "older runs are left out" in command("runs", "--limit", "1")[1]
-    assert command("status")[1] == out
+    assert succeed("runs --recipe mnist").split() == " ".join(lines[2:4]).split()
+    assert "older runs are left out" in succeed("runs --limit 1")
+    assert succeed("status") == out
 
 
-def test_runs_on_the_same_records_are_compared_in_pairs(command):
+def test_runs_on_the_same_records_are_compared_in_pairs(succeed):
     leave("digits-1", 1, wrong=KEYS[:12])
     leave("digits-2", 2, wrong=KEYS[:2], epochs=24)
-    code, out, err = command("runs", "digits-1", "digits-2")
-    assert (code, err) == (0, "")
+    out = succeed("runs digits-1 digits-2")
     assert "epochs     12        24\n" in out
     assert "accuracy  0.88 (0.83 to 0.93)" in out
     # Of 10 records on which they differ, all speak for the second: p = 2 / 2^10.
@@ -95,15 +93,15 @@ def test_runs_on_the_same_records_are_compared_in_pairs(command):
     assert "more than noise" in page
 
 
-def test_comparison_claims_no_difference_without_evidence(command):
+def test_comparison_claims_no_difference_without_evidence(succeed):
     leave("digits-1", 1, wrong=KEYS[:3])
     leave("digits-2", 2, wrong=KEYS[:1])
     leave("digits-3", 3, keys=KEYS[1:])
     leave("digits-4", 4, state="KILLED")
-    assert "within the noise" in command("runs", "digits-1", "digits-2")[1]
-    out = command("runs", "digits-1", "digits-3")[1]
+    assert "within the noise" in succeed("runs digits-1 digits-2")
+    out = succeed("runs digits-1 digits-3")
     assert "evaluated on different test records. Compare the intervals." in out
-    out = command("runs", "digits-1", "digits-4")[1]
+    out = succeed("runs digits-1 digits-4")
     assert "No test of the difference: digits-4 kept no predictions of the test records" in out
 
 
@@ -133,10 +131,10 @@ def test_comparison_claims_no_difference_without_evidence(command):
 def test_unknown_or_finished_run_is_refused(refused, arguments, message):
     leave("digits-1", 1)
     leave("mnist-1", 2, state="KILLED")
-    assert message in refused(*arguments.split())
+    assert message in refused(arguments)
 
 
-def test_failed_step_is_shown_with_its_reason(command):
+def test_failed_step_is_shown_with_its_reason(succeed):
     leave("digits-1", 1, state="FAILED")
     path = Path("runs/digits-1/summary.json")
     failed = {**json.loads(path.read_text()), "error": "Evaluate: no model at gs://a"}
@@ -146,38 +144,35 @@ def test_failed_step_is_shown_with_its_reason(command):
     executor = '[KFP Executor 2026-05-04 INFO]: Got executor_input:\n{\n    "inputs": {}\n}\n'
     text = "Loading the model\nerror: no model at gs://a\n"
     (logs / "evaluate-model.log").write_text(executor + text)
-    out = command("logs", "digits-1")[1]
-    assert out == "error: Evaluate: no model at gs://a\nLoading the model\n"
-    assert "task      FAILED         Evaluate\n" in command("status", "digits-1")[1]
+    assert succeed("logs digits-1") == "error: Evaluate: no model at gs://a\nLoading the model\n"
+    assert "task      FAILED         Evaluate\n" in succeed("status digits-1")
 
 
-def test_killed_run_is_shown_with_the_command_to_resume_it(command):
+def test_killed_run_is_shown_with_the_command_to_resume_it(succeed):
     leave("digits-1", 1, state="KILLED")
-    code, out, _ = command("status", "digits-1")
-    assert code == 0
+    out = succeed("status digits-1")
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
     replica = {"role": "chief", "index": 0, "state": "RUNNING", "starts": 1, "restarts": 0}
     state = {"name": "training", "state": "RUNNING", "error": "", "retries": 0}
     write_job(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
-    assert "replica   KILLED         chief-0\n" in command("status", "digits-1")[1]
+    assert "replica   KILLED         chief-0\n" in succeed("status digits-1")
     Path("runs").rename("my runs")
-    out = command("status", "digits-1", "--runs-directory", "my runs")[1]
+    out = succeed("status digits-1 --runs-directory 'my runs'")
     assert "--local --resume --runs-directory 'my runs'\n" in out
 
 
 @pytest.mark.parametrize("text", ["[" * 99_999, "[]", '{"state": 1', '{"state": 5}', "\udc97"])
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
-def test_damaged_file_of_a_run_is_named(command, name, text):
+def test_damaged_file_of_a_run_is_named(command, succeed, name, text):
     leave("digits-1", 1)
     leave("digits-2", 2)
     Path("runs/digits-1", name).write_bytes(text.encode(errors="surrogateescape"))
-    code, out, errors = command("status", "digits-1")
+    code, out, errors = command("status digits-1")
     shown = errors if name == "run.json" else out
     assert code == (2 if name == "run.json" else 0)
     assert sum(f"runs/digits-1/{name} can't be read (" in line for line in shown.splitlines()) == 1
-    code, out, errors = command("runs")
-    assert (code, errors) == (0, "")
+    out = succeed("runs")
     assert "digits-2" in out
     listed = [line for line in out.splitlines() if line.startswith("not listed: ")]
     assert len(listed) == (name == "run.json")

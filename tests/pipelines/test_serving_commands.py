@@ -2,10 +2,7 @@
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,7 @@ from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
 from tests.emulator import OpenEmulator
 from tests.model_service import ModelService, candidate, registry_at
-from tests.trainer.serving.servers import ROOT
+from tests.pipelines.conftest import started
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]
@@ -46,13 +43,12 @@ def scans(tmp_path):
 
 
 @pytest.fixture
-def predicted(command):
-    """Runs `predict --json`, which must succeed; returns its predictions."""
+def predicted(succeed):
+    """Run `predict --json`; return its predictions."""
 
     def run(*arguments):
-        code, shown, errors = command("predict", *arguments, "--json")
-        assert (code, errors) == (0, "")
-        return [json.loads(line) for line in shown.splitlines()]
+        lines = succeed("predict --json", *arguments).splitlines()
+        return [json.loads(line) for line in lines]
 
     return run
 
@@ -61,13 +57,12 @@ def assert_close(given, expected):
     assert np.abs(np.subtract(given, expected)).max() < 1e-5
 
 
-def test_predict_prints_a_table_or_json(command, predicted, registered, untrained_model, scans):
+def test_predict_prints_a_table_or_json(succeed, predicted, registered, untrained_model, scans):
     champion = tf.saved_model.load(untrained_model)
     expected = champion.signatures["serving_default"](image=scans)
     probabilities, labels = expected["probabilities"].numpy(), expected["label"].numpy()
-    code, shown, errors = command("predict", "digits", *SCANS)
-    assert (code, errors) == (0, "")
-    assert [line.split() for line in shown.splitlines()] == [
+    lines = succeed("predict digits", *SCANS).splitlines()
+    assert [line.split() for line in lines] == [
         ["Instance", "Label", "Probability"],
         *(
             [file, label.decode(), f"{row.max():.4f}"]
@@ -86,22 +81,12 @@ def test_predict_prints_a_table_or_json(command, predicted, registered, untraine
 @contextlib.contextmanager
 def served(recipe, *arguments):
     """Run `serve`; yield its process and its URL."""
-    command = [sys.executable, "-m", "pipelines", "serve", recipe, "--port", "0", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes)
-    try:
+    with started("serve", recipe, "--port", "0", *arguments) as process:
         assert process.stdout.readline() == f"loading {recipe}@1; Ctrl-C ends the server\n"
         yield process, process.stdout.readline().split()[-1]
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
 
-def test_served_model_predicts_until_ctrl_c(
-    command, predicted, refused, registered, scans, tmp_path
-):
+def test_served_model_predicts_until_ctrl_c(predicted, refused, registered, scans, tmp_path):
     with served("digits") as (process, url):
         assert url.startswith("http://127.0.0.1:")
         asked = predicted("digits", *SCANS, "--endpoint", url)
@@ -163,47 +148,45 @@ def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):
     assert names == ["rows.jsonl:1", "rows.jsonl:3"]
 
 
-def test_monitor_compares_logged_requests_with_training(command, refused, tmp_path, trips):
+def test_monitor_compares_logged_requests_with_training(command, succeed, refused, trips):
     lines = tables.lines(600, seed=5)
-    tables.write_csv(tmp_path / "like.csv", lines)
-    tables.write_csv(tmp_path / "other.csv", [one.replace("voucher", "card") for one in lines])
+    tables.write_csv(Path("like.csv"), lines)
+    tables.write_csv(Path("other.csv"), [one.replace("voucher", "card") for one in lines])
     with served("trips", "--log", "asked.jsonl") as (_, url):
-        assert command("predict", "trips", "like.csv", "--endpoint", url)[0] == 0
-        code, shown, errors = command("monitor", "trips", "asked.jsonl")
-        assert (code, errors) == (0, "")
-        *rows, line = shown.splitlines()
+        succeed(f"predict trips like.csv --endpoint {url}")
+        *rows, line = succeed("monitor trips asked.jsonl").splitlines()
         assert {row.split()[0] for row in rows[1:]} == {"miles", "hour", "payment", "company"}
         assert line == "600 rows since the training of trips@1 have not drifted by more than chance"
         for _ in range(3):
-            assert command("predict", "trips", "other.csv", "--endpoint", url)[0] == 0
-    code, shown, errors = command("monitor", "trips", "asked.jsonl")
+            succeed(f"predict trips other.csv --endpoint {url}")
+    code, shown, errors = command("monitor trips asked.jsonl")
     assert (code, errors) == (1, "")
     line = shown.splitlines()[-1]
     assert line.startswith("2,400 rows since the training of trips@1 have drifted: payment 0.")
     for arguments, words in (
-        (["monitor", "trips", "none.jsonl"], "'none.jsonl' can't be read (No such file or direc"),
-        (["monitor", "digits", "asked.jsonl"], "monitor is for models of tables, but digits is"),
-        (["serve", "digits", "--log", "a"], "--log is for models of tables, but digits is a"),
+        ("monitor trips none.jsonl", "'none.jsonl' can't be read (No such file or direc"),
+        ("monitor digits asked.jsonl", "monitor is for models of tables, but digits is"),
+        ("serve digits --log a", "--log is for models of tables, but digits is a"),
     ):
-        assert words in refused(*arguments)
+        assert words in refused(arguments)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["serve", "digits"], "no champion in runs/.registry yet; train one: python -m pipelines"),
-        (["predict", "digits", "a.png"], "no champion in runs/.registry yet; train one: python -m"),
-        (["serve", "digits", "--port", "70000"], "'--port': Input should be less than or"),
-        (["serve", "dgits"], "did you mean 'digits'?"),
-        (["predict", "digits"], "Missing argument 'FILE...'"),
-        (["predict", "digits", "a.png", "--endpoint", "a b"], "neither a URL, such as"),
-        (["predict", "digits", "a.png", "--endpoint", ""], "--endpoint '' is empty"),
-        (["predict", "digits", "a.png", "--endpoint", "7"], "no project: give --project, set GOOG"),
-        (["predict", "digits", "a.png", "--endpoint", "7", "--model-name", "m"], "leave out --mod"),
+        ("serve digits", "no champion in runs/.registry yet; train one: python -m pipelines run"),
+        ("predict digits a.png", "no champion in runs/.registry yet; train one: python -m pipelin"),
+        ("serve digits --port 70000", "'--port': Input should be less than or"),
+        ("serve dgits", "did you mean 'digits'?"),
+        ("predict digits", "Missing argument 'FILE...'"),
+        ("predict digits a.png --endpoint 'a b'", "neither a URL, such as"),
+        ("predict digits a.png --endpoint ''", "--endpoint '' is empty"),
+        ("predict digits a.png --endpoint 7", "no project: give --project, set GOOG"),
+        ("predict digits a.png --endpoint 7 --model-name m", "leave out --model-name"),
     ],
 )
 def test_invalid_arguments_are_refused(refused, arguments, words):
-    assert words in refused(*arguments)
+    assert words in refused(arguments)
 
 
 @pytest.mark.parametrize(
@@ -246,12 +229,11 @@ class Endpoint(OpenEmulator):
 
 
 @pytest.mark.parametrize("given", ["77", "projects/p1/locations/us-central1/endpoints/77"])
-def test_endpoint_on_vertex_ai_is_found_by_id_or_name(command, scans, monkeypatch, given):
+def test_endpoint_on_vertex_ai_is_found_by_id_or_name(succeed, scans, monkeypatch, given):
     with Endpoint() as server:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-        code, shown, errors = command("predict", "digits", "scan0.png", "--endpoint", given)
-        assert (code, errors) == (0, "")
+        shown = succeed(f"predict digits scan0.png --endpoint {given}")
         assert shown.splitlines()[1].split() == ["scan0.png", "3", "0.7500"]
         project = "p1" if "/" in given else "my-project"
         assert server.asked.endpoint == f"projects/{project}/locations/us-central1/endpoints/77"

@@ -34,12 +34,12 @@ def changes(in_containers=False, **values):
 
 @pytest.fixture
 def refused_run(refused, photos):
-    """Runs on photos/ with settings, which must be refused before it starts; returns the error."""
+    """Run on photos/ with settings, which must be refused before it starts; return the error."""
 
     def run(**settings):
         settings = {"source": "images:photos", **settings}
-        flags = [word for setting in settings.items() for word in ("--set", "=".join(setting))]
-        error = refused("run", "flowers", "--local", *flags)
+        flags = [f"--set={name}={value}" for name, value in settings.items()]
+        error = refused("run flowers --local", *flags)
         assert not Path("runs").exists()
         assert not Path("build").exists()
         return error

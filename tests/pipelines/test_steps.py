@@ -51,7 +51,7 @@ def build():
 
 @pytest.fixture
 def write(tmp_path, own_recipe, monkeypatch):
-    """Writes the recipe `mine` with a step."""
+    """Write the recipe `mine` with a step."""
     (tmp_path / "own_steps.py").write_text(STEPS)
     (tmp_path / "own_pipeline.py").write_text(PIPELINE)
     (tmp_path / "own_model.py").write_text(MODEL)
@@ -98,11 +98,11 @@ def test_step_may_have_an_image_of_its_own(write, tmp_path):
 )
 def test_unusable_step_is_refused_before_the_run(write, refused, tmp_path, step, message):
     write(step)
-    assert message in refused("run", "mine", "--local")
+    assert message in refused("run mine --local")
     assert not (tmp_path / "runs").exists()
 
 
 def test_pipeline_is_no_step(write, refused):
     write("own_pipeline:build")
     importlib.import_module("own_pipeline")
-    assert "has no KFP component 'build'; decorate" in refused("run", "mine", "--local")
+    assert "has no KFP component 'build'; decorate" in refused("run mine --local")

@@ -1,17 +1,15 @@
 """The command tensorboard shows each run of this machine once."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
 import tensorflow as tf
 
-from tests.pipelines.emulator.conftest import ROOT
+from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.test_runs_command import leave
 
@@ -25,17 +23,9 @@ def leave_logs(name, minute):
     Path("runs", name, "tensorboard").symlink_to(logs.parent.relative_to(Path("runs", name)))
 
 
-def shown(folder, *names):
+def shown(*names):
     """Return the runs that TensorBoard's server lists; end it by Ctrl-C."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", "tensorboard", *names],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
+    with started("tensorboard", *names, stderr=subprocess.STDOUT) as process:
         lines = (re.search(r"(http://\S+)", line) for line in process.stdout)
         url = next(match[1] for match in lines if match)
         assert url.startswith("http://127.0.0.1:")
@@ -50,17 +40,14 @@ def shown(folder, *names):
         process.communicate(timeout=240)
         assert process.returncode == 0
         return sorted(found)
-    finally:
-        process.kill()
-        process.communicate()
 
 
-def test_tensorboard_lists_each_run_once(elsewhere, tmp_path):
+def test_tensorboard_lists_each_run_once(elsewhere):
     for minute, name in enumerate(["cats-1", "digits-1", "digits-2", "mnist-1"]):
         leave_logs(name, minute)
     leave("flowers-1", 9)
     Path("runs", "latest").symlink_to("mnist-1")
-    found = shown(tmp_path, "latest", "digits", "digits-2")
+    found = shown("latest", "digits", "digits-2")
     assert found == ["digits-1/train", "digits-2/train", "mnist-1/train"]
 
 

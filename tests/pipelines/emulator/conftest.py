@@ -10,9 +10,8 @@ import urllib.request
 
 import pytest
 
+from tests.pipelines.conftest import ROOT, started
 from tests.pipelines.emulator.services import Services
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 
 class Rehearsal:
@@ -66,23 +65,20 @@ class Rehearsal:
 @contextlib.contextmanager
 def emulated(folder):
     """Run an emulator that keeps its resources in a folder, until the block ends."""
-    options = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True}
-    command = [sys.executable, "-m", "pipelines", "emulator"]
-    with (folder / "errors").open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **options)
-    try:
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("# Ready"):
-                break
-        yield Rehearsal(folder, "".join(lines))
-    finally:
-        process.terminate()
+    lines = []
+    with (
+        (folder / "errors").open("w") as errors,
+        started("emulator", cwd=folder, stderr=errors) as process,
+    ):
         try:
-            process.wait(30)
+            for line in process.stdout:
+                lines.append(line)
+                if line.startswith("# Ready"):
+                    break
+            yield Rehearsal(folder, "".join(lines))
         finally:
-            process.kill()
+            process.terminate()
+            process.wait(30)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def objectives(deployed_model="1", **fields):
 
 @pytest.fixture
 def monitor(services):
-    """Creates a monitoring job with other fields for an endpoint that serves version 1."""
+    """Create a monitoring job with other fields for an endpoint that serves version 1."""
     endpoint = services.create("endpoint").result().name
     services.deploy(endpoint, {"0": 100}).result()
 

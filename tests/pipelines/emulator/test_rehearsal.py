@@ -7,7 +7,8 @@ import PIL.Image
 import pytest
 
 from tests.model_service import candidate, registry_at
-from tests.pipelines.emulator.conftest import ROOT, emulated
+from tests.pipelines.conftest import ROOT
+from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.local.conftest import wait_for
 
 PAGE = (ROOT / "docs" / "vertex.md").read_text()

@@ -16,7 +16,7 @@ MODEL = {"displayName": "d", "artifactUri": "gs://b/m"}
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """Sends a request to an emulator; returns the HTTP status and the content of the answer."""
+    """Send a request to an emulator; return the HTTP status and the content of the answer."""
     with emulated(tmp_path_factory.mktemp("emulator")) as rehearsal:
         ask = functools.partial(rehearsal.send)
         ask.folder = rehearsal.folder

@@ -5,7 +5,7 @@ import functools
 import re
 
 from pipelines.emulator.rules import as_markdown, rules
-from tests.pipelines.emulator.conftest import ROOT
+from tests.pipelines.conftest import ROOT
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from pipelines.emulator.clock import Clock
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
-from tests.pipelines.emulator.conftest import ROOT
+from tests.pipelines.conftest import ROOT
 
 
 class Broken:
