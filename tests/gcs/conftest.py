@@ -1,4 +1,4 @@
-"""A bucket for all tests here, and the way of this process and of others to it."""
+"""A bucket for all tests here, and proxies to it."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def start_proxy(server, tmp_path_factory, monkeypatch):
-    """Starts a proxy, with faults if any are given, to which this process's environment leads."""
+    """Start a proxy, with the faults given, and direct this process to it."""
     with contextlib.ExitStack() as stack:
 
         def start(**faults):

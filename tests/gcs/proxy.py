@@ -1,8 +1,8 @@
-"""The way from clients that know only Google's hosts to a Cloud Storage of this machine.
+"""A proxy from clients that know only Google's hosts to a Cloud Storage server on this machine.
 
-TensorFlow's gs:// speaks TLS to googleapis.com and nothing else, but through a proxy where
-https_proxy names one: this one, which ends the TLS itself. google-cloud-storage comes without
-TLS, led by STORAGE_EMULATOR_HOST. On the way a request may meet a fault, drawn from a seed:
+TensorFlow's gs:// connects to googleapis.com by TLS, through the proxy in https_proxy: this one,
+which ends the TLS itself. google-cloud-storage connects without TLS, to STORAGE_EMULATOR_HOST.
+The proxy answers some requests with a fault, drawn from a seed:
 
     unavailable    503, and the request had no effect
     lost           it had its effect, but the connection ends without an answer
@@ -33,49 +33,48 @@ _HOP_BY_HOP = ("connection", "content-length", "expect", "proxy-connection", "tr
 _STATUS_QUERY = re.compile(r"bytes \*/\d+")
 
 
-class FaultyProxy:
+class FaultyProxy(http.server.ThreadingHTTPServer):
     """A proxy on a port of 127.0.0.1; a context manager.
 
     Attributes:
-        requests: how many have come.
-        faults: how many of each kind were met.
-        downloads: how often the content of each object was asked for, by bucket/name.
-        composed: objects (as bucket/name) that Cloud Storage would tell no MD5 of.
-        rate: share of requests that meet one.
-        kinds: which of them there are.
-        refusal: status of those that are unavailable.
-        authority: file with the certificate that its clients are to trust.
+        requests: number of requests so far.
+        faults: number of faults so far, by kind.
+        downloads: number of requests for the content of each object, by bucket/name.
+        composed: objects (as bucket/name) that Cloud Storage lists without an MD5.
+        rate: share of requests that meet a fault.
+        kinds: kinds of fault to draw from.
+        refusal: status of the answer to an unavailable request.
+        authority: file with the certificate that clients must trust.
     """
 
+    daemon_threads = True
+    request_queue_size = 128
+
     def __init__(self, upstream_port: int, folder: Path, *, rate: float = 0.0, seed: int = 0):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests = 0
         self.faults: collections.Counter[str] = collections.Counter()
         self.downloads: collections.Counter[str] = collections.Counter()
         self.composed: set[str] = set()
         self.upstream_port = upstream_port
-        self.authority, shown = write_certificate(folder, *HOSTS)
+        self.authority = write_certificate(folder / "server.pem", *HOSTS)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.load_cert_chain(shown)
-        # Resumable uploads whose last byte has come.
+        self.context.load_cert_chain(self.authority)
+        # Paths of resumable uploads that are complete.
         self.completed: set[str] = set()
         self.rate = rate
         self.kinds = KINDS
         self.refusal = 503
         self._random = random.Random(seed)
-        # By sort of request, which of the next ones meet a fault.
+        # For each kind of request: does the next one meet a fault, the one after it, ...?
         self._left: dict[tuple[bool, bool], list[bool]] = collections.defaultdict(list)
         self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.proxy = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that lead a process's gs:// here."""
+        """Return the variables that direct a process's gs:// here."""
         return {
             "https_proxy": self.url,
             "no_proxy": "127.0.0.1,localhost",
@@ -90,17 +89,20 @@ class FaultyProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join()
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore clients that have closed the connection."""
+
     def draw(self, *, has_body: bool, is_download: bool) -> str:
-        """The fault that the next request meets; mostly empty."""
+        """Draw the fault of the next request; mostly empty."""
         with self._lock:
             self.requests += 1
             if not self.rate:
                 return ""
-            # Chance places the faults, but leaves out neither uploads nor downloads.
+            # Chance places the faults, and each kind of request gets its share.
             left = self._left[has_body, is_download]
             if not left:
                 left += [True] + [False] * (round(1 / self.rate) - 1)
@@ -109,44 +111,35 @@ class FaultyProxy:
                 return ""
             fits = {"cut upload": has_body, "cut download": is_download}
             kinds = [kind for kind in self.kinds if fits.get(kind, True)]
-            # The rarest so far.
+            # The rarest kind so far.
             kind = min(kinds, key=lambda kind: (self.faults[kind], self._random.random()))
             self.faults[kind] += 1
             return kind
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-    proxy: FaultyProxy
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that is gone is no error of this server's."""
-
-
 class _EndError(Exception):
-    """The connection is to be closed, whatever was said on it."""
+    """Close the connection, whatever was sent on it."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: FaultyProxy
 
     def log_message(self, *_: object) -> None:
-        """Nothing: the proxy counts."""
+        """Print nothing: the proxy counts."""
 
     def do_CONNECT(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.connection = self.server.proxy.context.wrap_socket(self.connection, server_side=True)
+        self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
         self.rfile = self.connection.makefile("rb")
         self.wfile = self.connection.makefile("wb", buffering=0)
         self.close_connection = False
 
     def finish(self) -> None:
         super().finish()
-        # wrap_socket has taken the connection out of the server's hands.
+        # The server no longer closes it, because wrap_socket has replaced it.
         self.connection.close()
 
     def serve(self) -> None:
@@ -158,7 +151,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = serve  # noqa: N815
 
     def _serve(self) -> None:
-        proxy = self.server.proxy
+        proxy = self.server
         # libcurl sends both, and then the length does not count.
         chunked = "chunked" in self.headers.get("Transfer-Encoding", "")
         length = int(self.headers.get("Content-Length") or 0)
@@ -176,20 +169,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             time.sleep(SLOW_SECONDS)
         if fault == "unavailable":
             error = {"error": {"code": proxy.refusal, "message": "backendError"}}
-            content = json.dumps(error).encode()
-            self._answer(proxy.refusal, [("Content-Type", "application/json")], content)
-            return
+            kind = [("Content-Type", "application/json")]
+            return self._answer(proxy.refusal, kind, json.dumps(error).encode())
         status, headers, content = self._forward(body)
         if fault == "lost":
             raise _EndError
         self._answer(status, headers, content, cut=fault == "cut download")
 
     def _forward(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-        """The server's answer: status, headers and content."""
-        proxy = self.server.proxy
+        """Return the server's answer: status, headers and content."""
+        proxy = self.server
         if _STATUS_QUERY.fullmatch(self.headers.get("Content-Range", "")):
-            # fake-gcs-server would take it for the upload's end. As Google has it: 200 when all
-            # has come, else 308 with the bytes that were kept, of which there are none.
+            # fake-gcs-server would end the upload. Google answers 200 for a complete upload, else
+            # 308 with the bytes that it kept, here none.
             # https://cloud.google.com/storage/docs/performing-resumable-uploads#status-check
             return (200 if self.path in proxy.completed else 308), [], b""
         connection = http.client.HTTPConnection("127.0.0.1", proxy.upstream_port)
@@ -202,7 +194,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         finally:
             connection.close()
         if proxy.composed and b'"storage#objects"' in content:
-            # As Google has it: https://docs.cloud.google.com/storage/docs/composite-objects
+            # Google: https://docs.cloud.google.com/storage/docs/composite-objects
             listing = json.loads(content)
             for item in listing.get("items", []):
                 if f"{item['bucket']}/{item['name']}" in proxy.composed:
@@ -210,7 +202,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             content = json.dumps(listing).encode()
         if self.command == "PUT" and answer.status == 200:
             proxy.completed.add(self.path)
-        # Where an upload goes on; the server does not know of the TLS before it.
+        # The address of an upload: the server does not know that the proxy is reached by TLS.
         kept = [
             (name, value.replace("http://www.", "https://www.") if name == "Location" else value)
             for name, value in answer.getheaders()
@@ -233,11 +225,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise _EndError
 
     def _chunks(self) -> bytes:
-        """A chunked body."""
+        """Read a chunked body."""
         parts = []
         while size := int(self.rfile.readline().partition(b";")[0], 16):
             parts.append(self.rfile.read(size))
             self.rfile.readline()
         while self.rfile.readline().strip():
-            """Trailers say nothing here."""
+            """Ignore the trailers."""
         return b"".join(parts)

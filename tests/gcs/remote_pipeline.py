@@ -1,8 +1,8 @@
-"""A pipeline of two steps that keep to artifact.uri, unless told otherwise."""
+"""A pipeline of two steps that write to artifact.uri, or, with to_path, to artifact.path."""
 
 from typing import NamedTuple
 
-from kfp import compiler, dsl
+from kfp import dsl
 
 component = dsl.component(base_image="example.com/image:1", install_kfp_package=False)
 
@@ -47,8 +47,3 @@ def evaluate(
 def remote(to_path: bool = False, needs: str = ""):
     records = make_records(to_path=to_path).set_caching_options(True).output
     evaluate(records=records, needs=needs).set_caching_options(False)
-
-
-def compile_to(path):
-    compiler.Compiler().compile(remote, str(path))
-    return path

@@ -1,17 +1,16 @@
-"""Records by a job of Dataflow where nothing but a bucket is shared."""
+"""Records written by a Dataflow job whose workers share only a bucket."""
 
 import pytest
 
 from tests import tables
 from tests.trainer.data.beam_run import interpreter, run
-from tests.trainer.data.folders import two_classes
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+from tests.trainer.data.folders import content, two_classes
 
 
-def test_workers_that_share_a_bucket_alone_write_the_bytes_of_one_machine(server, proxy, tmp_path):
-    for path in two_classes(tmp_path / "photos", 40).rglob("*.png"):
-        server.put(f"beam/{path.relative_to(tmp_path)}", path.read_bytes())
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_that_share_a_bucket_write_the_same_bytes(server, proxy, tmp_path):
+    server.upload(two_classes(tmp_path / "photos", 40), "beam/photos")
     table = tables.write_csv(tmp_path / "trips.csv", tables.lines(600))
     described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
     sources = {
@@ -30,11 +29,11 @@ def test_workers_that_share_a_bucket_alone_write_the_bytes_of_one_machine(server
     answers = run(interpreter(), tmp_path, cases, seconds=400)
     assert [answer.get("error") for answer in answers] == [None] * len(cases)
     for name in sources:
-        sizes = server.sizes(f"beam/{name}-local")
-        assert sum(file.endswith(".tfrecord") for file in sizes) >= 3
-        for engine in ("beam", "dataflow"):
-            # Nothing else stays, neither tasks nor what was staged.
-            assert server.sizes(f"beam/{name}-{engine}") == sizes
-            for file in sizes:
-                written = server.get(f"beam/{name}-{engine}/{file}")
-                assert written == server.get(f"beam/{name}-local/{file}")
+        local, beam, dataflow = (
+            content(server.download(f"beam/{name}-{engine}", tmp_path / f"{name}-{engine}"))
+            for engine in ("local", "beam", "dataflow")
+        )
+        assert sum(file.endswith(".tfrecord") for file in local) >= 3
+        # Neither tasks nor staged files are left.
+        assert beam == local
+        assert dataflow == local

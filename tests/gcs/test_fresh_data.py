@@ -1,6 +1,5 @@
-"""A bucket whose photos change: what listing it says, and records that are taken over in it."""
+"""A bucket whose photos change: its fingerprint, and records that reuse unchanged shards."""
 
-import io
 import uuid
 
 import pytest
@@ -12,55 +11,46 @@ from trainer.data.write.writer import create_tfrecords
 
 
 @pytest.fixture
-def photos(server, proxy):
-    """A folder of the bucket with two classes; the function adds pictures to one."""
+def photos(server, proxy, tmp_path):
+    """A folder of the bucket with two classes, and a function that adds pictures to one."""
     folder = f"photos-{uuid.uuid4().hex[:8]}"
 
     def add(name, numbers):
         for number in numbers:
-            file = io.BytesIO()
-            picture(number).save(file, "PNG")
-            server.put(f"{folder}/{name}/{number:04}.png", file.getvalue())
+            picture(number).save(tmp_path / "one.png")
+            server.put(f"{folder}/{name}/{number:04}.png", (tmp_path / "one.png").read_bytes())
 
     add("cat", range(60))
     add("dog", range(1000, 1060))
     return folder, add
 
 
-def test_a_listing_follows_the_content_of_the_bucket(server, photos):
+def test_fingerprint_follows_the_content_of_the_bucket(server, photos):
     folder, add = photos
-
-    def listed(source):
-        return fingerprint(f"{source}:gs://bucket/{folder}", "")
-
-    first = listed("images")
+    images = f"images:gs://bucket/{folder}"
+    first = fingerprint(images, "")
     assert first.files == 120
     add("cat", range(60))
-    assert listed("images") == first
+    assert fingerprint(images, "") == first
     add("cat", [60])
-    assert listed("images").digest != first.digest
+    assert fingerprint(images, "").digest != first.digest
     server.put(f"{folder}/a-1.csv", b"x\n1\n")
     server.put(f"{folder}/a-2.csv", b"x\n2\n")
     for place, files in (("", 2), ("/a-1.csv", 1), ("/a-*.csv", 2)):
-        source = f"csv:gs://bucket/{folder}{place}"
-        assert fingerprint(source, "").files == files, place
+        assert fingerprint(f"csv:gs://bucket/{folder}{place}", "").files == files, place
 
 
 @pytest.mark.slow
-def test_shards_of_earlier_records_are_taken_over_in_the_bucket(server, photos):
+def test_unchanged_shards_are_reused_in_the_bucket(server, photos):
     folder, add = photos
-    options = RecordOptions(
-        source=f"images:gs://bucket/{folder}",
-        image_size=SIZE,
-        encoding="raw",
-        shard_megabytes=0.02,
-        records_store=f"gs://bucket/{folder}-store",
-    )
+
+    uri = f"gs://bucket/{folder}"
+    options = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.02}
+    options = RecordOptions(source=f"images:{uri}", records_store=f"{uri}-store", **options)
 
     def write(name):
         lines = []
-        uri = f"gs://bucket/{folder}-{name}"
-        dataset = create_tfrecords(options, uri, progress=lines.append)
+        dataset = create_tfrecords(options, f"{uri}-{name}", progress=lines.append)
         shards = [shard for split in dataset.splits.values() for shard in split.shards]
         return {shard.sha256 for shard in shards}, [one for one in lines if "taken over" in one]
 

@@ -1,4 +1,4 @@
-"""Training that is killed, on storage that fails now and then, ends in the weights of any other."""
+"""Training that is killed, or loses its storage, learns the same weights when restarted."""
 
 import json
 import signal
@@ -18,11 +18,10 @@ STEPS_KEPT = 4  # The killed run is saved within its first epoch of 8 steps.
 
 @pytest.fixture(scope="module")
 def flags(server, tmp_path_factory):
-    """Of a job on digits in the bucket, but for its directory."""
+    """Flags of a job on digits in the bucket, except for its directory."""
     folder = tmp_path_factory.mktemp("digits")
     dataset = records.digits(folder, (256,))
-    for path in folder.iterdir():
-        server.put(f"digits/{path.name}", path.read_bytes())
+    server.upload(folder, "digits")
     return [
         "--dataset=gs://bucket/digits",
         "--epochs=3",
@@ -33,18 +32,18 @@ def flags(server, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(server, flags, tmp_path_factory):
-    """Weights and metrics of a job that nothing disturbs."""
+    """Weights and metrics of an undisturbed job."""
     folder = tmp_path_factory.mktemp("whole")
     with FaultyProxy(server.port, folder) as proxy, pytest.MonkeyPatch.context() as patch:
         for name, value in proxy.environment.items():
             patch.setenv(name, value)
         command = [*flags, "--base_output_directory=gs://bucket/whole"]
         replicas.run("trainer.task", command, replicas.ALONE, folder / "logs")
-    return left_by("whole", server, folder)
+    return results_of("whole", server, folder)
 
 
-def left_by(name, server, folder):
-    """Weights, and what of metrics.json is no matter of time."""
+def results_of(name, server, folder):
+    """Return the weights, and the metrics that do not depend on the machine's speed."""
     metrics = json.loads(server.get(f"{name}/metrics.json"))
     kept = {key: metrics[key] for key in ("epochs", "steps", "train", "validation")}
     return newest_checkpoint(server.download(name, folder / name)), kept
@@ -55,7 +54,7 @@ def kill(chief, proxy):
     assert chief.wait() == -signal.SIGKILL
 
 
-def go_silent(chief, proxy):
+def lose_storage(chief, proxy):
     before = proxy.rate, proxy.kinds
     proxy.rate, proxy.kinds = 1.0, ("unavailable",)
     assert chief.wait(60) == RETRY_EXIT_CODE
@@ -66,10 +65,10 @@ def go_silent(chief, proxy):
     ("end", "said"),
     [
         pytest.param(kill, "", id="killed"),
-        pytest.param(go_silent, "error: storage does not answer: All 10", id="storage silent"),
+        pytest.param(lose_storage, "error: storage does not answer: All 10", id="storage lost"),
     ],
 )
-def test_a_job_that_ends_early_and_is_started_again_learns_the_same(
+def test_restarted_job_learns_the_same_weights(
     end, said, server, whole, flags, tmp_path, start_proxy
 ):
     name = end.__name__
@@ -82,6 +81,6 @@ def test_a_job_that_ends_early_and_is_started_again_learns_the_same(
         assert said in cluster.tails()
         assert cluster.start("chief").wait(150) == 0, cluster.tails()
         assert "resuming from" in cluster.tails()
-    weights, metrics = left_by(name, server, tmp_path)
+    weights, metrics = results_of(name, server, tmp_path)
     assert_equal_arrays(weights, whole[0])
     assert metrics == whole[1]

@@ -1,4 +1,4 @@
-"""Photos in a bucket: listed without reading, and written in the bytes of a local folder."""
+"""Photos in a bucket: each is read once, and their records equal those of a local folder."""
 
 import json
 import shutil
@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.data.folders import SIZE, content, records, two_classes, write_pictures
-from trainer.data.record_options import RecordOptions
+from tests.trainer.data.folders import (
+    all_records,
+    content,
+    rejected,
+    two_classes,
+    write,
+    write_pictures,
+)
 from trainer.data.write.split_plan import SAMPLE
-from trainer.data.write.writer import create_tfrecords
+
+COMPOSED = "cat/composed ümlaut.png"
 
 
 @pytest.fixture(params=["classes", "splits"])
 def photos(request, tmp_path, server, proxy):
-    """A folder with all kinds of files, here and in the bucket; its name, and those to be read."""
+    """A folder with all kinds of files, also in the bucket; the files that must be read to plan."""
     folder = tmp_path / f"photos-{request.param}"
     root = folder
     if request.param == "splits":
@@ -26,41 +33,33 @@ def photos(request, tmp_path, server, proxy):
     write_pictures(root / "dog" / "a.b", 2, seed=8)
     shutil.copy(root / "cat" / "007.png", root / "dog" / "same.png")
     shutil.copy(root / "cat" / "008.png", root / "cat" / "no ending")
-    shutil.copy(root / "cat" / "009.png", root / "cat" / "composed ümlaut.png")
-    files = {"cat/text.jpg": b"text", "cat/empty.png": b"", ".hidden/a.png": b"x", "a.png": b"x",
-             "dog/notes": b"text", "dog/.DS_Store": b"x", "cat/photo.heic": b"heic"}  # fmt: skip
-    for name, data in files.items():
-        path = root / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-    for path in folder.rglob("*"):
-        if path.is_file():
-            server.put(str(path.relative_to(tmp_path)), path.read_bytes())
+    shutil.copy(root / "cat" / "009.png", root / COMPOSED)
+    for name, data in {
+        "cat/text.jpg": b"text",
+        "cat/empty.png": b"",
+        ".hidden/a.png": b"x",
+        "a.png": b"x",
+        "dog/notes": b"text",
+        "dog/.DS_Store": b"x",
+        "cat/photo.heic": b"heic",
+    }.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(data)
+    server.upload(folder, folder.name)
     inner = root.relative_to(tmp_path)
-    proxy.composed.add(f"bucket/{inner}/cat/composed ümlaut.png")
-    yield (
-        folder,
-        {f"{inner}/cat/no ending", f"{inner}/dog/notes", f"{inner}/cat/composed ümlaut.png"},
-    )
-    proxy.composed.clear()
+    proxy.composed.add(f"bucket/{inner}/{COMPOSED}")
+    return folder, {f"{inner}/{name}" for name in ("cat/no ending", "dog/notes", COMPOSED)}
 
 
-def write(source, output):
-    options = RecordOptions(
-        source=f"images:{source}", image_size=SIZE, encoding="raw", max_rejected_fraction=0.2
-    )
-    return create_tfrecords(options, str(output), progress=lambda _: None)
-
-
-def test_a_bucket_gives_a_folders_bytes_with_one_read_a_photo(photos, tmp_path, proxy, monkeypatch):
+def test_bucket_gives_the_records_of_a_folder(photos, tmp_path, proxy, monkeypatch):
     # One process: others would import TensorFlow, too.
     monkeypatch.setattr("trainer.data.write.writer.available_cores", lambda: 1)
     folder, to_be_read = photos
-    proxy.downloads.clear()
-    made = write(f"gs://bucket/{folder.name}", tmp_path / "remote")
+    options = {"max_rejected_fraction": 0.2}
+    made = write(f"images:gs://bucket/{folder.name}", tmp_path / "remote", **options)
     prefix = f"bucket/{folder.name}/"
     read = {name: n for name, n in proxy.downloads.items() if name.startswith(prefix)}
-    here = write(folder, tmp_path / "local")
+    here = write(folder, tmp_path / "local", **options)
 
     found, expected = content(tmp_path / "remote"), content(tmp_path / "local")
     del found["dataset.json"], expected["dataset.json"]
@@ -73,12 +72,10 @@ def test_a_bucket_gives_a_folders_bytes_with_one_read_a_photo(photos, tmp_path, 
     assert made.creation["given"] == here.creation["given"] > 40
     assert made.creation["contradictions"]["count"] == 1
 
-    written = {f"{folder.name}/{key}" for split in records(made).values() for key in split}
-    lines = Path(made.uri, "rejected.jsonl").read_text().splitlines()
-    rejected = {line["key"]: line["reason"] for line in map(json.loads, lines)}
-    broken = {f"{folder.name}/{key}" for key in rejected if "not a JPEG" in rejected[key]}
+    reasons = rejected(made.uri)
+    broken = {key for key, reason in reasons.items() if "not a JPEG" in reason}
     assert len(broken) == 2
-    expected = written | broken | to_be_read
-    assert read.keys() == {f"bucket/{name}" for name in expected}
-    # Each when it is written; what a listing can't tell; and a sample for the size of a record.
-    assert sum(read.values()) == len(written | broken) + len(to_be_read) + SAMPLE
+    decoded = {f"{folder.name}/{key}" for key in all_records(made).keys() | broken}
+    assert read.keys() == {f"bucket/{name}" for name in decoded | to_be_read}
+    # Once to write, once for what a listing lacks, and a sample for the size of a record.
+    assert sum(read.values()) == len(decoded) + len(to_be_read) + SAMPLE

@@ -241,3 +241,24 @@ def test_unwritable_runs_folder_is_refused(small_package, tmp_path):
         with pytest.raises(InputError, match=reason):
             run_small(small_package, tmp_path / name)
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["latest"]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_only_the_flag_sets_the_root_of_a_local_run(refused, monkeypatch):
+    roots = []
+
+    def refuse(package, *, root, **others):
+        roots.append(root)
+        raise InputError("enough")
+
+    command = ("run", "digits", "--local")
+    root = "--pipeline-root=gs://bucket/runs"
+    error = refused(*command, "--pipeline-root=/tmp/runs")
+    assert "is not a folder in Cloud Storage" in error
+    assert "leave one of them out" in refused(*command, root, "--in-containers")
+    assert list(pathlib.Path().iterdir()) == []
+    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://elsewhere/runs")
+    monkeypatch.setattr("pipelines.local.execution.run", refuse)
+    assert "enough" in refused(*command)
+    assert "enough" in refused(*command, root)
+    assert roots == ["", "gs://bucket/runs"]
