@@ -1,4 +1,4 @@
-"""A Vertex AI on this machine whose pipeline jobs do not run: `outcomes` say how they end."""
+"""A Vertex AI on this machine, in which a test sets how pipeline jobs end."""
 
 import dataclasses
 import datetime
@@ -19,8 +19,13 @@ from pipelines.emulator.resources import Resources
 from pipelines.emulator.schedule_service import ScheduleService
 from tests.emulator import NUMBER, ById, FaultyEmulator
 
-REGION = "us-central1"
-LOCATION = f"projects/{NUMBER}/locations/{REGION}"
+LOCATION = f"projects/{NUMBER}/locations/us-central1"
+POOL = {
+    "machineSpec": {"machineType": "n1-standard-4"},
+    "replicaCount": 1,
+    "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100},
+    "containerSpec": {"imageUri": "image"},
+}
 LABELS = {"made-by": "vertex-tensorflow-training", "recipe": "digits"}
 
 
@@ -49,40 +54,27 @@ class CustomJobs(Resources):
 
 
 class VertexEmulator(FaultyEmulator):
-    """All resources, in pages of two; the engine of its pipeline jobs, too.
+    """All services, in pages of two; also the engine that runs pipeline jobs."""
 
-    Args:
-        folder: of the models.
-    """
-
-    def __init__(self, folder):
+    def __init__(self, model_folder):
         clock = Clock()
         operations = self.operations = Operations(seconds=0.001)
         self.outcomes, self.empty_log_pages = [], 0
         self.polls_of_a_cancellation = 0
-        self.pools = [
-            {
-                "machineSpec": {"machineType": "n1-standard-4"},
-                "replicaCount": 1,
-                "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100},
-                "containerSpec": {"imageUri": "image"},
-            }
-        ]
         self._polls, self._number = {}, 1000
         pipelines = PipelineService(self, operations, clock)
         schedules = ScheduleService(pipelines, operations, clock)
         custom_jobs, self.log_entries = CustomJobs(operations), []
-        models = ModelService(folder, operations)
+        models = ModelService(model_folder, operations)
         metadata = MetadataService(operations, pipelines.kept)
-        endpoints = EndpointService(folder, models, operations)
+        endpoints = EndpointService(model_folder, models, operations)
         monitoring = MonitoringService(endpoints, operations)
-        self.monitoring_jobs = ById(monitoring)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:
             service.page_size = 2
         self.pipeline_jobs, self.schedules = ById(pipelines), ById(schedules)
         self.custom_jobs, self.endpoints = ById(custom_jobs), ById(endpoints)
-        self.models = ById(models)
+        self.models, self.monitoring_jobs = ById(models), ById(monitoring)
         log = LogEntries(lambda: self.log_entries)
         self.executions, self._experiments = metadata.executions, metadata.experiments
         super().__init__(*services, log, monitoring, metadata, operations)
@@ -106,12 +98,11 @@ class VertexEmulator(FaultyEmulator):
 
     def put_version(self, number, aliases=(), **fields):
         """Add a version of the model digits."""
-        fields = {"display_name": "digits", "labels": LABELS, **fields}
-        name, number = f"{LOCATION}/models/digits", str(number)
-        version = types.Model(name=name, version_id=number, version_aliases=aliases, **fields)
+        names = {"name": f"{LOCATION}/models/digits", "display_name": "digits", "labels": LABELS}
+        version = types.Model(version_aliases=aliases, version_id=str(number), **names | fields)
         entry = self.models.get("digits", {"last": 0, "versions": {}, "evaluations": {}})
-        entry["versions"][number] = version
-        entry["last"] = max(map(int, entry["versions"]))
+        entry["versions"][str(number)] = version
+        entry["last"] = max(entry["last"], number)
         self.models["digits"] = entry
 
     def start(self, job):
@@ -178,7 +169,7 @@ class VertexEmulator(FaultyEmulator):
         custom_job.labels, custom_job.state = labels, types.JobState.JOB_STATE_SUCCEEDED
         custom_job.create_time = custom_job.start_time = times["start_time"]
         custom_job.end_time = times["end_time"]
-        json_format.ParseDict({"workerPoolSpecs": self.pools}, custom_job.job_spec._pb)
+        json_format.ParseDict({"workerPoolSpecs": [POOL]}, custom_job.job_spec._pb)
         if outcome.job_error:
             custom_job.state = types.JobState.JOB_STATE_FAILED
             custom_job.error.code, custom_job.error.message = 3, outcome.job_error

@@ -94,18 +94,9 @@ def test_prebuilt_image_limits_the_input_formats(vertex, succeed, refused, bucke
     succeed("run digits --batch gs://bucket/in/*.jsonl --detach")
 
 
-def test_batch_pipeline_is_compiled_beside_training(succeed, batch_recipe, tmp_path):
-    out = succeed("compile digits plain")
-    names = [line.split()[0] for line in out.splitlines()]
-    assert names == ["build/digits.yaml", "build/digits-batch.yaml", "build/plain.yaml"]
-    compiled = yaml.safe_load((tmp_path / "build" / "digits-batch.yaml").read_text())
-    inputs = compiled["root"]["inputDefinitions"]["parameters"]
-    assert inputs["machine_type"]["defaultValue"] == "n1-standard-8"
-    tasks = compiled["root"]["dag"]["tasks"]
-    assert {one["taskInfo"]["name"] for one in tasks.values()} == {"Find the champion", "Predict"}
-
-
 def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, registry, tmp_path):
+    names = [line.split()[0] for line in succeed("compile digits plain").splitlines()]
+    assert names == ["build/digits.yaml", "build/digits-batch.yaml", "build/plain.yaml"]
     out = succeed("compile digits --upload")
     for package, file in (("training", "digits"), ("prediction", "digits-batch")):
         content = (tmp_path / "build" / f"{file}.yaml").read_bytes()
@@ -113,19 +104,17 @@ def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, r
         assert registry.packages[f"{package}-digits"]["versions"] == {version: content}
         assert registry.packages[f"{package}-digits"]["tags"]["latest"] == version
         assert f"uploaded  {registry.repository}/{package}-digits/{version}" in out
-    succeed("schedule apply digits-batch")
+        assert succeed(f"schedule apply {file}").startswith("created: ")
     assert registry.names().count("Upload") == 2
-    (request,) = vertex.sent_json("CreateSchedule")
-    job = request["schedule"]["createPipelineJobRequest"]["pipelineJob"]
-    assert job["pipelineSpec"] == yaml.safe_load(content)
-
-
-def test_batch_and_training_schedules_are_separate(vertex, succeed, batch_recipe):
-    for name in ("digits", "digits-batch"):
-        assert succeed(f"schedule apply {name}").startswith("created: ")
+    compiled = yaml.safe_load(content)
+    inputs = compiled["root"]["inputDefinitions"]["parameters"]
+    assert inputs["machine_type"]["defaultValue"] == "n1-standard-8"
+    tasks = compiled["root"]["dag"]["tasks"].values()
+    assert {one["taskInfo"]["name"] for one in tasks} == {"Find the champion", "Predict"}
     schedule = vertex.sent_json("CreateSchedule")[1]["schedule"]
     assert schedule["cron"] == "TZ=UTC 0 5 * * *"
     job = schedule["createPipelineJobRequest"]["pipelineJob"]
+    assert job["pipelineSpec"] == compiled
     values = job["runtimeConfig"]["parameterValues"]
     assert (values["input"], values["replica_count"]) == ("gs://bucket/in/*.jsonl", 4)
     assert succeed("schedule apply digits-batch").startswith("unchanged: ")

@@ -56,10 +56,16 @@ def deletions(vertex):
 
 
 def test_old_runs_are_deleted_with_folders_jobs_and_cache(vertex, clean, run, bucket):
-    run("old", 40)
+    old = run("old", 40)
     run("failed", 50, state="FAILED")
     run("young", 10)
-    assert "8 deleted" in clean()
+    # More than a page, and more than are read at once.
+    for number in range(9):
+        vertex.pipeline_jobs[f"run-{number}"] = copy = types.PipelineJob(old)
+        copy.name = f"{LOCATION}/pipelineJobs/run-{number}"
+    assert "44 deleted" in clean()
+    # Once when it was started, for three, and once now.
+    assert vertex.names().count("GetPipelineJob") == 3 + 12
     assert list(vertex.pipeline_jobs) == ["young"]
     assert list(bucket) == [f"{folder('young')}create-tfrecords_1/records/dataset.json"]
     assert {job.labels["run"] for job in vertex.custom_jobs.values()} == {"young"}
@@ -81,7 +87,7 @@ def test_nothing_is_deleted_without_a_yes(vertex, succeed, command, run, bucket,
     assert bucket
 
 
-def test_unlabelled_and_running_resources_are_kept(vertex, clean, run, bucket):
+def test_unlabelled_and_active_resources_are_kept(vertex, clean, run, bucket):
     del run("theirs", 99).labels["made-by"]
     run("running", 99).state = types.PipelineState.PIPELINE_STATE_RUNNING
     # Training jobs whose runs are gone.
@@ -93,10 +99,15 @@ def test_unlabelled_and_running_resources_are_kept(vertex, clean, run, bucket):
         del jobs[name].labels["made-by"]
     for name in ("running", "running-job"):
         jobs[name].state = types.JobState.JOB_STATE_RUNNING
+    for state in ("ACTIVE", "PAUSED", "COMPLETED"):
+        schedule = types.Schedule(name=f"{LOCATION}/schedules/{state}", state=state)
+        schedule.update_time = now() - datetime.timedelta(days=60)
+        schedule.create_pipeline_job_request.pipeline_job.labels.update(LABELS)
+        vertex.schedules[state] = schedule
     bucket["runs/notes.txt"] = b""
     number = jobs["old-job"].name.rpartition("/")[2]
-    assert "1 deleted" in clean()
-    assert deletions(vertex) == [("DeleteCustomJob", number)]
+    clean()
+    assert deletions(vertex) == [("DeleteSchedule", "COMPLETED"), ("DeleteCustomJob", number)]
 
 
 def test_used_versions_and_outputs_are_kept(vertex, clean, run, bucket):
@@ -162,29 +173,6 @@ def test_last_successful_runs_of_each_recipe_are_kept(vertex, clean, succeed, ru
     assert sorted(job.display_name for job in vertex.custom_jobs.values()) == ["a", "flowers"]
     succeed("clean --older-than 4w --recipe flowers --yes")
     assert list(vertex.pipeline_jobs) == ["a"]
-
-
-def test_runs_of_many_pages_are_deleted(vertex, clean, run):
-    job = run("old", 40)
-    for number in range(9):
-        vertex.pipeline_jobs[f"run-{number}"] = copy = types.PipelineJob(job)
-        copy.name = f"{LOCATION}/pipelineJobs/run-{number}"
-    clean()
-    assert vertex.pipeline_jobs == {}
-    assert vertex.names().count("GetPipelineJob") == 10 + 1
-
-
-def test_only_completed_schedules_are_deleted(vertex, clean):
-    for number, state in enumerate(["ACTIVE", "PAUSED", "COMPLETED"]):
-        schedule = types.Schedule(
-            name=f"{LOCATION}/schedules/{number}",
-            state=state,
-            update_time=now() - datetime.timedelta(days=60),
-        )
-        schedule.create_pipeline_job_request.pipeline_job.labels.update(LABELS)
-        vertex.schedules[str(number)] = schedule
-    clean()
-    assert list(vertex.schedules) == ["0", "1"]
 
 
 def test_interrupted_cleaning_can_be_repeated(vertex, clean, command, run, bucket):

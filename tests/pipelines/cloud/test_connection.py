@@ -118,7 +118,6 @@ def test_foreign_server_is_reported_at_once(
 @pytest.mark.parametrize(
     "message",
     [
-        "The following quota metrics exceed quota limits: aiplatform.googleapis.com/x",
         "Resources are insufficient in region: us-central1. Please try a different region",
         "The zone does not have enough resources available to fulfill the request",
         "ZONE_RESOURCE_POOL_EXHAUSTED",
@@ -126,8 +125,6 @@ def test_foreign_server_is_reported_at_once(
         # As public issues have them.
         'Training failed with: code: 8 message: "The following quota metrics exceed quota limits: '
         'aiplatform.googleapis.com/custom_model_training_nvidia_k80_gpus"',
-        "code=RESOURCE_EXHAUSTED, message=The following quota metrics exceed quota limits: "
-        "aiplatform.googleapis.com/custom_model_training_cpus, cause=null",
         "UNAVAILABLE, errorSource: COMPUTE_ENGINE, Error Message: The zone 'projects/p/zones/z' "
         "does not have enough resources available to fulfill the request.  'NULL:0/NULL:0/NULL:0 "
         "(state:STOCKOUT, sub-state:STOCKOUT, resource type:compute)'.",

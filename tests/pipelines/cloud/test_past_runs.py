@@ -61,28 +61,28 @@ def test_run_succeeds_without_an_experiment(vertex, succeed):
     assert "warning   the run is in no experiment: adding 'one' to the experiment 'digits':" in out
 
 
-@pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
-def test_resumed_run_continues_with_the_same_request(vertex, command, succeed, state):
-    vertex.outcomes = [Outcome(state), Outcome()]
+@pytest.mark.parametrize(
+    ("outcome", "checkpoint"),
+    [
+        (Outcome("FAILED"), "gs://bucket/runs/123456/one/plan-training_8/training"),
+        (Outcome("CANCELLED"), "gs://bucket/runs/123456/one/plan-training_8/training"),
+        (Outcome("FAILED", launched=False), None),
+    ],
+)
+def test_resumed_run_repeats_the_request(vertex, command, succeed, outcome, checkpoint):
+    vertex.outcomes = [outcome, Outcome()]
     command("run digits --name one --set epochs=7")
     assert succeed("run digits --resume --name again").startswith("run       again\n")
     first, second = sent_jobs(vertex)
     assert second["pipelineSpec"] == first["pipelineSpec"]
     values = second["runtimeConfig"]["parameterValues"]
-    assert values.pop("resume_from") == "gs://bucket/runs/123456/one/plan-training_8/training"
+    assert values.pop("resume_from", None) == checkpoint
     assert values["labels"].pop("run") == "again"
     old = first["runtimeConfig"]["parameterValues"]
     assert old["labels"].pop("run") == "one"
     assert values == old
     assert second["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
     assert vertex.experiments == {"digits": ["one", "again"]}
-
-
-def test_run_without_a_training_job_is_resumed_from_the_start(vertex, command, succeed):
-    vertex.outcomes = [Outcome("FAILED", launched=False), Outcome()]
-    command("run digits --name one")
-    succeed("run digits one --resume --name again")
-    assert "resume_from" not in sent_jobs(vertex)[1]["runtimeConfig"]["parameterValues"]
 
 
 def test_run_being_cancelled_is_resumed_when_it_has_ended(vertex, succeed):

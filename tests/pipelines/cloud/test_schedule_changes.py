@@ -53,26 +53,20 @@ def test_change_updates_only_its_fields(vertex, apply, declared, old, new, field
         ("max_runs = 7\n", "", "max_run_count"),
     ],
 )
-def test_unupdatable_change_recreates_the_schedule(vertex, apply, declared, line, later, field):
+def test_other_change_recreates_the_schedule(vertex, succeed, apply, declared, line, later, field):
     if line not in RETRAINING:
         declared("[retraining]\n", "[retraining]\n" + line)
     before = apply()[1].name
+    succeed("schedule pause digits")
     declared(line, later)
     out, schedule = apply()
     assert out.startswith(f"recreated ({field}): {schedule.name}\n")
     assert "a new one, which counts runs from 0, replaces it" in out
-    assert schedule.name != before
+    assert (schedule.name != before, schedule.state.name) == (True, "PAUSED")
     assert vertex.sent("UpdateSchedule") == []
     assert field == "start_time" or not getattr(schedule, field)
     assert not later or schedule.start_time.month == 2
     assert apply()[0].startswith("unchanged")
-
-
-def test_recreated_schedule_stays_paused(vertex, succeed, apply, declared):
-    apply()
-    succeed("schedule pause digits")
-    declared(END, "")
-    assert apply()[1].state.name == "PAUSED"
 
 
 def test_refused_update_recreates_the_schedule(vertex, apply, declared):
@@ -81,7 +75,7 @@ def test_refused_update_recreates_the_schedule(vertex, apply, declared):
     declared("epochs = 20", "epochs = 30")
     out, schedule = apply()
     assert out.startswith("recreated (create_pipeline_job_request)")
-    assert schedule.name != before
+    assert (schedule.name != before, schedule.state.name) == (True, "ACTIVE")
     assert job_of(schedule).runtime_config.parameter_values["epochs"] == 30
 
 
