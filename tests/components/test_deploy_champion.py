@@ -17,8 +17,6 @@ from tests.model_service import candidate, registry_at
 from trainer.models import check_model
 from trainer.training.export import export
 
-MACHINES = {"machine_type": "n1-standard-4", "min_replicas": 2, "max_replicas": 3}
-
 
 class ServersOfArtifacts(ModelServers):
     """Start one server for each SavedModel, not for each endpoint: a start takes seconds."""
@@ -61,7 +59,9 @@ def deploy(records, model, registered):
         encryption_spec_key_name="",
         project="my-project",
         location="us-central1",
-        **MACHINES,
+        machine_type="n1-standard-4",
+        min_replicas=2,
+        max_replicas=3,
     )
 
 

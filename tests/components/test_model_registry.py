@@ -1,9 +1,7 @@
 """Test versions and champions against a server that speaks the official protos."""
 
-import os
-import pathlib
-import subprocess
-import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from google.cloud.aiplatform_v1 import types
@@ -123,51 +121,27 @@ def test_refused_evaluation_is_left_out(registry, service, capsys):
     assert "warning: the registry did not import the evaluation: 403" in capsys.readouterr().out
 
 
-REGISTER = """
-import os, pathlib, sys
-from tests.model_service import candidate, registry_at
-me, other, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-registry = registry_at(os.environ)
-for n in range(rounds):
-    pathlib.Path(f"{me}-{n}").touch()
-    while not pathlib.Path(f"{other}-{n}").exists():
-        pass
-    judged = []
-    made = registry.register(f"m{n}", candidate(f"/{me}"), "champion", "",
-                             lambda champion: judged.append(champion.artifact_uri) or "")
-    print(n, made.name if made else "", *judged)
-"""
+def test_two_equal_runs_at_once_leave_one_champion(service):
+    barrier = threading.Barrier(2)
 
-
-def test_two_equal_runs_at_once_leave_one_champion(service, tmp_path):
-    path = str(pathlib.Path(__file__).parents[2])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", REGISTER, *names, "4"],
-            env={**os.environ, **service.environment, "PYTHONPATH": path},
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            text=True,
+    def register(uri, model):
+        """Return the version, if one is left, and the champions that it was compared with."""
+        registry, champions = registry_at(service.environment), []
+        new = model_service.candidate(uri)
+        barrier.wait(60)
+        made = registry.register(
+            model, new, "champion", "", lambda other: champions.append(other.artifact_uri) or ""
         )
-        for names in (("a", "b"), ("b", "a"))
-    ]
-    try:
-        shown = [process.communicate(timeout=240)[0].splitlines() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [len(lines) for lines in shown] == [4, 4]
-    for one, other in zip(*shown, strict=True):
-        # One is champion unjudged; the other was judged against it, rejected, and has left.
-        fields = sorted((one.split(" ", 1)[1], other.split(" ", 1)[1]))
-        assert fields[0] in (" /a", " /b")
-        assert "@" in fields[1]
-        assert " " not in fields[1]
-    registry = registry_at(service.environment)
-    for n in range(4):
-        (version,) = registry.versions(f"m{n}")
-        assert set(version.aliases) >= {"champion", "default"}
-        assert not any(alias.startswith("promoting-") for alias in version.aliases)
+        return (made.name if made else "", *champions)
+
+    with ThreadPoolExecutor(2) as pool:
+        for model in ("m0", "m1", "m2", "m3"):
+            rejected, champion = sorted(pool.map(register, ("/a", "/b"), (model, model)))
+            assert rejected in (("", "/a"), ("", "/b"))
+            assert len(champion) == 1 and champion[0].startswith(f"{model}@")
+            (version,) = registry_at(service.environment).versions(model)
+            assert set(version.aliases) >= {"champion", "default"}
+            assert not any(alias.startswith("promoting-") for alias in version.aliases)
 
 
 def test_lock_left_by_a_crash_expires(registry, monkeypatch):
@@ -184,7 +158,7 @@ def test_lock_left_by_a_crash_expires(registry, monkeypatch):
 
 @pytest.fixture
 def other(service, tmp_path):
-    """The registry as another run sees it, through a server of its own."""
+    """Yield the registry as another run sees it, through a server of its own."""
     with ModelService(tmp_path / "registry") as second:
         yield registry_at(second.environment)
 
