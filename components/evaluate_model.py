@@ -85,7 +85,7 @@ def evaluate_model(
         verdict=verdict,
         drifts=drifts,
         on_vertex=project != LOCAL_PROJECT,
-        **_settings(dataset, training, options, model_name),
+        **_report_arguments(dataset, training, options, model_name),
     )
     set_content_type(report.uri, "text/html")
     answer_file.write(predictions.uri, judged)
@@ -108,7 +108,7 @@ def evaluate_model(
     return outputs
 
 
-def _settings(
+def _report_arguments(
     dataset: schema.Dataset, training: dsl.Artifact, options: GateOptions, model_name: str
 ) -> dict[str, Any]:
     """Return the arguments of write_report on the parameters of the run and the job's price."""

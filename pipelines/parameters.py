@@ -19,7 +19,7 @@ from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.data.sources import kind_of, table_forms
-from trainer.data.tables.columns import read_schema
+from trainer.data.tables.columns import parse_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
@@ -181,7 +181,7 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
         raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
     records = values.records
     if is_table and (
-        classes := read_schema(records.columns, records.crosses, records.label).label.classes
+        classes := parse_schema(records.columns, records.crosses, records.label).label.classes
     ):
         check_floors(values.gate.class_floors, classes)
 

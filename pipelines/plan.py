@@ -33,7 +33,7 @@ def show(
     """
     own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
-    lines = list(plan.lines(run_options))
+    lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -94,7 +94,7 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def lines(self, run_options: RunOptions) -> Iterator[Line]:
+    def format_lines(self, run_options: RunOptions) -> Iterator[Line]:
         """Yield the lines below the table: the quota, the price and its basis."""
         timeout = self.parameters.job.timeout
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
-from pipelines.run_options import FALLBACK, RunOptions, split
+from pipelines.run_options import FALLBACK, RunOptions, split_document
 from trainer import fields
 from trainer.errors import InputError
 from trainer.toml_reader import tomllib
@@ -80,7 +80,7 @@ def load(name: str, *folders: Path) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
-        given, run_options = split({"model_name": name, **document})
+        given, run_options = split_document({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
     except OSError as error:

@@ -210,7 +210,7 @@ FALLBACK += ["scheduling_strategy"]
 """Parameters that a fallback may set."""
 
 
-def split(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
+def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
     """Split a recipe's TOML into values of the pipeline's parameters and its run options."""
     own = fields.pick(RunOptions, document)
     fields.check_typed(RunOptions, own)

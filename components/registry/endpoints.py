@@ -210,7 +210,7 @@ def shares(endpoint: Any) -> dict[str, int]:
 
 
 def is_test(endpoint_id: str) -> bool:
-    """Return True if `Endpoints.alone` created the endpoint."""
+    """Return True if `Endpoints.temporary_endpoint` created the endpoint."""
     return bool(re.fullmatch(r".*-test-[0-9]+", endpoint_id))
 
 

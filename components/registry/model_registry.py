@@ -63,7 +63,7 @@ class ModelRegistry:
         from google.api_core import exceptions
 
         try:
-            found = list(self.client.list_model_versions(name=self._resource(model)))
+            found = list(self.client.list_model_versions(name=self._resource_name(model)))
         except exceptions.NotFound:
             return []
         versions = [_parse_version(model, one) for one in found]
@@ -174,7 +174,7 @@ class ModelRegistry:
         self._merge(version, changes)
 
     def _hold_lock(self, version: Version) -> contextlib.AbstractContextManager[None]:
-        return promotion_lock(self.client, self._resource(version.model), version.version)
+        return promotion_lock(self.client, self._resource_name(version.model), version.version)
 
     def _delete(self, version: Version) -> None:
         """Delete a rejected version, unless the registry refuses."""
@@ -199,7 +199,7 @@ class ModelRegistry:
         )
 
     def _upload(self, model: str, candidate: Candidate, *, new: bool) -> Version:
-        where = {"model_id": model} if new else {"parent_model": self._resource(model)}
+        where = {"model_id": model} if new else {"parent_model": self._resource_name(model)}
         return self._fetch_version(
             model, upload(self.client, self.parent, model, candidate, **where)
         )
@@ -212,10 +212,10 @@ class ModelRegistry:
         return self._fetch_version(version.model, version.version)
 
     def _fetch_version(self, model: str, number: str) -> Version:
-        name = f"{self._resource(model)}@{number}"
+        name = f"{self._resource_name(model)}@{number}"
         return _parse_version(model, self.client.get_model(name=name))
 
-    def _resource(self, model: str) -> str:
+    def _resource_name(self, model: str) -> str:
         return f"{self.parent}/models/{model}"
 
 

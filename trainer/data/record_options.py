@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from trainer.data import sources
-from trainer.data.tables.columns import read_schema
+from trainer.data.tables.columns import parse_schema
 from trainer.errors import InputError
 from trainer.fields import option
 
@@ -137,7 +137,7 @@ class RecordOptions:
             )
         is_table = sources.kind_of(self.source)[0].is_table
         if is_table:
-            read_schema(self.columns, self.crosses, self.label)
+            parse_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:
             raise InputError(
                 f"columns, crosses and label describe a table, but source={self.source!r} is not "

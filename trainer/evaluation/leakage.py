@@ -25,7 +25,7 @@ def single_columns(values: ColumnValues, labels: DiskColumns) -> dict[str, float
     """
     cells = np.zeros(4, int)  # rows by half (even, odd) and label
     for start, stop in spans(values.rows):
-        cells += np.bincount(_cells(labels, start, stop), minlength=4)
+        cells += np.bincount(_assign_cells(labels, start, stop), minlength=4)
     halves = cells.reshape(2, 2)
     if not halves.sum(axis=0).all():
         return {}
@@ -34,7 +34,7 @@ def single_columns(values: ColumnValues, labels: DiskColumns) -> dict[str, float
     return {one.name: _compute_auc(one, values, labels, rates) for one in values.columns}
 
 
-def _cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
+def _assign_cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
     """Return 2 * half + label of the rows from `start` to `stop`."""
     return np.arange(start, stop) % 2 * 2 + labels.read("label", start, stop)
 
@@ -47,7 +47,7 @@ def _compute_auc(
     order = np.empty(values.rows, np.uint64)
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop)).astype(np.uint64)
-        order[start:stop] = groups << 2 | _cells(labels, start, stop).astype(np.uint64)
+        order[start:stop] = groups << 2 | _assign_cells(labels, start, stop).astype(np.uint64)
     order.sort()
     parts = []
     for found, counts in count_distinct(order, 2):

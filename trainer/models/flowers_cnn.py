@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainer.data.schema import Dataset
 from trainer.fields import option
-from trainer.models.model import Model, check_halvings, image_classifier
+from trainer.models.model import Model, build_image_classifier, check_halvings
 
 if TYPE_CHECKING:
     import keras
@@ -40,4 +40,4 @@ class FlowersCnn(Model):
                 keras.layers.MaxPooling2D(),
             ]
         layers += [keras.layers.Flatten(), keras.layers.Dense(self.units, activation="relu")]
-        return image_classifier("flowers_cnn", dataset, layers)
+        return build_image_classifier("flowers_cnn", dataset, layers)

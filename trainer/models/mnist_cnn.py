@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.models.model import Model, image_classifier
+from trainer.models.model import Model, build_image_classifier
 
 if TYPE_CHECKING:
     import keras
@@ -42,4 +42,4 @@ class MnistCnn(Model):
             keras.layers.Flatten(),
             keras.layers.Dense(self.units, activation="relu"),
         ]
-        return image_classifier("mnist_cnn", dataset, layers)
+        return build_image_classifier("mnist_cnn", dataset, layers)

@@ -64,7 +64,7 @@ class Model:
         raise NotImplementedError
 
 
-def image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:
+def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:
     """Return a model of images with `layers` between the scaling of pixels and the logits."""
     import keras
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainer.data.schema import Dataset
 from trainer.fields import option
-from trainer.models.model import Model, check_halvings, image_classifier
+from trainer.models.model import Model, build_image_classifier, check_halvings
 
 if TYPE_CHECKING:
     import keras
@@ -50,4 +50,4 @@ class SmallCnn(Model):
             keras.layers.Dense(self.units, activation="relu"),
             keras.layers.Dropout(self.dropout),
         ]
-        return image_classifier("small_cnn", dataset, layers)
+        return build_image_classifier("small_cnn", dataset, layers)

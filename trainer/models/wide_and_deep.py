@@ -67,7 +67,7 @@ class WideAndDeep(Model):
         ids = keras.Input([len(found)], dtype="int32", name="ids")
         deep = _build_deep_inputs(found, numbers, ids)
         hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
-        for number, size in enumerate(self._sizes(), 1):
+        for number, size in enumerate(self._hidden_sizes(), 1):
             hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
             if self.batch_normalization:
                 normalize = keras.layers.BatchNormalization(
@@ -83,7 +83,7 @@ class WideAndDeep(Model):
             logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
 
-    def _sizes(self) -> list[int]:
+    def _hidden_sizes(self) -> list[int]:
         """Return the number of units of each hidden layer."""
         if not self.first_units:
             return self.hidden_units

@@ -175,7 +175,7 @@ def list_columns(dataset: Dataset) -> list[Feature]:
     return [feature for feature in dataset.features if feature.kind in DTYPES]
 
 
-def read_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
+def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
     """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
 
     Raises:

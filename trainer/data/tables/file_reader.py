@@ -11,7 +11,7 @@ from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import join
 from trainer.data.sources import SourceKind
-from trainer.data.tables.columns import TableSchema, read_schema
+from trainer.data.tables.columns import TableSchema, parse_schema
 from trainer.data.write.fingerprint import is_pattern
 from trainer.errors import InputError
 from trainer.fields import suggest
@@ -39,7 +39,7 @@ class TableKind(SourceKind):
     def open(cls: Any, place: str, options: RecordOptions) -> Any:
         from trainer.data.tables.table import Table
 
-        schema = read_schema(options.columns, options.crosses, options.label)
+        schema = parse_schema(options.columns, options.crosses, options.label)
         return Table(cls(place, schema), schema, options)
 
     def blocks(self, file: int) -> Iterator[Any]:
@@ -76,7 +76,7 @@ class FileReader(TableKind):
 
     @classmethod
     def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
-        cls(place, read_schema(options.columns, options.crosses, options.label), files=1)
+        cls(place, parse_schema(options.columns, options.crosses, options.label), files=1)
         return []
 
     def _read_header(self, uri: str) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ class ColumnStatistics:
             settings["values"] = [value for value, count in ranked[:size] if count >= least]
         return settings
 
-    def figures(self, rows: dict[str, int]) -> dict[str, Any]:
+    def summarize(self, rows: dict[str, int]) -> dict[str, Any]:
         """Return the statistics for dataset.json; `rows` is the number of rows by split."""
         figures: dict[str, Any] = {
             "missing": {

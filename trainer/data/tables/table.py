@@ -100,7 +100,7 @@ class Table:
                 kind=one.column.type,
                 dtype=one.column.dtype,
                 settings=one.settings(),
-                statistics=one.figures(totals.examples),
+                statistics=one.summarize(totals.examples),
             )
             for one in totals.statistics
         ]
