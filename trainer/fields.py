@@ -87,7 +87,6 @@ def option(
 
 
 def default_of(field: dataclasses.Field) -> Any:
-    """Return the default value of a field."""
     if field.default is not dataclasses.MISSING:
         return field.default
     assert field.default_factory is not dataclasses.MISSING

@@ -119,7 +119,6 @@ def delete(connection: Connection, recipe: str) -> None:
 
 
 def recipe_of(schedule: Any) -> str:
-    """Return the recipe that a schedule runs."""
     return schedule.create_pipeline_job_request.pipeline_job.labels.get("recipe", "")
 
 

@@ -74,7 +74,6 @@ class Method:
 
 
 def load_methods() -> Iterator[Method]:
-    """Yield all methods of the services."""
     from google.cloud.aiplatform_v1 import types
     from google.longrunning import operations_pb2
 

@@ -80,7 +80,6 @@ class Resources:
         return self.find(request.name)
 
     def list_page(self, request: Any) -> Any:
-        """Return a page of the list."""
         return self.build_page(self.list_in(request.parent), request, self.kind, f"{self._field}s")
 
     def update(self, request: Any) -> Any:
@@ -111,7 +110,6 @@ class Resources:
             raise not_found(name) from None
 
     def list_all(self) -> list[Any]:
-        """Return all resources."""
         return [self.refresh(one) for one in self.kept.values()]
 
     def list_in(self, parent: str) -> list[Any]:

@@ -94,7 +94,6 @@ def _compute_aucs(
     values: ColumnValues,
     answers: Answers,
 ) -> list[float | None]:
-    """Return the ROC AUC of each group."""
     examples = np.empty(answers.rows, np.uint32)  # packed, group after group
     ends = np.cumsum([0, *sizes])
     filled = ends[:-1].copy()

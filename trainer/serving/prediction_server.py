@@ -66,7 +66,6 @@ class PredictionServer:
         self._requests = self._bytes = 0
 
     def application(self, health_route: str, predict_route: str) -> Starlette:
-        """Return the ASGI application."""
         routes = [Route(health_route, self._health, methods=["GET"])]
         routes.append(Route(predict_route, self._predict, methods=["POST"]))
         return Starlette(routes=routes, lifespan=self._lifespan)

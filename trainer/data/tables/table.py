@@ -77,7 +77,6 @@ class Table:
         return totals, rows
 
     def parse(self, block: Any) -> ParsedBlock:
-        """Parse a block."""
         rows, name = self.reader.read(block), self.reader.names[block.file]
         return parse_rows(rows, name, self._schema, self._fractions)
 
