@@ -108,6 +108,7 @@ def test_unlabelled_and_active_resources_are_kept(vertex, clean, run, bucket):
     number = jobs["old-job"].name.rpartition("/")[2]
     clean()
     assert deletions(vertex) == [("DeleteSchedule", "COMPLETED"), ("DeleteCustomJob", number)]
+    assert "nothing to delete" in clean()
 
 
 def test_used_versions_and_outputs_are_kept(vertex, clean, run, bucket):

@@ -80,7 +80,7 @@ def test_failed_check_names_its_fix(cloud, command, spoil, line, mend):
     assert mend in wrong.partition(" -> ")[2]
 
 
-def test_accelerator_of_an_evaluation_counts_against_the_quota(cloud, command, own_recipe):
+def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
     cloud.project.limits.update(custom_model_training_nvidia_l4_gpus=0)
     code, out, _ = command("doctor mine")

@@ -39,7 +39,7 @@ def test_flags_precede_environment_file_and_gcloud(tmp_path, gcloud):
     assert load({"project": "from-flag"}, environment, tmp_path).project == "from-flag"
 
 
-def test_gclouds_active_configuration_and_default_folder_are_read(tmp_path, gcloud):
+def test_gclouds_configurations_are_read(tmp_path, gcloud):
     home = {**gcloud, "CLOUDSDK_ACTIVE_CONFIG_NAME": "home"}
     assert load({}, home, tmp_path).project == "home"
     config = tmp_path / ".config" / "gcloud" / "configurations"

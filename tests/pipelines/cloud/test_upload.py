@@ -10,18 +10,8 @@ from tests.pipelines.cloud.conftest import IMAGE
 from trainer.toml_reader import tomllib
 
 
-@pytest.fixture(autouse=True)
-def commit(monkeypatch):
-    """Set the commit that is checked out."""
-
-    def set_to(value):
-        monkeypatch.setattr(upload, "git_commit", lambda: value)
-
-    set_to("abc123")
-    return set_to
-
-
-def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, commit):
+def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkeypatch):
+    monkeypatch.setattr(upload, "git_commit", lambda: "abc123")
     out = succeed("compile digits --upload")
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
     version = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -33,7 +23,7 @@ def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, commit
     assert f"uploaded  {registry.repository}/training-digits/{version}" in out
     assert IMAGE.encode() in content
     # The same bytes get the tag of a new commit.
-    commit("def456")
+    monkeypatch.setattr(upload, "git_commit", lambda: "def456")
     assert "unchanged" in succeed("compile digits --upload")
     assert registry.names().count("Upload") == 1
     assert registry.sent("CreateTag") == ["commit-def456"]
@@ -50,7 +40,8 @@ def test_image_without_a_digest_gives_a_warning(registry, command):
     assert err.startswith(f"warning: image {tagged} has no digest: ")
 
 
-def test_bucket_gets_files_named_by_digest_and_tags(vertex, storage, succeed, tmp_path):
+def test_bucket_gets_a_file_by_digest_and_tag(vertex, storage, succeed, tmp_path, monkeypatch):
+    monkeypatch.setattr(upload, "git_commit", lambda: "abc123")
     line = "compile digits --upload --template-repository gs://bucket/pipelines"
     out = succeed(line)
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
