@@ -32,10 +32,10 @@ def write_pictures(folder: Path, count: int, *, seed: int = 0, suffix: str = "pn
         picture(seed * 1000 + number).save(folder / f"{number:03}.{suffix}")
 
 
-def two_classes(root: Path, count: int = 40) -> Path:
+def two_classes(root: Path, count: int = 40, *, seed: int = 1) -> Path:
     """Write `count` pictures of each of the classes cat and dog."""
-    write_pictures(root / "cat", count, seed=1)
-    write_pictures(root / "dog", count, seed=2)
+    write_pictures(root / "cat", count, seed=seed)
+    write_pictures(root / "dog", count, seed=seed + 1)
     return root
 
 
@@ -95,3 +95,10 @@ def content(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)

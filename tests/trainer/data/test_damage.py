@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import replicas
-from tests.trainer.data.folders import refused, two_classes, write
+from tests.trainer.data.folders import flip, refused, two_classes, write
 from trainer.data.read.reader import InputShare, evaluation_batches, training_batches
 from trainer.data.schema import Dataset, limited, load
 from trainer.evaluation.prediction import stored_batches
@@ -28,12 +28,6 @@ def dataset(tmp_path, whole) -> Dataset:
 
 def last_shard(dataset: Dataset, split: str = "train") -> Path:
     return Path(dataset.shard_uri(dataset.splits[split].shards[-1]))
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
 
 
 def cut(path: Path) -> None:

@@ -91,7 +91,6 @@ def test_digest_of_a_source_without_files_follows_its_version(monkeypatch):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("digit", "source='digit' is not a source; did you mean 'digits'?"),
         ("images:/no/such", "source='images:/no/such' can't be listed: /no/such: No such file"),
         ("csv:/no/such/*.csv", "source='csv:/no/such/*.csv': there is no file at /no/such/*.csv"),
         ("images:ram://nowhere", "source='images:ram://nowhere' can't be listed"),

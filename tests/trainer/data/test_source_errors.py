@@ -16,27 +16,8 @@ from trainer.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("digit", "did you mean 'digits'"),
-        ("image:/tmp", "did you mean 'images'"),
-        ("digits:8", "does not fit; use digits, 1,797 scans"),
-        ("images:", "does not fit; use images:URI, a folder"),
-        ("images:/no/such/folder", "/no/such/folder does not exist"),
-        (f"images:{__file__}", "is not a folder"),
-        ("tfds:", "does not fit; use tfds:NAME"),
-    ],
-)
-def test_invalid_source_is_refused_with_the_remedy(tmp_path, source, words):
-    assert words in refused(write, source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     ("pictures", "words"),
     [
-        ({"": 3}, "has no classes"),
-        ({"cat": 30}, "only one class, 'cat'"),
         ({"cat": 40, "dog": 40, "eel": 0}, "class 'eel' is empty"),
         (
             {"train/cat": 9, "train/dog": 9, "test/cat": 9, "test/dog": 9, "test/eel": 3},

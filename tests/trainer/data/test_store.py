@@ -14,6 +14,7 @@ from tests.trainer.data.folders import (
     SIZE,
     all_records,
     content,
+    flip,
     picture,
     records,
     refused,
@@ -135,25 +136,20 @@ def test_other_options_or_classes_keep_no_shard(first, run, photos):
     assert run("second")[1].startswith(NONE_KEPT)
 
 
-def test_removed_records_are_written_again(first, run):
-    shutil.rmtree(first.uri)
-    second, line = run("second")
-    assert line.startswith(NONE_KEPT)
-    assert digests(second) == digests(first)
-
-
-def test_folder_written_twice_keeps_no_shard_of_its_own(first, run, photos):
+def test_replaced_or_removed_records_are_written_again(first, run, photos):
     write_pictures(photos / "cat" / "new", 8, seed=7)
     again, line = run("first")
     assert line.startswith(NONE_KEPT)
     assert load(first.uri) == again
+    shutil.rmtree(first.uri)
+    third, line = run("third")
+    assert line.startswith(NONE_KEPT)
+    assert digests(third) == digests(again)
 
 
 def test_damaged_shard_is_refused_until_it_is_removed(first, run, tmp_path):
     path = Path(first.shard_uri(first.splits["train"].shards[2]))
-    damaged = bytearray(path.read_bytes())
-    damaged[50] ^= 1
-    path.write_bytes(damaged)
+    flip(path)
     message = refused(run, "second")
     assert message == f"{path} is damaged; remove it, and its examples are written again"
     assert not (tmp_path / "second" / "dataset.json").exists()

@@ -12,6 +12,7 @@ from tests.trainer.data.folders import (
     SIZE,
     all_records,
     content,
+    flip,
     picture,
     records,
     write,
@@ -134,9 +135,7 @@ def test_second_run_replaces_older_damaged_or_changed_shards(photos, tmp_path):
     stamp = shard.stat().st_mtime_ns
     write(photos, output)
     assert shard.stat().st_mtime_ns == stamp
-    damaged = bytearray(shard.read_bytes())
-    damaged[100] ^= 1
-    shard.write_bytes(damaged)
+    flip(shard)
     write(photos, output)
     assert content(output) == before
     # Under the same name, in a file of the same size.
