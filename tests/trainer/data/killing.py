@@ -73,6 +73,7 @@ def kill_and_finish(
     """
     dice, kills = random.Random(threshold), 0
     total = sum(name.endswith(".tfrecord") for name in expected)
+    assert total > 10
     for shards in [dice.randrange(1, total) for _ in range(4)]:
         process = start(options, output, threshold)
         try:

@@ -1,9 +1,11 @@
 """Folders of images as people have them: each file is read, or rejected with its reason."""
 
 import os
+import random
 import re
 
 import pytest
+from PIL import Image
 
 from tests.trainer.data.folders import (
     all_records,
@@ -127,3 +129,49 @@ def test_unsupported_photo_formats_count_as_rejected(photos, tmp_path):
     assert "60 of 140 images (42.9%) can't be used" in message
     assert "cat/0.HEIC, " in message
     assert ".HEIC: not a JPEG, PNG, BMP, GIF, WEBP or TIFF image" in message
+
+
+def mutated(data: bytes, dice: random.Random) -> bytes:
+    """Return `data` with some of its bytes changed, removed, repeated or swapped."""
+    changed = bytearray(data)
+    for _ in range(dice.randint(1, 8)):
+        place = dice.randrange(max(1, len(changed)))
+        # Sizes and lengths are in the head, and in words of 2 and 4 bytes.
+        head = dice.randrange(min(64, len(changed) + 1))
+        match dice.randrange(5):
+            case 0:
+                changed[place : place + 1] = dice.randbytes(1)
+            case 1:
+                del changed[place : place + dice.randint(1, 200)]
+            case 2:
+                changed[place:place] = changed[place : place + dice.randint(1, 200)]
+            case 3:
+                changed[head : head + 4] = dice.choice(
+                    [b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff"]
+                )
+            case 4:
+                del changed[place:]
+    return bytes(changed)
+
+
+def test_randomly_damaged_images_are_accepted_or_rejected(tmp_path):
+    dice = random.Random(20)
+    originals = []
+    for kind in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF"):
+        for seed in range(3):
+            path = tmp_path / f"original.{kind}"
+            picture(seed).resize((90, 70), Image.Resampling.BICUBIC).save(path, kind)
+            originals.append((kind.lower(), path.read_bytes()))
+    for label in range(2):
+        (tmp_path / "in" / f"class{label}").mkdir(parents=True)
+    for number in range(1000):
+        kind, data = originals[number % len(originals)]
+        path = tmp_path / "in" / f"class{number % 2}" / f"{number:04}.{kind}"
+        path.write_bytes(mutated(data, dice))
+    dataset = write(tmp_path / "in", tmp_path / "out", max_rejected_fraction=1.0)
+    accepted, keys = all_records(dataset), rejected(tmp_path / "out").keys()
+    assert accepted.keys().isdisjoint(keys)
+    assert len(accepted) + len(keys) == dataset.creation["given"] == 1000
+    assert len(keys) == dataset.rejected["count"]
+    # Both happen often: else the mutations would prove little.
+    assert len(accepted) > 100 and len(keys) > 300

@@ -44,16 +44,11 @@ def expected(photos, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("threshold", [POOL, ALONE])
-def test_killed_run_repeated_writes_the_same_bytes(photos, expected, tmp_path, threshold):
-    killing.kill_and_finish(photos, expected, tmp_path / "out", threshold)
-
-
-@pytest.mark.parametrize("threshold", [POOL, ALONE])
-def test_killed_run_on_a_table_repeated_writes_the_same_bytes(trips, tmp_path, threshold):
-    killing.run(trips, tmp_path / "whole")
-    expected = content(tmp_path / "whole")
-    assert sum(name.endswith(".tfrecord") for name in expected) > 10
-    killing.kill_and_finish(trips, expected, tmp_path / "out", threshold)
+@pytest.mark.parametrize("source", ["photos", "trips"])
+def test_killed_run_repeated_writes_the_same_bytes(request, tmp_path, source, threshold):
+    options = request.getfixturevalue(source)
+    killing.run(options, tmp_path / "whole")
+    killing.kill_and_finish(options, content(tmp_path / "whole"), tmp_path / "out", threshold)
 
 
 def test_killed_child_fails_the_run_but_loses_no_shard(photos, expected, tmp_path):

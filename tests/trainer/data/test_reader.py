@@ -1,7 +1,5 @@
 """Every example is read once an epoch, in one order for any number of workers."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
@@ -20,14 +18,11 @@ from trainer.data.schema import Dataset, load
 
 def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:
     """Write images whose value is their label: 0, 1, 2 ... in shards of the sizes given."""
-    cuts = np.cumsum([0, *shards])
-    parts = []
-    for begin, end in itertools.pairwise(cuts):
-        labels = np.arange(begin, end)
-        images = np.broadcast_to(labels[:, None, None, None], (len(labels), 8, 8, 1))
-        parts.append((images.astype(np.uint8), labels))
-    classes = [str(label) for label in range(cuts[-1])]
-    return write_records(directory, {"train": parts}, classes, encoding)
+    labels = np.arange(sum(shards))
+    images = np.broadcast_to(labels[:, None, None, None], (len(labels), 8, 8, 1)).astype(np.uint8)
+    cuts = np.cumsum(shards)[:-1]
+    parts = list(zip(np.split(images, cuts), np.split(labels, cuts), strict=True))
+    return write_records(directory, {"train": parts}, [str(label) for label in labels], encoding)
 
 
 def read(dataset: Dataset, share: InputShare, **order) -> list[tuple[np.ndarray, np.ndarray]]:

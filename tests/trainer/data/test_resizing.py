@@ -31,16 +31,10 @@ CONTRAST = 0.05
 """Logits per level: 255 levels then keep a probability that float32 still resolves."""
 
 
-def smooth(size: tuple[int, int], cells: int = 7) -> Image.Image:
-    """Return a picture in color as smooth as photos are, of random cells."""
-    coarse = np.random.default_rng(sum(size)).integers(0, 256, (cells, cells, 3), np.uint8)
+def random_picture(size: tuple[int, int], cells: tuple[int, int] = (7, 7)) -> Image.Image:
+    """Return a picture in color of random cells, by default as smooth as photos are."""
+    coarse = np.random.default_rng(sum(size)).integers(0, 256, (*cells[::-1], 3), np.uint8)
     return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-
-
-def noise(size: tuple[int, int]) -> Image.Image:
-    """Return a picture in which no pixel depends on its neighbors."""
-    random = np.random.default_rng(sum(size))
-    return Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8))
 
 
 def served_pixels(dataset, folder: Path, files: list[Path]) -> np.ndarray:
@@ -64,8 +58,8 @@ def differences(tmp_path_factory) -> dict[str, np.ndarray]:
     write_pictures(source / "other", 20)
     (source / "this").mkdir()
     for name, size in SOURCES.items():
-        noise(size).save(source / "this" / f"{name}.png")
-        smooth(size).save(source / "this" / f"{name}.jpg", quality=90)
+        random_picture(size, size).save(source / "this" / f"{name}.png")
+        random_picture(size).save(source / "this" / f"{name}.jpg", quality=90)
     dataset = write(source, folder / "out", image_size=SIZE)
     stored = all_records(dataset)
     files = sorted((source / "this").iterdir())
@@ -106,5 +100,5 @@ def test_gradient_keeps_its_place():
 
 
 def test_color_and_grey_are_resized_equally():
-    grey = smooth((61, 47)).convert("L")
+    grey = random_picture((61, 47)).convert("L")
     np.testing.assert_array_equal(resized(grey.convert("RGB"))[..., :1], resized(grey))

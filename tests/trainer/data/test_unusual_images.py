@@ -78,23 +78,40 @@ def turned(orientation: int, kind: str) -> bytes:
 
 
 FORMATS = {kind: saved(quadrants(), kind) for kind in ("PNG", "BMP", "GIF", "JPEG", "WEBP", "TIFF")}
-UPRIGHT = {
-    **FORMATS,
-    "CMYK": saved(quadrants().convert("CMYK"), "JPEG", quality=95),
-    "CMYK TIFF": saved(quadrants().convert("CMYK"), "TIFF"),
-    "palette": saved(quadrants().quantize(4), "PNG"),
-    "progressive": saved(quadrants(), "JPEG", progressive=True),
+FRAMES = [Image.new("RGB", (SIZE, SIZE), color) for color in (RED, GREEN, BLUE)]
+ANIMATED = {"save_all": True, "append_images": FRAMES[1:]}
+PALETTE = quadrants().quantize(4, dither=Image.Dither.NONE)
+CLEAR = PALETTE.getpixel((0, 0))
+COLORS = [RED, GREEN, BLUE, WHITE]
+UNUSUAL = {
+    **{kind: (data, COLORS) for kind, data in FORMATS.items()},
+    "CMYK": (saved(quadrants().convert("CMYK"), "JPEG", quality=95), COLORS),
+    "CMYK TIFF": (saved(quadrants().convert("CMYK"), "TIFF"), COLORS),
+    "progressive": (saved(quadrants(), "JPEG", progressive=True), COLORS),
+    "palette": (saved(PALETTE, "PNG"), COLORS),
     **{
-        f"{kind} with EXIF orientation {orientation}": turned(orientation, kind)
+        f"transparent entry of a {kind}'s palette": (
+            saved(PALETTE, kind, transparency=CLEAR),
+            [WHITE, GREEN, BLUE, WHITE],
+        )
+        for kind in ("PNG", "GIF")
+    },
+    **{
+        f"first frame of a {kind}": (saved(FRAMES[0], kind, **ANIMATED), [RED] * 4)
+        for kind in ("GIF", "PNG", "WEBP", "TIFF")
+    },
+    **{
+        f"{kind} with EXIF orientation {orientation}": (turned(orientation, kind), COLORS)
         for kind in ("JPEG", "PNG", "WEBP", "TIFF")
         for orientation in range(1, 9)
     },
 }
 
 
-@pytest.mark.parametrize("name", UPRIGHT)
-def test_every_format_is_read_upright_and_resized(name):
-    assert corners(pixels(UPRIGHT[name])) == [RED, GREEN, BLUE, WHITE]
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_image_is_read_upright_in_its_colors(name):
+    data, colors = UNUSUAL[name]
+    assert corners(pixels(data)) == colors
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
@@ -143,20 +160,6 @@ def test_alpha_is_laid_over_white():
     image.paste((100, 255), (0, 0, 8, 16))
     found = pixels(saved(image, "PNG"), channels=1)
     assert (found[8, 3, 0], found[8, 12, 0]) == (100, 255)
-
-
-@pytest.mark.parametrize("kind", ["PNG", "GIF"])
-def test_transparent_palette_entry_is_white(kind):
-    image = quadrants().quantize(4, dither=Image.Dither.NONE)
-    data = saved(image, kind, transparency=image.getpixel((0, 0)))
-    assert corners(pixels(data)) == [WHITE, GREEN, BLUE, WHITE]
-
-
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_animated_image_gives_its_first_frame(kind):
-    frames = [Image.new("RGB", (SIZE, SIZE), color) for color in (RED, GREEN, BLUE)]
-    data = saved(frames[0], kind, save_all=True, append_images=frames[1:])
-    assert corners(pixels(data)) == [RED] * 4
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
