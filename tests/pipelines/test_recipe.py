@@ -159,7 +159,7 @@ def test_invalid_recipe_is_refused(tmp_path, text, message):
     assert message in str(raised.value)
 
 
-def test_recipe_is_a_file_of_utf_8_with_or_without_byte_order_mark(tmp_path):
+def test_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
     text = "# Köln\nsource = 'digits'\nimage_size = 8\n"
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8-sig")
     assert recipe.load("mine", tmp_path).summary == "Köln"

@@ -10,33 +10,29 @@ from pipelines import compilation, recipe
 from pipelines.package import Package
 from tests.trainer.models.test_own import MODEL
 
-STEPS = '''
+STEPS = """
 from kfp import dsl
 
 
 @dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
 def announce(model: dsl.Input[dsl.Model], accuracy: float, epochs: int, team: str = "ours"):
-    """Reports the accuracy."""
     print(model.uri, accuracy, epochs, team)
 
 
-@dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
-def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str):
-    """Needs an unknown input."""
+@dsl.component
+def greedy(modle: dsl.Input[dsl.Model], xyzzyxyzzy: str): ...
 
 
-@dsl.component(base_image="vertex-tensorflow-training:latest", install_kfp_package=False)
-def mistyped(accuracy: dsl.Input[dsl.Model]):
-    """Takes a number for a model."""
+@dsl.component
+def mistyped(accuracy: dsl.Input[dsl.Model]): ...
 
 
 @dsl.component(base_image="python:3.11-slim")
-def brag(accuracy: float):
-    """Runs elsewhere."""
+def brag(accuracy: float): ...
 
 
 def plain(model): ...
-'''
+"""
 
 
 PIPELINE = """

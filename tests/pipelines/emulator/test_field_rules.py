@@ -1,11 +1,12 @@
-"""Fields that several resources have are checked in the same way."""
+"""Names, labels, keys and IDs are checked in the same way for all kinds of resources."""
 
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PROJECT
+from tests.pipelines.emulator.services import PARENT, PROJECT
 
 KEY = f"{PROJECT}/locations/europe-west4/keyRings/ring/cryptoKeys/key"
+ELSEWHERE = (f"{PROJECT}/locations/europe-west4", "projects/654321/locations/us-central1")
 NAMED = ("batch_prediction_job", "custom_job", "endpoint", "model")
 
 
@@ -13,7 +14,7 @@ NAMED = ("batch_prediction_job", "custom_job", "endpoint", "model")
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"display_name": 129 * "x"}, "display_name has more than 128"),
+        ({"display_name": 129 * "x"}, "{kind}.display_name has more than 128"),
         ({"labels": {"Team": "x"}}, "'Team' is not a label"),
         ({"labels": {"k": "V"}}, "'V' is not a label"),
         ({"labels": {f"l{n}": "" for n in range(65)}}, "at most 64"),
@@ -23,7 +24,7 @@ NAMED = ("batch_prediction_job", "custom_job", "endpoint", "model")
     ids=["name", "key", "value", "labels", "encryption", "region"],
 )
 def test_invalid_field_is_refused(services, kind, fields, reason):
-    with pytest.raises(exceptions.BadRequest, match=reason):
+    with pytest.raises(exceptions.BadRequest, match=reason.format(kind=kind)):
         services.create(kind, **fields)
 
 
@@ -57,3 +58,26 @@ def test_context_id_is_checked_and_unique(services):
     services.create_context("digits")
     with pytest.raises(exceptions.Conflict, match="digits already exists"):
         services.create_context("digits")
+
+
+def test_id_is_used_again_in_another_region_or_project(services):
+    for parent in (PARENT, *ELSEWHERE):
+        services.create("model", "digits", parent, description=parent).result()
+        services.create("endpoint", "digits", parent, display_name=parent).result()
+        services.create("pipeline_job", "digits", parent, display_name=parent)
+        store = f"{parent}/metadataStores/default"
+        services.metadata.create_context(parent=store, context={}, context_id="other")
+    for parent in (PARENT, *ELSEWHERE):
+        model = services.model.get_model(name=f"{parent}/models/digits")
+        assert (model.name, model.description) == (f"{parent}/models/digits", parent)
+        assert [one.name for one in services.model.list_models(parent=parent)] == [model.name]
+        endpoint = services.endpoint.get_endpoint(name=f"{parent}/endpoints/digits")
+        run = services.pipeline.get_pipeline_job(name=f"{parent}/pipelineJobs/digits")
+        assert endpoint.display_name == run.display_name == parent
+        listed = services.pipeline.list_pipeline_jobs(parent=parent)
+        assert [one.name for one in listed] == [run.name]
+    services.model.delete_model(name=f"{PARENT}/models/digits").result()
+    with pytest.raises(exceptions.NotFound):
+        services.model.get_model(name=f"{PARENT}/models/digits")
+    for parent in ELSEWHERE:
+        services.model.get_model(name=f"{parent}/models/digits")
