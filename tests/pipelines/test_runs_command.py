@@ -150,6 +150,7 @@ def test_failed_step_is_shown_with_its_reason(succeed):
 
 def test_killed_run_is_shown_with_the_command_to_resume_it(succeed):
     leave("digits-1", 1, state="KILLED")
+    Path("runs/digits-1/.lock").touch()
     out = succeed("status digits-1")
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
