@@ -5,15 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tests.records import digits
-from trainer import fields
+from tests.trainer.runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, evaluation_batches
 from trainer.errors import InputError
-from trainer.training.cluster import Cluster
-from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress
-from trainer.training.synchronous import train
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +18,7 @@ def few(tmp_path_factory):
     return digits(tmp_path_factory.mktemp("few"), (130,), 40)
 
 
-def trained(dataset, folder, **options):
-    config = fields.build(TrainingConfig, {"epochs": 2, "batch_size": 32, **options})
-    job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
-    return train(job, Cluster())
-
-
+SMALL = {"epochs": 2, "batch_size": 32}
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.01}
 AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": {"dropout": 0.0}}
 
@@ -41,8 +33,7 @@ AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": 
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_every_precision_learns(few, tmp_path, options):
-    options = {"learning_rate": 0.005, "epochs": 8, **options}
-    run = trained(few, tmp_path, **options)
+    run = train(few, tmp_path, learning_rate=0.005, epochs=8, batch_size=32, **options)
     losses = [row["loss"] for row in run.progress.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
@@ -55,12 +46,12 @@ def test_every_precision_learns(few, tmp_path, options):
 
 def test_loss_that_is_not_finite_is_an_error(few, tmp_path):
     with pytest.raises(InputError, match=r"loss of epoch 1 is not finite; lower learning_rate"):
-        trained(few, tmp_path, optimizer="sgd", learning_rate=1e38)
+        train(few, tmp_path, **SMALL, optimizer="sgd", learning_rate=1e38)
 
 
 def test_early_stopping_returns_the_best_weights(few, tmp_path):
-    stopping = {"early_stopping_patience": 2, "monitor": "accuracy"}
-    run = trained(few, tmp_path, epochs=40, learning_rate=0.02, **stopping)
+    options = {"epochs": 40, "batch_size": 32, "learning_rate": 0.02, "monitor": "accuracy"}
+    run = train(few, tmp_path, **options, early_stopping_patience=2)
     progress = run.progress
     assert progress.stopped == "no better accuracy in 2 epochs"
     assert len(progress.history) == progress.best_epoch + 2 < 40
@@ -72,7 +63,7 @@ def test_early_stopping_returns_the_best_weights(few, tmp_path):
 
 def test_run_without_validation_monitors_its_training_loss(tmp_path):
     dataset = digits(tmp_path / "records", (64,), 0)
-    progress = trained(dataset, tmp_path / "run").progress
+    progress = train(dataset, tmp_path / "run", **SMALL).progress
     assert "validation_loss" not in progress.history[0]
     assert progress.best_value == min(row["loss"] for row in progress.history)
 

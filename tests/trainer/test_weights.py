@@ -11,13 +11,10 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.models.conftest import MOBILENET
-from trainer.config import TrainingConfig
+from tests.trainer.runs import train
 from trainer.errors import InputError
 from trainer.models import check_model
 from trainer.training import weights
-from trainer.training.cluster import Cluster
-from trainer.training.job import Job
-from trainer.training.synchronous import train
 
 # Isolated: neither this project nor the working folder can be imported.
 ALONE = [sys.executable, "-I", "-c"]
@@ -65,13 +62,11 @@ def test_model_with_a_backbone_keeps_its_weights(tmp_path, digit_records):
 def test_training_starts_from_warm_start(trained, digit_records, tmp_path):
     start = weights.copy(str(trained / "model"), str(tmp_path))
     assert start == str(tmp_path / "warm_start.keras")
-    options = {"dropout": 0.0}
-    config = TrainingConfig(warm_start=start, epochs=1, learning_rate=1e-9, model_options=options)
-    job = Job(dataset=digit_records.uri, base_output_directory=f"{tmp_path}/run", config=config)
-    learned = train(job, Cluster()).model.variables
+    options = {"epochs": 1, "learning_rate": 1e-9, "model_options": {"dropout": 0.0}}
+    run = train(digit_records, tmp_path / "run", warm_start=start, **options)
     final = keras.saving.load_model(trained / weights.FILE_NAME)
     before = [variable for variable in final.variables if "seed" not in variable.path]
-    for variable, value in zip(learned, before, strict=True):
+    for variable, value in zip(run.model.variables, before, strict=True):
         np.testing.assert_allclose(variable.numpy(), value.numpy(), atol=1e-5)
 
 

@@ -8,14 +8,10 @@ import pytest
 
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
-from trainer import fields
-from trainer.config import TrainingConfig
+from tests.trainer.runs import train
 from trainer.models import backbones
 from trainer.models.transfer import Transfer
 from trainer.training import checkpoint
-from trainer.training.cluster import Cluster
-from trainer.training.job import Job
-from trainer.training.synchronous import train
 
 LAYERS = 10
 
@@ -34,12 +30,6 @@ def settings(weights, **changes):
     }
 
 
-def trained(dataset, folder, weights, **changes):
-    config = fields.build(TrainingConfig, settings(weights, **changes))
-    job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
-    return train(job, Cluster())
-
-
 def values(model: keras.Model) -> dict[str, np.ndarray]:
     return {one.path: one.numpy() for one in model.variables if "seed_generator" not in one.path}
 
@@ -47,11 +37,11 @@ def values(model: keras.Model) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def both(colors, weights, tmp_path_factory):
     """Train one replica in both phases."""
-    return trained(colors, tmp_path_factory.mktemp("both"), weights, fine_tune_epochs=2)
+    return train(colors, tmp_path_factory.mktemp("both"), **settings(weights, fine_tune_epochs=2))
 
 
 def test_phase_two_changes_only_the_last_layers(colors, weights, both, tmp_path):
-    first = trained(colors, tmp_path, weights)
+    first = train(colors, tmp_path, **settings(weights))
 
     given = backbones.create(Transfer(**MOBILENET, weights=weights), (32, 32, 3))
     after_first, after_both = values(first.model), values(both.model)
@@ -80,18 +70,19 @@ class Killed(BaseException):
 
 
 def test_run_killed_at_a_phase_change_learns_the_same(colors, weights, tmp_path, monkeypatch):
-    options = {
-        "epochs": 2,
-        "optimizer": "adam",
-        "fine_tune_epochs": 2,
-        "augmentation": "model",
-        "schedule": "cosine",
-        "monitor": "accuracy",
-        "early_stopping_patience": 2,
-        "fine_tune_plateau_patience": 1,
-        "checkpoint_steps": 2,
-    }
-    whole = trained(colors, tmp_path / "whole", weights, **options)
+    options = settings(
+        weights,
+        epochs=2,
+        optimizer="adam",
+        fine_tune_epochs=2,
+        augmentation="model",
+        schedule="cosine",
+        monitor="accuracy",
+        early_stopping_patience=2,
+        fine_tune_plateau_patience=1,
+        checkpoint_steps=2,
+    )
+    whole = train(colors, tmp_path / "whole", **options)
 
     save = checkpoint.Checkpoints.save
     # Phase, epochs and steps: at the change, and in phase 2 when its first epoch may already
@@ -109,8 +100,8 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, weights, tmp_path,
     monkeypatch.setattr(checkpoint.Checkpoints, "save", save_or_die)
     for _ in range(len(places)):
         with pytest.raises(Killed):
-            trained(colors, tmp_path / "killed", weights, **options)
-    killed = trained(colors, tmp_path / "killed", weights, **options)
+            train(colors, tmp_path / "killed", **options)
+    killed = train(colors, tmp_path / "killed", **options)
 
     assert not places
     theirs = values(whole.model)
@@ -130,7 +121,7 @@ def test_each_phase_has_its_own_patience(colors, weights, tmp_path):
     rates = dict.fromkeys(("learning_rate", "fine_tune_learning_rate"), 1e-30)
     epochs = dict.fromkeys(("epochs", "fine_tune_epochs"), 8)
     patience = {"early_stopping_patience": 1, "fine_tune_early_stopping_patience": 2}
-    run = trained(colors, tmp_path, weights, **rates, **epochs, **patience)
+    run = train(colors, tmp_path, **settings(weights, **rates, **epochs, **patience))
     assert [row["phase"] for row in run.progress.history] == [1, 1, 2, 2]
     assert run.progress.best_epoch == run.kept_epoch == 1
     assert run.progress.stopped == "no better loss in 2 epochs"

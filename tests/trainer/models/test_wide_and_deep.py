@@ -1,6 +1,5 @@
 """The wide and deep model of a table: encoding, optimizers, serving, slices and report."""
 
-import dataclasses
 import itertools
 import math
 
@@ -12,6 +11,7 @@ import tensorflow as tf
 from pipelines.recipe import load
 from tests import tables
 from tests.trainer.report.document import report
+from tests.trainer.runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limited
@@ -21,19 +21,11 @@ from trainer.errors import InputError
 from trainer.evaluation.scoring import Evaluation, evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
-from trainer.training.cluster import Cluster
 from trainer.training.export import export
-from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
-from trainer.training.synchronous import SynchronousRun
 
-CONFIG = TrainingConfig(
-    model="wide_and_deep",
-    model_options={"hidden_units": [16]},
-    epochs=6,
-    batch_size=32,
-    learning_rate=5e-3,
-)
+OPTIONS = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 5e-3}
+OPTIONS["model_options"] = {"hidden_units": [16]}
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +33,15 @@ def dataset(tmp_path_factory) -> Dataset:
     return tables.records(tmp_path_factory.mktemp("table"))
 
 
-def train(dataset: Dataset, folder, config: TrainingConfig = CONFIG, **changes):
-    config = dataclasses.replace(config, **changes)
-    job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    return SynchronousRun(job, Cluster(), strategy, dataset).run()
-
-
-def train_and_evaluate(dataset: Dataset, folder, config: TrainingConfig = CONFIG) -> Evaluation:
+def train_and_evaluate(dataset: Dataset, folder, **options) -> Evaluation:
     """Train, export and evaluate a model, which `.model` of the result names."""
-    export(train(dataset, folder, config).model, dataset, str(folder / "model"))
+    export(train(dataset, folder, **options).model, dataset, str(folder / "model"))
     return evaluate(str(folder / "model"), dataset.uri)
 
 
 @pytest.fixture(scope="module")
 def evaluation(dataset, tmp_path_factory) -> Evaluation:
-    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"))
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), **OPTIONS, epochs=6)
 
 
 def raw(**values) -> dict[str, tf.Tensor]:
@@ -100,41 +85,39 @@ def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
     assert ((found >= 0) & (found < [category.size for category in categories(dataset)])).all()
 
 
-def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
-    keras.utils.set_random_seed(0)
+def variables_and_optimizer(dataset, **options):
     model = check_model("wide_and_deep", dataset, {"hidden_units": [8.0]}).build(dataset)
-    config = dataclasses.replace(CONFIG, gradient_clip_norm=1.0, wide_learning_rate=0.5)
+    config = TrainingConfig(**OPTIONS, **options)
     optimizer = create_optimizer(config, Schedule(config, 100))
     optimizer.build(model.trainable_variables)
-    before = [variable.numpy() for variable in model.trainable_variables]
-    gradients = [tf.ones_like(variable) for variable in before]
-    optimizer.apply(gradients, model.trainable_variables)
-    norm = math.sqrt(sum(variable.size for variable in before))
-    for old, variable in zip(before, model.trainable_variables, strict=True):
-        step = (variable.numpy() - old).ravel()
-        if WIDE_LAYER in variable.path:
-            # FTRL's first step from 0, its accumulator starting at 0.1 (McMahan 2013).
-            gradient = 1 / norm
-            expected = -gradient * 0.5 / math.sqrt(0.1 + gradient**2)
-        else:
-            expected = -config.learning_rate  # Adam's first step is the learning rate.
-        np.testing.assert_allclose(step, expected, rtol=1e-2)
+    return model.trainable_variables, optimizer
+
+
+def test_ftrl_learns_the_wide_part_and_adam_the_deep_one(dataset):
+    keras.utils.set_random_seed(0)
+    options = {"gradient_clip_norm": 1.0, "wide_learning_rate": 0.5}
+    variables, optimizer = variables_and_optimizer(dataset, **options)
+    before = [variable.numpy() for variable in variables]
+    optimizer.apply([tf.ones_like(variable) for variable in before], variables)
+    gradient = 1 / math.sqrt(sum(variable.size for variable in before))
+    # FTRL's first step from 0, its accumulator starting at 0.1 (McMahan 2013).
+    wide = -gradient * 0.5 / math.sqrt(0.1 + gradient**2)
+    for old, variable in zip(before, variables, strict=True):
+        # Adam's first step is the learning rate.
+        expected = wide if WIDE_LAYER in variable.path else -OPTIONS["learning_rate"]
+        np.testing.assert_allclose((variable.numpy() - old).ravel(), expected, rtol=1e-2)
     slots = " ".join(variable.path for variable in optimizer.variables)
     assert "accumulator" in slots and "velocity" in slots
     assert int(optimizer.iterations) == 1
 
 
 def test_overflow_skips_the_step_and_halves_the_scale(dataset):
-    config = dataclasses.replace(CONFIG, precision="mixed_float16")
-    model = check_model("wide_and_deep", dataset, {}).build(dataset)
-    optimizer = create_optimizer(config, Schedule(config, 100))
-    optimizer.build(model.trainable_variables)
-    before = [variable.numpy() for variable in model.trainable_variables]
+    variables, optimizer = variables_and_optimizer(dataset, precision="mixed_float16")
+    before = [variable.numpy() for variable in variables]
     scale = float(optimizer.dynamic_scale)
-    overflow = [tf.fill(variable.shape, math.inf) for variable in model.trainable_variables]
-    optimizer.apply(overflow, model.trainable_variables)
+    optimizer.apply([tf.fill(variable.shape, math.inf) for variable in variables], variables)
     assert float(optimizer.dynamic_scale) == scale / 2
-    for old, variable in zip(before, model.trainable_variables, strict=True):
+    for old, variable in zip(before, variables, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
 
 
@@ -199,9 +182,9 @@ def test_limited_training_split_is_read_exactly(dataset):
 
 
 def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):
-    part = limited(dataset, "train", 320)
-    one = train(part, tmp_path / "steps", epochs=4, steps_per_epoch=5)
-    other = train(part, tmp_path / "passes", epochs=2)
+    options = {**OPTIONS, "max_train_examples": 320}
+    one = train(dataset, tmp_path / "steps", **options, epochs=4, steps_per_epoch=5)
+    other = train(dataset, tmp_path / "passes", **options, epochs=2)
     assert one.progress.epoch == 4
     for a, b in zip(one.model.variables, other.model.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
@@ -212,5 +195,5 @@ def test_chicago_taxi_recipe_reaches_its_goal(real_data, tmp_path):
     parameters = load("chicago_taxi").with_values(source, place="test")
     trips = create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
     assert sum(split.examples for split in trips.splits.values()) == 15_002
-    config = dataclasses.replace(parameters.training, strategy="one_device")
-    assert train_and_evaluate(trips, tmp_path, config).roc_auc >= 0.93
+    options = {**vars(parameters.training), "strategy": "one_device"}
+    assert train_and_evaluate(trips, tmp_path, **options).roc_auc >= 0.93
