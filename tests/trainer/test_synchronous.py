@@ -1,5 +1,7 @@
 """Several replicas learn what one learns; a killed run ends as one that was never killed."""
 
+import csv
+import json
 import os
 import signal
 import time
@@ -127,6 +129,26 @@ def test_peer_that_stays_away_ends_the_try(records, tmp_path, monkeypatch):
     (line,) = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
     assert line.startswith("error: a peer of chief 0 is gone (")
     assert line.endswith("), and did not come back")
+
+
+@pytest.mark.slow
+def test_evaluator_of_a_single_chief_scores_its_last_checkpoint(digit_records, tmp_path):
+    run = tmp_path / "run"
+    options = (
+        "--epochs=6 --max_train_examples=700 --steps_per_epoch=9 --learning_rate=0.002 "
+        '--augmentation=model --augmentation_operations=["shift"] --evaluator_pool=1'
+    )
+    # The second pool is the workers' to Vertex AI, and so in TF_CONFIG.
+    flags = replicas.flags(digit_records, run, options)
+    replicas.run("trainer.task", flags, replicas.CHIEF_AND_WORKER, tmp_path)
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["replicas"] == 1
+    with (run / "evaluations.csv").open() as file:
+        *_, last = csv.DictReader(file)
+    assert (last["epoch"], last["step"]) == ("6", str(6 * 9))
+    for name in ("loss", "accuracy"):
+        assert float(last[name]) == pytest.approx(metrics["validation"][name], rel=1e-4)
+    assert list((run / "logs" / "evaluator").glob("events.*"))
 
 
 def checkpoints_in(folder: Path) -> list[str]:

@@ -8,6 +8,8 @@ from trainer.evaluation.comparison import Comparison
 from trainer.evaluation.gate import Verdict
 from trainer.report.document import outcome
 
+BETTER = "better than the champion digits@1"
+SCORES = ", accuracy 0.9788 against 0.7725"
 RESULT = Comparison(
     metric="accuracy",
     examples=189,
@@ -24,7 +26,7 @@ RESULT = Comparison(
 VERDICT = Verdict(
     accepted=True,
     role="champion",
-    reason="better than the champion digits@1",
+    reason=BETTER,
     champion="digits@1",
     rule="better",
     margin=0.01,
@@ -73,21 +75,20 @@ def test_verdict_without_a_comparison_has_its_reason_alone(page):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "expected"),
     [
+        ({"reason": f"{BETTER}: and more"}, f"{BETTER}{SCORES}. It becomes the champion."),
+        ({"champion": "", "comparison": None, "role": ""}, f"{BETTER}. It is not registered."),
         (
-            {"reason": "better than the champion digits@1 at 95% confidence: and more"},
-            "better than the champion digits@1 at 95% confidence, "
-            "accuracy 0.9788 against 0.7725. It becomes the champion.",
+            {"accepted": False, "role": ""},
+            f"{BETTER}{SCORES}. It is not registered; the champion stays.",
         ),
         (
-            {"champion": "", "comparison": None, "role": "", "reason": "accuracy 0.9 is enough"},
-            "accuracy 0.9 is enough. It is not registered.",
+            {"accepted": False, "role": "challenger"},
+            f"{BETTER}{SCORES}. It is registered as challenger; the champion stays.",
         ),
-        ({"accepted": False, "role": ""}, "It is not registered; the champion stays."),
-        ({"accepted": False, "role": "challenger"}, "It is registered as challenger; the champion"),
     ],
 )
-def test_outcome_gives_the_reason_and_what_follows(changes, words):
-    result = outcome(dataclasses.replace(VERDICT, **changes))
-    assert words in f"{result['reason']}. {result['follows']}"
+def test_outcome_gives_the_reason_and_what_follows(changes, expected):
+    found = outcome(dataclasses.replace(VERDICT, **changes))
+    assert f"{found['reason']}. {found['follows']}" == expected

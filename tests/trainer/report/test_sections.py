@@ -13,21 +13,27 @@ from trainer.evaluation.scoring import evaluate
 from trainer.report.formats import decimal
 
 
-def test_summary_has_accuracy_speed_model_and_replicas(render, evaluated):
+def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):
     page, (evaluation, _) = render(), evaluated()
-    right = sum(evaluation.confusion_matrix[index][index] for index in range(5))
-    low, high = evaluation.accuracy_interval
+    matrix, (low, high) = evaluation.confusion_matrix, evaluation.accuracy_interval
     for words in (
-        f"{right} of 60 examples right",
+        f"{sum(matrix[index][index] for index in range(5))} of 60 examples right",
         f"{100 * evaluation.accuracy:.1f}%",
         f"95% interval {100 * low:.1f}% to {100 * high:.1f}%",
-        "1 min 15 s",
-        "5,321 examples/s",
-        "60,554 parameters",
+        *("1 min 15 s", "5,321 examples/s", "60,554 parameters"),
         "chief; multi_worker_mirrored",
     ):
         assert words in page.text
     assert "small_<wbr>cnn" in page.source
+
+    body = page.source.split('class="confusion')[1].split("<tbody>")[1].split("</tbody>")[0]
+    shown = [re.findall(r">(\d+)</td>", line) for line in body.split("</tr>")[:-1]]
+    assert [[int(cell) for cell in line] for line in shown] == matrix
+
+    section, first = page.section("mistakes"), evaluation.mistakes[0]
+    assert section.count("data:image/png;base64,") == len(evaluation.mistakes)
+    for words in (first.key, first.label, first.predicted, f"{100 * first.confidence:.1f}%"):
+        assert words in section
 
 
 def test_parameters_that_were_set_come_before_defaults(render):
@@ -48,27 +54,12 @@ def test_parameters_that_were_set_come_before_defaults(render):
     assert "channels" in folded and "xla" in folded
 
 
-def test_confusion_matrix_has_every_count(render, evaluated):
-    body = render().source.split('class="confusion')[1].split("<tbody>")[1].split("</tbody>")[0]
-    shown = [re.findall(r">(\d+)</td>", line) for line in body.split("</tr>")[:-1]]
-    expected = evaluated()[0].confusion_matrix
-    assert [[int(cell) for cell in line] for line in shown] == expected
-
-
 def test_confusion_matrix_of_many_classes_is_a_picture(render, evaluated):
     page, matrix = render(30), np.array(evaluated(30)[0].confusion_matrix)
     assert [image for image in page.all("img") if image.get("class") == "heat"]
     assert page.source.count("<td") < 30 * 30
     np.fill_diagonal(matrix, 0)
     assert f">{matrix.max()}</td>" in page.section("confusion")
-
-
-def test_mistakes_have_picture_classes_confidence_and_key(render, evaluated):
-    section, mistakes = render().section("mistakes"), evaluated()[0].mistakes
-    assert section.count("data:image/png;base64,") == len(mistakes) > 0
-    first = mistakes[0]
-    for words in (first.key, first.label, first.predicted, f"{100 * first.confidence:.1f}%"):
-        assert words in section
 
 
 def test_single_epoch_is_shown_in_figures(render):
