@@ -1,3 +1,5 @@
+"""Servers that stand in for Google Cloud, and settings that lead to them."""
+
 import dataclasses
 import functools
 import pickle
@@ -9,7 +11,7 @@ from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
 from pipelines.cloud import launch
 from tests.pipelines.cloud.emulator import VertexEmulator
-from tests.pipelines.cloud.stores import RegistryServer, StorageServer
+from tests.pipelines.cloud.servers import RegistryServer, StorageServer
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"
@@ -30,7 +32,7 @@ parameters = {epochs = 20, max_cost = 5, skip_if_unchanged = true}
 
 @pytest.fixture(autouse=True)
 def elsewhere(elsewhere, monkeypatch):
-    """No setting of this machine's user; pauses of milliseconds."""
+    """Unset what configures Google Cloud; retry and poll within milliseconds."""
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
@@ -39,7 +41,7 @@ def elsewhere(elsewhere, monkeypatch):
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_once():
-    """Compiles each recipe with each image once, which takes half a second, and reads it once."""
+    """Compile each recipe with each image once, which takes half a second, and read it once."""
     known = {}
     original = compilation.compiled
     read = package.documents

@@ -1,4 +1,4 @@
-"""Servers on this machine that refuse a sign-in, or are not Google's; commands that call them."""
+"""Servers on this machine beside the emulator's; commands that call a server."""
 
 import contextlib
 import json
@@ -9,12 +9,48 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry, form, parts_of
+from pipelines.emulator.cloud_storage import CloudStorage
 from tests.emulator import OpenEmulator
 
 COMMANDS = [
     *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),
     *("schedule list", "schedule apply digits", "schedule pause digits", "clean --older-than 1d"),
 ]
+
+
+class RegistryServer(OpenEmulator):
+    """Artifact Registry; `requests` holds tags and versions."""
+
+    def __init__(self):
+        registry = ArtifactRegistry()
+        self.packages = registry.packages
+        super().__init__(registry)
+
+    @property
+    def repository(self):
+        return f"{self.url}{REPOSITORY}"
+
+    def noted(self, name, request):
+        if name == "Upload":
+            return form(request)["tags"].decode().split(",")
+        named = request.match.groupdict()
+        return named.get("version") or named.get("tag") or request.query["tagId"]
+
+
+class StorageServer(OpenEmulator):
+    """Cloud Storage; `requests` holds names of objects."""
+
+    def __init__(self):
+        self.buckets = {}
+        self.service = CloudStorage(self.buckets)
+        super().__init__(self.service)
+
+    def noted(self, name, request):
+        if name == "InsertObject":
+            return json.loads(parts_of(request)[0].get_payload(decode=True))["name"]
+        named = request.match.groupdict()
+        return named.get("name") or request.query.get("prefix", named["bucket"])
 
 
 class TokenServer(OpenEmulator):

@@ -85,6 +85,8 @@ def test_aborted_deployment_is_reported(vertex, command):
         (True, "--traffic 10", "--traffic 10: no other version is deployed for the rest"),
         (True, "--traffic 10 --rollback", "exclude each other"),
         (True, "--traffic 101", "less than or equal to 100"),
+        (True, "--monitor", "--monitor is for models of tables, but digits is a"),
+        (True, "--monitor --traffic 10", "exclude each other"),
     ],
 )
 def test_mistake_deploys_nothing(vertex, command, champion, flags, message):
@@ -93,6 +95,7 @@ def test_mistake_deploys_nothing(vertex, command, champion, flags, message):
     code, _, err = command(f"deploy digits {flags}")
     assert (code, message in err) == (2, True), err
     assert not vertex.sent("DeployModel")
+    assert not vertex.sent("CreateModelDeploymentMonitoringJob")
 
 
 def test_promotion_of_an_unlisted_version_moves_no_alias(vertex, refused, succeed):

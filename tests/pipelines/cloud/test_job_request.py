@@ -14,12 +14,6 @@ PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 T4 = "--set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
 
 
-@pytest.fixture
-def evaluates_on_l4(own_recipe):
-    """Write the recipe `mine`, which evaluates on an accelerator."""
-    own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
-
-
 def only_job(vertex):
     (request,) = vertex.sent_json("CreatePipelineJob")
     return request["pipelineJob"]
@@ -77,31 +71,23 @@ def test_images_come_from_settings_or_the_run(
     assert only_job(vertex)["runtimeConfig"]["parameterValues"].get(parameter) == sent
 
 
-def test_evaluation_on_an_accelerator_gets_the_gpu_image(vertex, succeed, evaluates_on_l4):
+def test_accelerator_needs_a_gpu_image(vertex, succeed, refused, own_recipe, monkeypatch):
+    own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
     succeed("run mine --detach")
     executors = only_job(vertex)["pipelineSpec"]["deploymentSpec"]["executors"]
     assert executors["exec-evaluate-model"]["container"]["image"] == GPU_IMAGE
-
-
-@pytest.mark.usefixtures("evaluates_on_l4")
-def test_accelerator_without_a_gpu_image_is_refused(vertex, refused, monkeypatch):
+    vertex.requests.clear()
     monkeypatch.delenv("VERTEX_GPU_IMAGE")
     monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
-    # The recipe's image is compiled into the pipeline: a run's parameter can't set it.
-    lines = {
-        f"{name} {arguments}": accelerator
-        for name in ("run", "doctor", "plan")
-        for arguments, accelerator in {
-            f"digits {T4}": "NVIDIA_TESLA_T4",
-            "mine": "NVIDIA_L4",
-            "mine --set gpu_image_uri=image:gpu": "NVIDIA_L4",
-        }.items()
-    }
-    for line, accelerator in {**lines, "compile mine --upload": "NVIDIA_L4"}.items():
-        error = refused(line)
-        needed = f"accelerator_type='{accelerator}' needs an image for GPUs, which `make push TAR"
-        assert needed in error, line
-        assert error.endswith("set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n")
+    needed = "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TARGET=gpu`"
+    remedy = "set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n"
+    for name in ("run", "doctor", "plan"):
+        # The evaluation's image is compiled into the pipeline: a run's parameter can't set it.
+        for flags in ("", "--set gpu_image_uri=image:gpu"):
+            assert needed in refused(f"{name} mine {flags}")
+        error = refused(f"{name} digits {T4}")
+        assert needed.replace("L4", "TESLA_T4") in error and error.endswith(remedy)
+    assert needed in refused("compile mine --upload")
     assert vertex.requests == []
 
 

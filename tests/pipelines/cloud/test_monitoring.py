@@ -79,8 +79,11 @@ def test_endpoint_is_monitored_as_the_recipe_declares(
     assert schema == {"type": "object", "properties": properties}
 
 
-def test_monitoring_covers_new_versions_and_ends_on_undeploy(vertex, succeed, trips):
+def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused, trips):
     trips("csv:gs://data/trips")
+    error = refused("deploy trips --monitor")
+    assert "digits has no endpoint in projects/my-project/" in error
+    assert not vertex.sent("CreateModelDeploymentMonitoringJob")
     for number in (1, 2):
         put_champion(vertex, number)
         succeed("deploy trips")
@@ -94,14 +97,3 @@ def test_monitoring_covers_new_versions_and_ends_on_undeploy(vertex, succeed, tr
     succeed("deploy trips --undeploy")
     assert not vertex.monitoring_jobs
     assert not vertex.endpoints["digits"].deployed_models
-
-
-def test_unmonitorable_endpoint_is_refused(vertex, refused, trips):
-    trips("csv:gs://data/trips")
-    for line, message in {
-        "deploy digits --monitor": "--monitor is for models of tables, but digits is a",
-        "deploy trips --monitor": "digits has no endpoint in projects/my-project/",
-        "deploy trips --monitor --traffic 10": "exclude each other",
-    }.items():
-        assert message in refused(line)
-    assert not vertex.sent("CreateModelDeploymentMonitoringJob")
