@@ -36,14 +36,6 @@ def job_of(base, *counts, scheduling=None, **actions):
     }
 
 
-def program(base, code):
-    """Return a CustomJob with one replica, a Python program."""
-    job = job_of(base, 1)
-    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
-    container |= {"command": ["python3", "-c", code], "args": []}
-    return job
-
-
 def begin(client, base, job, *replicas):
     """Create a job and wait until these replicas have started; return its name."""
     name = client.create_custom_job(parent=PARENT, custom_job=job).name
@@ -115,23 +107,24 @@ def test_empty_pool_keeps_the_positions_of_later_pools(client, tmp_path):
     assert sorted(cluster) == ["chief", "ps"]
 
 
-def test_single_replica_has_no_tf_config(client, tmp_path, monkeypatch):
+def test_single_replica_has_no_tf_config(client, service, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", '{"left": "over"}')
-    finish(client, job_of(tmp_path, 1), "SUCCEEDED")
-    environment = seen_by(tmp_path, "chief-0")
-    assert "TF_CONFIG" not in environment
-    assert json.loads(environment["CLUSTER_SPEC"])["task"]["type"] == "workerpool0"
-
-
-def test_replica_runs_this_interpreter_in_the_repository(client, service, tmp_path):
-    code = "import sys, trainer.errors; print(sys.executable)"
-    finish(client, program(tmp_path, code), "SUCCEEDED")
-    assert (service.jobs[0].directory / "chief-0.log").read_text().strip() == sys.executable
-
-
-def test_peak_memory_is_the_replicas_own(client, service, tmp_path):
-    code = "import time; block = bytearray(150_000_000); time.sleep(0.3)"
-    finish(client, program(tmp_path, code), "SUCCEEDED")
+    # The replica runs this interpreter, in the repository.
+    code = """import json, os, sys, time, trainer.errors
+block = bytearray(150_000_000)
+time.sleep(0.3)
+print(json.dumps([sys.executable, json.loads(os.environ["CLUSTER_SPEC"]), *os.environ]))"""
+    job = job_of(tmp_path, 1)
+    container = job["job_spec"]["worker_pool_specs"][0]["container_spec"]
+    container |= {"command": ["python3", "-c", code], "args": []}
+    finish(client, job, "SUCCEEDED")
+    interpreter, cluster, *variables = json.loads(
+        (service.jobs[0].directory / "chief-0.log").read_text()
+    )
+    assert interpreter == sys.executable
+    assert cluster["task"]["type"] == "workerpool0"
+    assert "TF_CONFIG" not in variables
+    # The memory of this process is not counted.
     assert 150e6 < service.jobs[0].replicas[0].peak_memory < 190e6
 
 
@@ -180,25 +173,19 @@ def test_replica_out_of_memory_fails_the_job(client, service, tmp_path, monkeypa
     )
 
 
-def test_killed_worker_is_restarted_alone(client, service, tmp_path):
-    job = job_of(tmp_path, 1, 1, chief="wait", worker="again")
-    name = begin(client, tmp_path, job, "worker-0")
+@pytest.mark.parametrize(("scheduling", "starts"), [({}, [1, 2]), (ALL, [2, 2])])
+def test_killed_worker_restarts_alone_by_default(client, service, tmp_path, scheduling, starts):
+    job = job_of(tmp_path, 1, 1, chief="wait", worker="again", scheduling=scheduling)
+    name = begin(client, tmp_path, job, "worker-0", "chief-0")
     state = json.loads((service.jobs[0].directory / "job.json").read_text())
     worker = next(r for r in state["replicas"] if r["role"] == "worker")
     os.kill(worker["pid"], signal.SIGKILL)
     wait_for(lambda: service.jobs[0].replicas[1].state == "SUCCEEDED")
     (tmp_path / "go").touch()
     ended(client, name, "SUCCEEDED")
-    assert [replica.restarts for replica in service.jobs[0].replicas] == [0, 1]
-
-
-def test_killed_worker_restarts_the_whole_job_if_scheduled(client, service, tmp_path):
-    job = job_of(tmp_path, 1, 1, chief="again", worker="again", scheduling=ALL)
-    name = begin(client, tmp_path, job, "worker-0", "chief-0")
-    os.kill(service.jobs[0].replicas[1].process.pid, signal.SIGKILL)
-    ended(client, name, "SUCCEEDED")
+    assert [replica.starts for replica in service.jobs[0].replicas] == starts
     log = (service.jobs[0].directory / "chief-0.log").read_text()
-    assert log.count("chief 0 is here") == 2
+    assert log.count("chief 0 is here") == starts[0]
 
 
 def test_impossible_command_fails_the_job(client, tmp_path):

@@ -104,46 +104,35 @@ def test_untaken_branch_is_skipped(small_package, tmp_path):
     assert (pool["accelerator_type"], pool["accelerator_count"]) == ("NVIDIA_TESLA_T4", 2)
 
 
-REPLICAS = {"replica": [str(REPLICA)]}
+BROKEN = "ValueError: shard 3 has no end"
+STEP = "create-records: the step"
 NO_MEMORY = "was ended by SIGKILL, most often for lack of memory; free memory and run it again"
+
+
+def acting(chief):
+    return {"replica": [str(REPLICA), f"--chief={chief}"]}
 
 
 @pytest.mark.parametrize(
     ("parameters", "error", "lines"),
     [
         ({"source": "missing"}, "create-records: source='missing' is not a folder", []),
-        (
-            {"source": "broken"},
-            "create-records: ValueError: shard 3 has no end",
-            ["  ValueError: shard 3 has no end"],
-        ),
-        ({"source": "SIGKILL"}, f"create-records: the step {NO_MEMORY}", []),
+        ({"source": "broken"}, f"create-records: {BROKEN}", [f"  {BROKEN}"]),
+        ({"source": "SIGKILL"}, f"{STEP} {NO_MEMORY}", []),
         (
             {"source": "SIGTERM"},
-            "create-records: the step was ended by SIGTERM from outside this run; run it again",
+            f"{STEP} was ended by SIGTERM from outside this run; run it again",
             [],
         ),
+        ({"source": "SIGSEGV"}, f"{STEP} crashed with SIGSEGV; its log shows what it did last", []),
         (
-            {"source": "SIGSEGV"},
-            "create-records: the step crashed with SIGSEGV; its log shows what it did last",
-            [],
-        ),
-        (
-            {"replica": [str(REPLICA), "--chief=crash"]},
+            acting("crash"),
             "Train: The replica workerpool0-0 exited with a non-zero status of 1. "
             "Termination reason: Error.",
             ["  RuntimeError: the loss is not a number", "chief-0.log"],
         ),
-        (
-            {"replica": [str(REPLICA), "--chief=die"]},
-            f"Train: chief 0, started 24 times, {NO_MEMORY}",
-            ["chief-0.log"],
-        ),
-        (
-            {"replica": [str(REPLICA), "--chief=complain"]},
-            "Train: learning_rate=-1.0 is out of range: it must be above 0",
-            [],
-        ),
+        (acting("die"), f"Train: chief 0, started 24 times, {NO_MEMORY}", ["chief-0.log"]),
+        (acting("complain"), "Train: learning_rate=-1.0 is out of range: it must be above 0", []),
         (
             {"pools": [[1, GPU]]},
             "Train: the job was refused: custom_job.job_spec.worker_pool_specs[0].machine_spec "
@@ -154,15 +143,15 @@ NO_MEMORY = "was ended by SIGKILL, most often for lack of memory; free memory an
     ],
 )
 def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
-    parameters = {**REPLICAS, **parameters}
-    result = run(small_package, recipe="small", parameters=parameters, runs_directory=tmp_path)
+    given = {"replica": [str(REPLICA)], **parameters}
+    result = run(small_package, recipe="small", parameters=given, runs_directory=tmp_path)
     assert json.loads((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
     before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)
     ended = [*before, "FAILED", *["NOT_TRIGGERED"] * (5 - len(before))]
     assert states(result.summary) == dict(zip(TASKS, ended, strict=True))
     jobs = [job["state"] for job in result.summary["custom_jobs"]]
-    assert jobs == ["FAILED"] * ("replica" in parameters and "--chief" in parameters["replica"][-1])
+    assert jobs == ["FAILED"] * ("replica" in parameters)
     output, errors = capfd.readouterr()
     assert errors.startswith(f"error: {error}\n")
     assert errors.splitlines()[-1].startswith("log ")
@@ -186,7 +175,12 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_full_disk_is_named_in_the_summary(small_package, small_disk):
+def test_full_disk_fails_the_run_with_a_summary(small_package, small_disk, tmp_path):
+    report = tmp_path / "report.html"
+    report.write_bytes(bytes(2 << 20))
+    evaluation = {"report": SimpleNamespace(uri=str(report))}
+    assert run_summary._copy_report(evaluation, small_disk) is None
+    assert list(small_disk.iterdir()) == []
     result, shown = run_small(small_package, small_disk, source="large")
     assert result.state == "FAILED"
     error = f"create-records: the disk of {small_disk} is full: the run has written "
@@ -195,14 +189,6 @@ def test_full_disk_is_named_in_the_summary(small_package, small_disk):
     summary = json.loads((result.directory / "summary.json").read_text())
     assert summary["error"].startswith(error)
     assert "Traceback" not in shown
-
-
-def test_report_is_not_copied_to_a_full_disk(small_disk, tmp_path):
-    report = tmp_path / "report.html"
-    report.write_bytes(bytes(2 << 20))
-    evaluation = {"report": SimpleNamespace(uri=str(report))}
-    assert run_summary._copy_report(evaluation, small_disk) is None
-    assert list(small_disk.iterdir()) == []
 
 
 @pytest.mark.parametrize(
