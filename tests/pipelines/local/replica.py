@@ -1,13 +1,13 @@
-"""A stand-in for trainer.task: starts at once, and does what its role is told to.
+"""A stand-in for trainer.task that starts at once and acts as its role's flag says.
 
     python replica.py --chief=finish --worker=serve
 
-Writes its environment to <base>/<role>-<index>.json, then, by its role's action:
-finish (exit 0; a chief once all replicas are here), exit:N, complain (an InputError),
-crash (a traceback), die (by SIGKILL), abort (by SIGABRT), serve (until killed), save (serve,
-and write <base>/checkpoint on SIGTERM), stubborn (serve, deaf to SIGTERM), again (serve on the
-first start, finish on the next), wait (finish once <base>/go exists), litter (serve, with a
-temporary file that nobody removes).
+It writes its environment to <base>/<role>-<index>.json, then acts:
+finish (exit with 0; a chief waits until all replicas have started), exit:N, complain (end with
+an InputError), crash (with a traceback), die (by SIGKILL), abort (by SIGABRT), serve (until
+killed), save (serve; write <base>/checkpoint on SIGTERM), stubborn (serve; ignore SIGTERM), again
+(serve on the first start, finish on the next), wait (finish once <base>/go exists), litter (serve;
+leave a temporary file).
 """
 
 import argparse
@@ -27,12 +27,12 @@ for name in ("chief", "worker", "ps", "evaluator"):
 arguments = parser.parse_args()
 
 spec = json.loads(os.environ["CLUSTER_SPEC"])
-task = spec["task"]
-role = ROLES.get(task["type"], "evaluator")
+role = ROLES.get(spec["task"]["type"], "evaluator")
+index = spec["task"]["index"]
 action = getattr(arguments, role)
 base = pathlib.Path(os.environ["AIP_MODEL_DIR"]).parent
 base.mkdir(parents=True, exist_ok=True)
-note = base / f"{role}-{task['index']}.json"
+note = base / f"{role}-{index}.json"
 first = not note.exists()
 
 
@@ -49,7 +49,7 @@ if action == "stubborn":
 half = note.with_suffix(".half")
 half.write_text(json.dumps({"environment": dict(os.environ), "arguments": sys.argv[1:]}))
 half.replace(note)
-print(f"{role} {task['index']} is here", flush=True)
+print(f"{role} {index} is here", flush=True)
 
 if action == "litter":
     tempfile.mkstemp()

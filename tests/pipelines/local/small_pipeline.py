@@ -1,4 +1,4 @@
-"""A pipeline of the real one's shape whose tasks take no time."""
+"""Pipelines of the real one's shape whose tasks take no time."""
 
 from typing import NamedTuple
 
@@ -43,16 +43,9 @@ def plan(
     replica: list,
 ) -> NamedTuple("Plan", [("worker_pool_specs", list), ("base_output_directory", str)]):
     print("warning: eight examples are few")
-    container = {
-        "image_uri": "example.com/image:1",
-        "command": ["python3"],
-        "args": replica,
-        "env": [{"name": "COLOR", "value": "green"}],
-    }
+    container = {"image_uri": "example.com/image:1", "command": ["python3"], "args": replica}
     specs = [
         {"replica_count": count, "container_spec": container, "machine_spec": machine}
-        if count
-        else {}
         for count, machine in pools
     ]
     return specs, training.uri
@@ -88,10 +81,7 @@ def small(
     replica: list,
     source: str = "digits",
     options: dict = {"sizes": [8, 8]},  # noqa: B006 - a compiled default
-    pools: list = [  # noqa: B006
-        [1, {"machine_type": "n1-standard-4"}],
-        [1, {"machine_type": "n1-standard-4"}],
-    ],
+    pools: list = [[1, {"machine_type": "n1-standard-4"}]] * 2,
     accuracy: float = 0.9,
     min_accuracy: float = 0.8,
 ):

@@ -1,4 +1,4 @@
-"""A job with parameter servers outlives each of its replicas, by the rules of Vertex AI."""
+"""A job with parameter servers, whose replicas are killed one after the other."""
 
 import json
 import os
@@ -18,15 +18,10 @@ EPOCHS, STEPS = 80, 63
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_each_role_is_killed_in_turn_and_the_job_succeeds(client, digit_records, tmp_path):
+def test_job_survives_the_death_of_each_role(client, digit_records, tmp_path):
     base = tmp_path / "base"
-    config = TrainingConfig(
-        strategy="parameter_server",
-        epochs=EPOCHS,
-        batch_size=16,
-        learning_rate=0.001,
-        checkpoint_steps=25,
-    )
+    options = {"epochs": EPOCHS, "batch_size": 16, "learning_rate": 0.001, "checkpoint_steps": 25}
+    config = TrainingConfig(strategy="parameter_server", **options)
     machines = MachineOptions(worker_count=2, ps_count=1, evaluator_count=1)
     flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={base}"]
     pools = worker_pool_specs(machines, [*flags, f"--config={write_config(config, str(base))}"])
@@ -40,7 +35,7 @@ def test_each_role_is_killed_in_turn_and_the_job_succeeds(client, digit_records,
         return next(one for one in state["replicas"] if one["role"] == role)
 
     def position():
-        """Steps behind the newest checkpoint, as the chief's list has it."""
+        """Return the steps that the newest checkpoint has completed."""
         try:
             newest = (base / "checkpoints" / "checkpoint").read_text().split('"')[1]
         except FileNotFoundError:
@@ -56,7 +51,7 @@ def test_each_role_is_killed_in_turn_and_the_job_succeeds(client, digit_records,
         os.kill(killed["pid"], signal.SIGKILL)
         wait_for(lambda role=role, n=killed["starts"]: replica(role)["starts"] > n, 60)
         if role == "ps":
-            # The weights are gone with it: the chief starts again too, in its own process.
+            # The weights are lost with it: the chief restarts itself as a new process.
             log = pathlib.Path(replica("chief")["log"])
             wait_for(lambda log=log: "a peer of chief 0 is gone" in log.read_text(), 60)
 

@@ -17,7 +17,6 @@ from tests.pipelines.local.runs import (
     compile_to,
     descendants,
     run_package,
-    run_small,
     started_process,
     states,
     wait_for_replicas,
@@ -26,9 +25,8 @@ from tests.pipelines.local.small_pipeline import looped
 from trainer.errors import InputError
 
 
-@pytest.fixture
-def killed(small_package, tmp_path):
-    """The folder of a run that was killed during training."""
+def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monkeypatch):
+    latest = tmp_path / "latest"
     with started_process(small_package, tmp_path, "--chief=again", "--worker=again") as process:
         wait_for_replicas(tmp_path)
         assert run_history.find(tmp_path, "latest").state == "RUNNING"
@@ -37,10 +35,8 @@ def killed(small_package, tmp_path):
     # It leaves no process and no temporary file.
     wait_for(lambda: not any(map(is_alive, children)))
     wait_for(lambda: not list((tmp_path / "t").iterdir()))
-    return (tmp_path / "latest").resolve()
+    killed = latest.resolve()
 
-
-def test_killed_run_continues_after_its_last_task(killed, monkeypatch):
     yaml = killed / "small.yaml"
     text = yaml.read_text()
     yaml.write_text(text.replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
@@ -48,11 +44,10 @@ def test_killed_run_continues_after_its_last_task(killed, monkeypatch):
         resume(killed)
     assert not list(killed.glob("logs/attempt-*"))
     yaml.write_text(text)
-    latest = killed.parent / "latest"
     latest.unlink()
-    run = run_history.find(killed.parent, killed.name)
+    run = run_history.find(tmp_path, killed.name)
     assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
-    monkeypatch.chdir(killed.parent)
+    monkeypatch.chdir(tmp_path)
     result = resume(Path(killed.name))
     assert (result.state, result.directory) == ("SUCCEEDED", killed)
     assert result.summary["report"] == f"{killed}/report.html"
@@ -64,28 +59,22 @@ def test_killed_run_continues_after_its_last_task(killed, monkeypatch):
     # The logs of the first attempt are kept apart.
     before = killed / "logs" / "attempt-1" / "custom-training-job" / "job.json"
     assert json.loads(before.read_text())["state"] == "RUNNING"
-    run = run_history.find(killed.parent, "latest")
+    run = run_history.find(tmp_path, "latest")
     assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
     with pytest.raises(InputError, match="has succeeded; there is nothing to resume"):
         resume(killed)
 
 
-def test_running_run_is_not_resumed(small_package, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_history, "_LOCK_SECONDS", 0.1)
-    result, _ = run_small(small_package, tmp_path, source="missing")
-    with (
-        run_history.locked(result.directory),
-        pytest.raises(InputError, match="is still running; wait for its end"),
-    ):
-        resume(result.directory)
-
-
-def test_task_without_its_files_is_run_again(records_package, tmp_path):
+def test_task_without_its_files_is_run_again(records_package, tmp_path, monkeypatch):
     # The second task's source is "once-again", which fails.
     result, _ = run_package(records_package, tmp_path, {"source": "once"})
     ended = {"create-records": "SUCCEEDED", "create-records-2": "FAILED"}
     assert states(result.summary) == ended
+    monkeypatch.setattr(run_history, "_LOCK_SECONDS", 0.1)
+    running = pytest.raises(InputError, match="is still running; wait for its end")
+    with run_history.locked(result.directory), running:
+        resume(result.directory)
     records = result.directory / "artifacts" / "create-records" / "records"
     shutil.rmtree(records)
     assert states(resume(result.directory).summary) == ended
