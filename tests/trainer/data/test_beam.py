@@ -122,22 +122,19 @@ def test_four_beam_processes_write_the_bytes_of_one_machine(answers, python, sou
         assert content(tmp_path / name) == content(answers[0] / f"{name}-local")
 
 
-@pytest.mark.parametrize("name", ["images", "table"])
-def test_dataflow_writes_the_bytes_of_one_machine(answers, name):
+@pytest.mark.parametrize(("name", "given"), [("images", "124 images"), ("table", "2,400 rows")])
+def test_dataflow_writes_the_same_bytes_and_logs_its_job(answers, name, given):
     folder, found = answers
+    written = content(folder / f"{name}-dataflow")
+    assert written == content(folder / f"{name}-local")
     assert found[f"{name}-dataflow"]["jobs"][0]["currentState"] == "JOB_STATE_DONE"
-    assert content(folder / f"{name}-dataflow") == content(folder / f"{name}-local")
-
-
-def test_log_links_the_dataflow_job_and_counts_shards(answers):
-    folder, found = answers
-    lines = found["table-dataflow"]["lines"]
+    lines = found[f"{name}-dataflow"]["lines"]
     link = "https://console.cloud.google.com/dataflow/jobs/europe-west4/job-0?project=my-project"
     assert lines[0] == f"create_tfrecords: Dataflow job job-0 {link}"
-    written = [line for line in lines if line.endswith("shards written")]
-    total = len(list((folder / "table-dataflow").glob("*.tfrecord")))
-    assert written[-1] == f"create_tfrecords: {total} shards written"
-    assert lines[-1].startswith("create_tfrecords: 2,400 rows in ")
+    total = sum(file.endswith(".tfrecord") for file in written)
+    counted = [line for line in lines if line.endswith("shards written")]
+    assert counted[-1] == f"create_tfrecords: {total} shards written"
+    assert any(line.startswith(f"create_tfrecords: {given} in ") for line in lines)
 
 
 def test_dataflow_job_gets_image_machines_and_account(answers):

@@ -73,15 +73,12 @@ def test_damaged_shard_is_refused_before_it_is_read(dataset, split, read, damage
 
 def test_worker_checks_only_the_shards_that_it_reads(dataset):
     shares = [InputShare(batch_size=8, worker=number, workers=2) for number in range(2)]
+    part = limited(dataset, "train", 3)
+    assert len(list(training_batches(part, InputShare(batch_size=3), seed=1, epoch=0))) == 1
     flip(last_shard(dataset))
     assert training_batches(dataset, shares[0], seed=1, epoch=0)
     message = refused(training_batches, dataset, shares[1], seed=1, epoch=0)
     assert "is damaged or replaced" in message
-
-
-def test_part_of_a_shard_is_read(dataset):
-    part = limited(dataset, "train", 3)
-    assert len(list(training_batches(part, InputShare(batch_size=3), seed=1, epoch=0))) == 1
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_prepared_data_set_keeps_its_classes_and_pixels(tmp_path):
     np.testing.assert_array_equal(np.frombuffer(image, np.uint8).reshape(10, 10, 3), expected)
 
 
-def test_digest_of_a_prepared_data_set_follows_version_and_files(tmp_path):
+def test_digest_of_prepared_data_follows_version_and_files(tmp_path):
     def digest(source="tfds:tiny"):
         return fingerprint(source, str(tmp_path)).digest
 
