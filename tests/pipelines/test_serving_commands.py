@@ -175,7 +175,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
     ("arguments", "words"),
     [
         ("serve digits", "no champion in runs/.registry yet; train one: python -m pipelines run"),
-        ("predict digits a.png", "no champion in runs/.registry yet; train one: python -m pipelin"),
+        ("predict digits a.png", "no champion in runs/.registry yet; train one: python -m"),
         ("serve digits --port 70000", "'--port': Input should be less than or"),
         ("serve dgits", "did you mean 'digits'?"),
         ("predict digits", "Missing argument 'FILE...'"),

@@ -27,6 +27,7 @@ def on(machine_type="n1-standard-4", accelerator_type=0, accelerator_count=0, **
 
 L4 = on("g2-standard-4", "NVIDIA_L4", 1)
 H200 = on("a3-ultragpu-8g", "NVIDIA_H200_141GB", 8, disk_spec__boot_disk_type="hyperdisk-balanced")
+FLEX_START = {"strategy": "FLEX_START"}
 BOTH = "it must have both or neither"
 
 
@@ -40,7 +41,7 @@ def environment(*variables):
         (spec(POOL, network="default"), "network='default' is not"),
         (spec(POOL, service_account="runner"), "service_account='runner' is not"),
         (spec(POOL, tensorboard=BOARD, base_output_directory=FOLDER), "needs a service_account"),
-        (spec(POOL, tensorboard=BOARD, service_account=ACCOUNT), "base_output_directory is requir"),
+        (spec(POOL, tensorboard=BOARD, service_account=ACCOUNT), "output_directory is required"),
         (spec(POOL, tensorboard=BOARD.replace("central", "east")), "in us-east1, but the run is"),
         (pool(replica_count=2), r"\[0\].replica_count is 2.*exactly 1 replica"),
         (spec(*[POOL] * 5), "has 5 pools; at most 4"),
@@ -50,7 +51,7 @@ def environment(*variables):
         (spec(on(accelerator_count=1)), f"and accelerator_count 1; {BOTH}"),
         (spec(on(accelerator_count=-1)), f"accelerator_count -1; {BOTH}"),
         (spec(on("n1-standard-2")), "='n1-standard-2' is not a machine type of training"),
-        (spec(on("n1-standard-32", "NVIDIA_TESLA_T4", 1)), "'n1-standard-32' can't have 1 x NVIDI"),
+        (spec(on("n1-standard-32", "NVIDIA_TESLA_T4", 1)), "can't have 1 x NVIDIA_TESLA_T4"),
         (pool(container_spec__image_uri=""), "image_uri is required"),
         (environment("1st"), "invalid name '1st'"),
         (environment("A", "A"), "'A' more than once"),
@@ -58,15 +59,12 @@ def environment(*variables):
         (pool(disk_spec__boot_disk_type="pd-fast"), "boot_disk_type='pd-fast'"),
         (pool(disk_spec__boot_disk_size_gb=64_001), "must be 100 to 64000"),
         (spec(on("n4-standard-4")), "boot_disk_type='pd-ssd' is not available on n4-standard-4"),
-        (spec(POOL, scheduling={"strategy": "FLEX_START"}), "provides machines with .*NVIDIA_L4"),
+        (spec(POOL, scheduling=FLEX_START), "FLEX_START provides machines with .*NVIDIA_L4"),
         (
-            spec(L4, on("g2-standard-8", "NVIDIA_L4", 1), scheduling={"strategy": "FLEX_START"}),
+            spec(L4, on("g2-standard-8", "NVIDIA_L4", 1), scheduling=FLEX_START),
             "the same machines to every pool",
         ),
-        (
-            spec(L4, scheduling={"strategy": "FLEX_START", "timeout": "604801s"}),
-            "timeout is more than 7 days",
-        ),
+        (spec(L4, scheduling={**FLEX_START, "timeout": "604801s"}), "timeout is more than 7 days"),
         (
             spec(H200, network=f"{PROJECT}/global/networks/default"),
             "can't be peered with machines that have NVIDIA_H200_141GB",
