@@ -164,10 +164,7 @@ def test_valid_values_are_accepted(values):
         ),
         (transfer(input_size=31), "input_size=31 is too small for"),
         (transfer(input_size=-1), "input_size=-1 is out of range"),
-        (
-            transfer(backbone="DenseNet112"),
-            "keras.applications; did you mean 'DenseNet121'?",
-        ),
+        (transfer(backbone="DenseNet112"), "keras.applications; did you mean 'DenseNet121'?"),
         (
             transfer(backbone_options={"alpha": 1}),
             "DenseNet121 takes no 'alpha': it has no options",

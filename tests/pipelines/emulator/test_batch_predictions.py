@@ -37,10 +37,7 @@ def create(services, **fields):
         ({"model": ""}, "exactly one of model"),
         ({"unmanaged_container_model": {"artifact_uri": "gs://b/m"}}, "exactly one of model"),
         ({"model": "projects/123456/locations/us-east1/models/1"}, "is not in projects/123456/"),
-        (
-            {"encryption_spec": {"kms_key_name": KEY}, INPUT: TABLE},
-            "not supported with BigQuery",
-        ),
+        ({"encryption_spec": {"kms_key_name": KEY}, INPUT: TABLE}, "not supported with BigQuery"),
         ({INPUT: TABLE}, "predictions_format must be bigquery"),
         ({FORMAT: "parquet"}, "'parquet' is not one of jsonl, csv, tf-record"),
         ({FORMAT: "bigquery"}, "is read from input_config.bigquery_source"),
