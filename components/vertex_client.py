@@ -156,7 +156,7 @@ def make_retry(
     """
     from google.api_core.retry import Retry
 
-    def passes(error: BaseException) -> bool:
+    def can_retry(error: BaseException) -> bool:
         if sign_in and _UNSIGNED in str(error):
             sign_in()
         return is_retryable(error)
@@ -167,7 +167,7 @@ def make_retry(
             say(f"no answer: {what} {message_of(error)[:160]}; trying again")
 
     return Retry(
-        predicate=passes,
+        predicate=can_retry,
         initial=_FIRST_PAUSE_SECONDS,
         maximum=_LONGEST_PAUSE_SECONDS,
         multiplier=2.0,

@@ -27,7 +27,7 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         name = f"{model}@{version}"
         client.merge_version_aliases({"name": name, "version_aliases": [alias]})
 
-    def others(lower: bool) -> list[str]:
+    def list_others(lower: bool) -> list[str]:
         versions = {}
         with tolerated(NOT_FOUND):
             versions = {one.version_id: one for one in client.list_model_versions(name=model)}
@@ -41,7 +41,7 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
 
     def wait(*, lower: bool) -> None:
         deadline = time.monotonic() + LEASE_SECONDS
-        while found := others(lower):
+        while found := list_others(lower):
             if time.monotonic() > deadline:
                 for one in found:
                     merge(one, f"-{_flag_alias(one)}")
@@ -49,7 +49,7 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
 
     merge(number, _flag_alias(number))
     try:
-        while others(lower=True):
+        while list_others(lower=True):
             merge(number, f"-{_flag_alias(number)}")
             wait(lower=True)
             merge(number, _flag_alias(number))

@@ -117,7 +117,7 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
             return job
         return None
 
-    def all_of(names: list[str]) -> list[Any]:
+    def fetch_all(names: list[str]) -> list[Any]:
         found = show_progress(pool.map(fetch, names), len(names), "Reading runs")
         return [job for job in found if job]
 
@@ -125,11 +125,11 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
         translated("reading the runs' inputs and outputs"),
         concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool,
     ):
-        jobs = all_of([one.name for one in known])
+        jobs = fetch_all([one.name for one in known])
         seen = {job.name for job in jobs}
         for pipeline in sorted(pipelines):
             others = runs.list_runs(connection, text=f'pipelineName="{pipeline}"')
-            jobs += all_of([one.name for one in others if one.name not in seen])
+            jobs += fetch_all([one.name for one in others if one.name not in seen])
     return jobs
 
 

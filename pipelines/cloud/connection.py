@@ -36,7 +36,7 @@ _COMMON_REGION = "us-central1"
 def _declare_client(name: str) -> Any:
     """Declare a property for a client of Vertex AI; it is imported on first use."""
 
-    def connected(self: "Connection") -> Any:
+    def connect(self: "Connection") -> Any:
         settings = self.settings
         host = f"{settings.region}-aiplatform.googleapis.com"
         # Report missing credentials before an unreachable server.
@@ -53,7 +53,7 @@ def _declare_client(name: str) -> Any:
                 retry=self.retry,
             )
 
-    return functools.cached_property(connected)
+    return functools.cached_property(connect)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,13 +95,13 @@ def _list_bucket(client: Any, place: str) -> Iterator[File]:
     folder = f"{name.rstrip('/')}/" if name.strip("/") else ""
     bounds = [None, *_list_bounds(listed, folder), None]
 
-    def part(number: int) -> list[bytes]:
+    def list_part(number: int) -> list[bytes]:
         begin, end = bounds[number : number + 2]
         pages = listed(prefix=folder, start_offset=begin, end_offset=end).pages
         return [_pack_page(page, folder) for page in pages]
 
     empty = True
-    for pages in storage.read_ahead(part, range(len(bounds) - 1), threads=LISTERS):
+    for pages in storage.read_ahead(list_part, range(len(bounds) - 1), threads=LISTERS):
         for page in pages:
             empty = empty and not page
             yield from _unpack_page(page)
@@ -115,13 +115,13 @@ def _list_bucket(client: Any, place: str) -> Iterator[File]:
 def _list_bounds(listed: Callable[..., Any], folder: str) -> list[str]:
     """Return sorted names that cut the listing into ranges to list in parallel."""
 
-    def folders(prefix: str) -> list[str]:
+    def list_folders(prefix: str) -> list[str]:
         found = listed(prefix=prefix, delimiter="/")
         next(found.pages, None)
         return sorted(found.prefixes)
 
-    first = folders(folder)
-    inner = [one for name in first for one in folders(name)] if len(first) <= _FEW else []
+    first = list_folders(folder)
+    inner = [one for name in first for one in list_folders(name)] if len(first) <= _FEW else []
     return sorted([*first, *inner])
 
 

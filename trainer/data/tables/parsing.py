@@ -107,17 +107,17 @@ def _parse_values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
         return _to_texts(given)
     numbers = _parse_numbers(column.name, given, bad)
 
-    def shown(index: int) -> str:
+    def format_value(index: int) -> str:
         return repr(str(given[index].as_py())[:_SHOWN])
 
     if column.type == "identity":
         fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
         for index in np.flatnonzero(~fits & ~np.isnan(numbers)).tolist():
             whole = f"a whole number from 0 to {column.buckets - 1}"
-            bad.setdefault(index, f"{column.name} is not {whole}: {shown(index)}")
+            bad.setdefault(index, f"{column.name} is not {whole}: {format_value(index)}")
     if column.log:
         for index in np.flatnonzero(numbers < 0).tolist():
-            bad.setdefault(index, f"{column.name} is below 0, and has log: {shown(index)}")
+            bad.setdefault(index, f"{column.name} is below 0, and has log: {format_value(index)}")
     return numbers
 
 

@@ -117,11 +117,11 @@ class RecordsPipeline:
     def _make_step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
         """Return a transform that yields what a function yields for an element and `beside`."""
 
-        def noted(element: Any, *beside: Any) -> Iterator[Any]:
+        def run_step(element: Any, *beside: Any) -> Iterator[Any]:
             with _noting(self.folder):
                 yield from function(element, *beside)
 
-        return beam.FlatMap(noted, *beside)
+        return beam.FlatMap(run_step, *beside)
 
     def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of examples as rows, and totals of parts."""

@@ -35,7 +35,7 @@ def listed(
 ) -> Iterator[Example | Rejection]:
     """Yield what `source` lists: remote files are read in threads, local ones in `processes`."""
 
-    def mapped(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+    def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         if not storage.is_remote(source.location):
             return processes.map(function, items, size=PIECE)
         waiting = iter(items)
@@ -45,7 +45,7 @@ def listed(
         )
         return itertools.chain.from_iterable(results)
 
-    for one in source.examples(mapped):
+    for one in source.examples(map_items):
         lines.advance(1)
         yield one
 

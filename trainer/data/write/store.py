@@ -157,7 +157,7 @@ def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[
         InputError: the output can't be written, or a shard is damaged.
     """
 
-    def copied(named: tuple[str, StoredShard]) -> ShardResult:
+    def copy_shard(named: tuple[str, StoredShard]) -> ShardResult:
         file, stored = named
         shard = dataclasses.replace(stored.result.shard, file=file)
         result = dataclasses.replace(stored.result, shard=shard)
@@ -171,7 +171,7 @@ def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[
 
         return result if writer.find_result(file) == result else writer.place(file, copy)
 
-    return list(storage.read_ahead(copied, shards.items(), threads=_COPIES))
+    return list(storage.read_ahead(copy_shard, shards.items(), threads=_COPIES))
 
 
 def _copy(source: str, target: str) -> str:
