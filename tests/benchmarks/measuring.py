@@ -32,7 +32,7 @@ def in_turns(ways: dict[str, Callable], rounds: int) -> dict[str, np.ndarray]:
 
 
 def median_ratio(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the median ratio of neighbors in time, which share other load of the machine."""
+    """Return the median ratio of neighbors in time, which share the load of other processes."""
     return np.median(one / other, axis=0)
 
 

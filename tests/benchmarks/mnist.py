@@ -51,16 +51,11 @@ def rows() -> list[Row]:
         ours = _train(recipe.training, dataset, folder / "recipe", float("inf"))
         theirs = _train(tutorial, dataset, folder / "tutorial", PATIENCE * ours.seconds)
     verb = "reached" if theirs.reached else f"given up, best {theirs.best:.4f},"
-    return [
-        (
-            f"MNIST to a test accuracy of {ACCURACY}, the tutorial's settings / the recipe",
-            theirs.seconds / ours.seconds if ours.reached else 0.0,
-            3.0,
-            f"{verb} after {theirs.seconds:.0f} s, {theirs.epochs} epochs / "
-            f"{'reached' if ours.reached else 'not reached'} after {ours.seconds:.0f} s, "
-            f"{ours.epochs} epochs; the recipe's last epoch: {ours.last:.4f}",
-        )
-    ]
+    figures = f"{verb} after {theirs.seconds:.0f} s, {theirs.epochs} epochs / "
+    figures += f"{'reached' if ours.reached else 'not reached'} after {ours.seconds:.0f} s, "
+    figures += f"{ours.epochs} epochs; the recipe's last epoch: {ours.last:.4f}"
+    what = f"MNIST to a test accuracy of {ACCURACY}, the tutorial's settings / the recipe"
+    return [(what, theirs.seconds / ours.seconds if ours.reached else 0.0, 3.0, figures)]
 
 
 def _score_on_test_images(dataset: Dataset) -> None:
@@ -74,7 +69,7 @@ def _score_on_test_images(dataset: Dataset) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Course:
+class _Progress:
     """Seconds and epochs of a run to the accuracy, or to its end without it."""
 
     seconds: float
@@ -84,7 +79,7 @@ class _Course:
     last: float
 
 
-def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float) -> _Course:
+def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float) -> _Progress:
     """Run a job to its end, or until it has reached the accuracy or `limit` (seconds)."""
     flags = [f"--dataset={dataset.uri}", f"--base_output_directory={folder}"]
     flags.append(f"--config={write_config(config, str(folder))}")
@@ -93,25 +88,25 @@ def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float)
         cluster.start_all()
         chief = cluster.processes["chief", 0]
         while chief.poll() is None:
-            course = _course(folder)
-            if course and limit < float("inf") and (course.reached or course.seconds > limit):
-                return course
+            progress = _progress(folder)
+            if progress and limit < float("inf") and (progress.reached or progress.seconds > limit):
+                return progress
             with contextlib.suppress(subprocess.TimeoutExpired):
                 chief.wait(0.5)
-    course = _course(folder)
-    assert chief.returncode == 0 and course, (folder / "logs" / "chief-0.log").read_text()[-2000:]
-    return course
+    progress = _progress(folder)
+    assert chief.returncode == 0 and progress, (folder / "logs" / "chief-0.log").read_text()[-2000:]
+    return progress
 
 
-def _course(folder: Path) -> _Course | None:
-    """Return the course so far; None before the end of the first epoch."""
+def _progress(folder: Path) -> _Progress | None:
+    """Return the progress so far; None before the end of the first epoch."""
     if not (folder / "history.csv").exists():
         return None
     epochs = list(csv.DictReader((folder / "history.csv").read_text().splitlines()))
     scores = [float(row["validation_accuracy"]) for row in epochs]
     first = next((i for i, score in enumerate(scores) if score >= ACCURACY), None)
     count = len(epochs) if first is None else first + 1
-    return _Course(
+    return _Progress(
         seconds=sum(float(row["seconds"]) for row in epochs[:count]),
         epochs=count,
         reached=first is not None,

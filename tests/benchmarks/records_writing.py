@@ -57,6 +57,7 @@ def rows() -> list[Row]:
         return f"{PHOTOS / medians[ours][0]:,.0f} / {PHOTOS / medians[way][0]:,.0f} images/s"
 
     speed, work = ratios("usual command", "command")
+    peaks = f"{large:,.0f} / {small:,.0f} MB at {PHOTOS:,} / {MEMORY_PHOTOS:,} photos"
     (imported, imported_work), (antialias, _) = ratios("usual"), ratios("usual, antialias")
     return [
         ("writing records / two bare loops", ratios("bare")[0], 0.85, figures("bare")),
@@ -80,12 +81,7 @@ def rows() -> list[Row]:
             2.5,
             figures("usual, sequential"),
         ),
-        (
-            "peak memory of writing, 10x the photos",
-            large / small,
-            1.1,
-            f"{large:,.0f} / {small:,.0f} MB at {PHOTOS:,} / {MEMORY_PHOTOS:,} photos",
-        ),
+        ("peak memory of writing, 10x the photos", large / small, 1.1, peaks),
     ]
 
 

@@ -55,31 +55,21 @@ def rows() -> list[Row]:
         pyarrow.parquet.write_table(pyarrow.csv.read_csv(many), columnar)
         parquet = min(timed(run, code, columnar, folder / "p")[1] for _ in range(ROUNDS))
         packed, single = _record_bytes(folder / f"{FEW_ROWS}")
+
+    def compared(what: str, one: float, other: float, goal: float) -> Row:
+        return what, other / one, goal, f"{ROWS / one:,.0f} / {ROWS / other:,.0f} rows"
+
+    peaks = f"{many_peak:,.0f} / {few_peak:,.0f} MB at {MANY_ROWS:,} / {FEW_ROWS:,} rows"
     return [
-        (
-            "CSV to records / pyarrow.csv alone, rows a CPU second",
-            alone / ours,
-            0.05,
-            f"{ROWS / ours:,.0f} / {ROWS / alone:,.0f} rows",
-        ),
-        (
-            "Parquet to records / CSV to records, rows a CPU second",
-            ours / parquet,
-            0.8,
-            f"{ROWS / parquet:,.0f} / {ROWS / ours:,.0f} rows",
-        ),
+        compared("CSV to records / pyarrow.csv alone, rows a CPU second", ours, alone, 0.05),
+        compared("Parquet to records / CSV to records, rows a CPU second", parquet, ours, 0.8),
         (
             "bytes of a record with a feature a column / of ours",
             single / packed,
             2.0,
             f"{single:.0f} / {packed:.0f} bytes",
         ),
-        (
-            "peak memory of writing, 10x the rows",
-            many_peak / few_peak,
-            1.1,
-            f"{many_peak:,.0f} / {few_peak:,.0f} MB at {MANY_ROWS:,} / {FEW_ROWS:,} rows",
-        ),
+        ("peak memory of writing, 10x the rows", many_peak / few_peak, 1.1, peaks),
     ]
 
 

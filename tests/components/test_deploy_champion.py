@@ -97,7 +97,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}
 
-    # A retried step finds the endpoint that the first try could not delete.
+    # The retried step succeeds, although one deletion loses its connection.
     vertex.drop("DeleteEndpoint", times=1)
     deploy(digit_records, copy, second)
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}

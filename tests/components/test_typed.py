@@ -76,7 +76,7 @@ def test_user_error_in_a_component_is_one_line_and_exit_2(refused):
 
     @typed.component
     def shown(config: TrainingConfig, run: str, page: dsl.Output[dsl.Markdown]):
-        """Shows.
+        """Show a page.
 
         Args:
             run: A name.

@@ -62,7 +62,7 @@ def test_changed_file_is_in_the_image_within_seconds(engine, image, checkout):
     assert seconds < (REBUILD_SECONDS if idle else 8 * REBUILD_SECONDS)
 
 
-def test_image_that_can_not_work_is_not_built(engine, image, checkout):
+def test_broken_image_is_not_built(engine, image, checkout):
     task = checkout / "trainer" / "task.py"
     text = task.read_text()
     task.write_text(f"import no_such_module\n{text}")
