@@ -192,17 +192,19 @@ def test_warm_start_copies_the_champions_weights(
     assert error.startswith("the weights to start from do not fit the mo")
 
 
-@pytest.mark.parametrize("warm_start", ["", "warm_start.keras"])
+@pytest.mark.parametrize("warm_start", [None, "", "warm_start.keras"])
 def test_resumed_job_keeps_its_directory_and_initial_weights(
     service, tmp_path, digit_records, trained, warm_start
 ):
     records = Path(digit_records.uri)
     register(service, records, "champion", artifact_uri=f"{trained}/model")
     interrupted = tmp_path / "interrupted"
-    start = str(interrupted / warm_start) if warm_start else ""
-    (interrupted / "checkpoints").mkdir(parents=True)
-    (interrupted / "checkpoints" / "run.json").write_text(json.dumps({"warm_start": start}))
-    if start:
+    start = "" if warm_start == "" else str(interrupted / "warm_start.keras")
+    # Without run.json, the job has not started, and gets the champion's weights.
+    if warm_start is not None:
+        (interrupted / "checkpoints").mkdir(parents=True)
+        (interrupted / "checkpoints" / "run.json").write_text(json.dumps({"warm_start": start}))
+    if warm_start:
         shutil.copy(trained / "model.keras", start)
     resumed = {"warm_start": "champion", "resume_from": f"{interrupted}/"}
     pools, base, training = plan(tmp_path, records=records, **resumed)
