@@ -115,7 +115,10 @@ def test_invalid_batch_starts_nothing(
     ):
         assert words in refused("run", "chicago_taxi", "--local", "--batch", given)
     for option, words in (
-        ("--set=epochs=3", "--batch: batch prediction has no parameter 'epochs'; known: batch_"),
+        (
+            "--set=epochs=3",
+            "--batch: batch prediction has no parameter 'epochs'; known: batch_size,",
+        ),
         ("--set=machine_type=n9", "--batch: machine_type='n9'"),
         ("--set=replica_count=0", "--batch: replica_count=0"),
         ('--set=labels={"A": 1}', "--batch: labels: A=1 is not a label"),
