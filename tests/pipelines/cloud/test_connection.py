@@ -63,7 +63,7 @@ def test_refused_connection_is_reported_at_once(settings, closed_port, refused, 
     assert f"the setting endpoint is http://{closed_port}: check it, and that its server is" in err
 
 
-def test_refused_storage_or_repository_is_named(vertex, closed_port, monkeypatch):
+def test_unreachable_storage_or_repository_is_named(vertex, closed_port, monkeypatch):
     connection = Connection(Settings(project="my-project", endpoint=vertex.url))
     url, refused = f"http://{closed_port}", f"no answer from {closed_port} "
     with pytest.raises(CloudError, match=f"{refused}.*template_repository"):

@@ -88,7 +88,7 @@ def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     assert (code, line in out) == (1, True), out
 
 
-def test_check_that_can_not_be_made_is_no_failure(cloud, vertex, command, succeed, monkeypatch):
+def test_impossible_check_is_no_failure(cloud, vertex, command, succeed, monkeypatch):
     cloud.fail("GetService", 403, "PERMISSION_DENIED", "no", times=4)
     cloud.project.conditional.add("roles/aiplatform.user")
     monkeypatch.setenv("VERTEX_IMAGE", "us-central1-docker.pkg.dev/our-images/images/training:1")

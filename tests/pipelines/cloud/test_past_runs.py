@@ -85,7 +85,7 @@ def test_resumed_run_repeats_the_request(vertex, command, succeed, outcome, chec
     assert vertex.experiments == {"digits": ["one", "again"]}
 
 
-def test_run_being_cancelled_is_resumed_when_it_has_ended(vertex, succeed):
+def test_run_being_cancelled_is_resumed_at_its_end(vertex, succeed):
     vertex.outcomes, vertex.polls_of_a_cancellation = [Outcome(polls=99), Outcome()], 3
     succeed("run digits --name one --detach")
     succeed("cancel one")
@@ -93,7 +93,7 @@ def test_run_being_cancelled_is_resumed_when_it_has_ended(vertex, succeed):
     assert "resume_from" in sent_jobs(vertex)[1]["runtimeConfig"]["parameterValues"]
 
 
-def test_only_a_failed_run_is_resumed(vertex, succeed, refused):
+def test_succeeded_and_running_runs_are_not_resumed(vertex, succeed, refused):
     vertex.outcomes = [Outcome(), Outcome(polls=99)]
     succeed("run digits --name one")
     succeed("run digits --name two --detach")
