@@ -67,7 +67,7 @@ def evaluate_model(
     report.uri += ".html"
     predictions.uri += ".csv"
     results = load(training.uri)
-    dataset = schema.load(records.uri)
+    dataset = schema.load_dataset(records.uri)
     judged = evaluate(model.uri, records.uri)
     current = find_champion(model_name, project, location)
     scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None

@@ -138,7 +138,9 @@ def _find_unchanged(
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 
-        drifts = drift.measure_since_training(champion.artifact_uri, schema.load(records_uri))
+        drifts = drift.measure_since_training(
+            champion.artifact_uri, schema.load_dataset(records_uri)
+        )
         drift.check(drifts, champion.name, options.max_drift)
         if drift.is_small(drifts, options.min_drift):
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"

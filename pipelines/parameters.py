@@ -18,7 +18,7 @@ from pipelines import resource_names
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
-from trainer.data.sources import kind_of, table_forms
+from trainer.data.sources import parse_source, table_forms
 from trainer.data.tables.columns import parse_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
@@ -141,7 +141,7 @@ def _check_consistency(values: ParameterSet) -> None:
     for group in (values.machines, values.registry, values.job):
         resource_names.check_names(vars(group))
     resource_names.check_tensorboard(values.job.tensorboard, values.job.service_account)
-    kind, place = kind_of(values.records.source)
+    kind, place = parse_source(values.records.source)
     places = {
         "data_dir": values.records.data_dir,
         "source": kind.uri(place),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.inputs import argument_name, columns_of
+from trainer.data.tables.inputs import argument_name, require_columns
 from trainer.data.tables.statistics import QUANTILES
 from trainer.errors import InputError
 from trainer.evaluation import drift
@@ -26,7 +26,7 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     Serialized tf.Examples among the instances are ignored. Returns the drift of each column, as
     `drift.measure` does, without the classes, and the number of rows.
     """
-    columns = columns_of(before)
+    columns = require_columns(before)
     names = {argument_name(one.name): one.dtype for one in columns}
     parts = list(_parse_instances(RowInstances(names, list(names)), instances))
     if not parts:

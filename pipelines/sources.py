@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.parameters import ParameterSet
-from trainer.data.sources import SourceKind, kind_of
+from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, check_floors
@@ -34,7 +34,7 @@ def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) ->
     records = parameters.records
     if parameters.engine.records_engine == "dataflow" and not in_containers:
         _check_beam()
-    kind, location = kind_of(records.source)
+    kind, location = parse_source(records.source)
     uri = kind.uri(location)
     if uri and not is_remote(uri):
         location = str(_make_absolute(uri))

@@ -53,9 +53,9 @@ def imported_by(result):
 
 
 SOURCES = """'
-from trainer.data.sources import described, kind_of
-kind_of("csv:a.csv")
-print(described())'"""
+from trainer.data.sources import describe_sources, parse_source
+parse_source("csv:a.csv")
+print(describe_sources())'"""
 LIBRARIES = "kfp tensorflow google.protobuf numpy pyarrow scipy sklearn PIL jinja2"
 GOOGLE = "kfp google.cloud.aiplatform google.cloud.aiplatform_v1"
 

@@ -12,7 +12,7 @@ from pipelines.cloud.settings import Settings
 from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
-from trainer.data.sources import kind_of
+from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.machines.worker_pools import IMAGE
@@ -150,7 +150,7 @@ def make_run_id(recipe: str, name: str) -> str:
 
 def _check_sources(values: Mapping[str, Any]) -> None:
     """Raise InputError for a place that Vertex AI can't reach."""
-    kind, place = kind_of(values["source"])
+    kind, place = parse_source(values["source"])
     kind.check_cloud(place, values["data_dir"])
     places = {name: values[name] for name in ("data_dir", "records_store")}
     places["source"] = kind.uri(place)

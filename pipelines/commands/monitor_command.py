@@ -39,7 +39,7 @@ def monitor(
     from trainer.evaluation import drift
     from trainer.serving import request_log
 
-    before = schema.load(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
+    before = schema.load_dataset(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, count = request_drift.measure(before, request_log.read(log))
     titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
     rows = []

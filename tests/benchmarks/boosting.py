@@ -18,8 +18,8 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.preprocessing import OrdinalEncoder
 
 from tests.benchmarks.measuring import Row
-from trainer.data.schema import Dataset, load
-from trainer.data.tables.inputs import columns_of, parse_columns
+from trainer.data.schema import Dataset, load_dataset
+from trainer.data.tables.inputs import parse_columns, require_columns
 
 SEEDS = 3
 
@@ -36,7 +36,9 @@ def rows() -> list[Row]:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         run = Path(folder, "latest")
         metrics = json.loads((run / "summary.json").read_text())["metrics"]
-        areas, accuracies = _boosted(load(str(run / "artifacts" / "create-tfrecords" / "records")))
+        areas, accuracies = _boosted(
+            load_dataset(str(run / "artifacts" / "create-tfrecords" / "records"))
+        )
     pairs = (("ROC AUC", metrics["roc_auc"], areas), ("accuracy", metrics["accuracy"], accuracies))
     return [
         (
@@ -74,8 +76,8 @@ def _table(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray, np.nda
     files = [dataset.shard_uri(shard) for shard in content.shards]
     serialized = next(iter(tf.data.TFRecordDataset(files).batch(content.examples)))
     columns = parse_columns(serialized, dataset, label=True)
-    numbers = [columns[one.name] for one in columns_of(dataset) if one.dtype != "string"]
-    text = [columns[one.name] for one in columns_of(dataset) if one.dtype == "string"]
+    numbers = [columns[one.name] for one in require_columns(dataset) if one.dtype != "string"]
+    text = [columns[one.name] for one in require_columns(dataset) if one.dtype == "string"]
     table = np.stack([column.numpy().astype(float) for column in numbers], axis=1)
     table[table == -1] = np.nan  # A missing whole number.
     names = np.stack([column.numpy().astype(str) for column in text], axis=1)

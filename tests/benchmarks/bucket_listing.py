@@ -88,7 +88,7 @@ def measure(photos: int) -> None:
     from trainer.data.record_options import RecordOptions
     from trainer.data.sources import open_source
     from trainer.data.write.process_pool import Processes
-    from trainer.data.write.split_plan import listed, plan
+    from trainer.data.write.split_plan import list_examples, plan_splits
     from trainer.data.write.writing_progress import ProgressLines
 
     client = cloud_storage.Client(
@@ -96,7 +96,7 @@ def measure(photos: int) -> None:
     )
     file_listing.open_client = lambda: client
     storage.is_folder = lambda _: True
-    storage.scan = lambda _: [(f"{name:04}", True) for name in range(CLASSES)]
+    storage.list_entries = lambda _: [(f"{name:04}", True) for name in range(CLASSES)]
 
     def gigabytes() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
@@ -105,8 +105,8 @@ def measure(photos: int) -> None:
     source = open_source(RecordOptions(source="images:gs://bucket/photos"))
     lines = ProgressLines("listed", source.unit, emit=lambda _: None)
     with Processes() as processes:
-        found = listed(source, lines, processes)
-        totals, _ = plan(found, source.classes, (0.8, 0.1, 0.1))
+        found = list_examples(source, lines, processes)
+        totals, _ = plan_splits(found, source.classes, (0.8, 0.1, 0.1))
     assert sum(totals.counts.values()) == photos, totals.rejections[:3]
     seconds = time.process_time() - started
     print(json.dumps({"seconds": seconds, "gigabytes": gigabytes(), "idle": idle}))

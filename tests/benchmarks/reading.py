@@ -22,8 +22,8 @@ from PIL import Image
 from tests.benchmarks.measuring import Row, in_turns, run
 from tests.benchmarks.photos import write_photos
 from tests.records import write_records
-from trainer.data.read.reader import InputShare, training_batches
-from trainer.data.schema import Dataset, load
+from trainer.data.read.reader import InputShare, read_training_batches
+from trainer.data.schema import Dataset, load_dataset
 from trainer.data.write.process_pool import available_cores
 
 SIZE = 224
@@ -103,7 +103,7 @@ def _first_batch_seconds(dataset: Dataset, name: str) -> float:
 
 def first_batch(uri: str, name: str) -> None:
     """Print the seconds to the first batch of a loader."""
-    dataset = load(uri)
+    dataset = load_dataset(uri)
     tf.constant(0)  # TensorFlow sets itself up.
     started = time.perf_counter()
     next(iter(_ours(dataset) if name == "jpeg" else _tutorial(dataset)))
@@ -111,7 +111,7 @@ def first_batch(uri: str, name: str) -> None:
 
 
 def _ours(dataset: Dataset) -> tf.data.Dataset:
-    return training_batches(dataset, InputShare(batch_size=BATCH), seed=0, epoch=0)
+    return read_training_batches(dataset, InputShare(batch_size=BATCH), seed=0, epoch=0)
 
 
 def _tutorial(dataset: Dataset) -> tf.data.Dataset:

@@ -24,7 +24,7 @@ import tomllib
 
 from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, timed
 from trainer.data.record_options import RecordOptions
-from trainer.data.schema import load
+from trainer.data.schema import load_dataset
 from trainer.data.write import output, spill
 from trainer.data.write.records import frame, parse, read_records, serialize
 from trainer.data.write.writer import create_tfrecords
@@ -104,7 +104,7 @@ def staged(table: str, folder: str) -> None:
     write(table, folder)
     is_over.set()
     thread.join()
-    records = sum(split.bytes for split in load(folder).splits.values())
+    records = sum(split.bytes for split in load_dataset(folder).splits.values())
     figures = {"plan": marks[0], "write": core_seconds() - marks[0]}
     figures |= {"records": records, "disk": most}
     Path(folder, "figures.json").write_text(json.dumps(figures))
@@ -167,15 +167,15 @@ def _bytes_in(folder: Path) -> int:
 def _record_bytes(folder: Path) -> tuple[float, float]:
     """Return the mean bytes of a record, and of one with a feature a column."""
     # It imports TensorFlow, which the writing goes without.
-    from trainer.data.tables.inputs import columns_of, row_values
+    from trainer.data.tables.inputs import require_columns, row_values
 
-    dataset = load(str(folder))
+    dataset = load_dataset(str(folder))
     shard = dataset.splits["test"].shards[0]
     single = packed = 0
     with (folder / shard.file).open("rb") as file:
         for _, record in read_records(file):
             example = parse(record)
-            row = row_values(example, columns_of(dataset))
+            row = row_values(example, require_columns(dataset))
             given = {name: value for name, value in row.items() if value is not None}
             given |= {"key": example["key"][0], "label": example["label"][0]}
             packed += len(frame(record))

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests import tables
 from tests.benchmarks.measuring import Row, median_ratio
 from trainer.config import TrainingConfig
-from trainer.data.read.reader import InputShare, training_batches
+from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset
 from trainer.models import check_model
 from trainer.training.cluster import Cluster
@@ -65,6 +65,6 @@ def _epoch(run: SynchronousRun) -> float:
 
 def _fit(model: keras.Model, dataset: Dataset, epoch: int) -> float:
     started = time.perf_counter()
-    batches = training_batches(dataset, InputShare(batch_size=BATCH), seed=0, epoch=epoch)
+    batches = read_training_batches(dataset, InputShare(batch_size=BATCH), seed=0, epoch=epoch)
     model.fit(batches, epochs=1, verbose=0)
     return time.perf_counter() - started

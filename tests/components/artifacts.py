@@ -16,7 +16,7 @@ def artifact(kind: type[dsl.Artifact], path: Path) -> dsl.Artifact:
 
 def write_training_counts(model: Path, records: Path, class_counts: list[int]) -> str:
     """Write `records` into a SavedModel as its data, with other counts of training examples."""
-    dataset = schema.load(str(records))
+    dataset = schema.load_dataset(str(records))
     train = dataclasses.replace(dataset.splits["train"], class_counts=class_counts)
     changed = dataclasses.replace(dataset, splits={**dataset.splits, "train": train})
     folder = model / schema.EXTRA_ASSETS

@@ -142,7 +142,7 @@ def test_unchanged_data_and_configuration_are_not_trained_again(service, records
 
 
 def test_drift_since_the_champion_starts_or_refuses_training(service, records, tmp_path, refused):
-    counts = schema.load(str(records)).splits["train"].class_counts
+    counts = schema.load_dataset(str(records)).splits["train"].class_counts
     same = write_training_counts(tmp_path / "same", records, counts)
     register(service, records, "champion", artifact_uri=same)
     new = {"epochs": 11, "skip_if_unchanged": False}

@@ -12,7 +12,7 @@ from trainer import files
 from trainer.data import storage
 from trainer.data.integrity import check_shards
 from trainer.data.record_options import RecordOptions
-from trainer.data.schema import load
+from trainer.data.schema import load_dataset
 from trainer.data.tables.rows import read_header
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
@@ -130,5 +130,5 @@ def test_later_of_two_writers_keeps_the_folder(proxy, server, tmp_path):
     # The note of a killed writer does not stop a later one.
     server.put("contested/.unfinished/writer.json", b"{}")
     again = write(source, uri, image_size=24)
-    assert again == later[0] == load(uri)
+    assert again == later[0] == load_dataset(uri)
     check_shards(again, [shard for split in again.splits.values() for shard in split.shards])

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests import records
-from trainer.data.schema import FILE_NAME, Dataset, Split, load
+from trainer.data.schema import FILE_NAME, Dataset, Split, load_dataset
 
 
 def write_model(
@@ -77,4 +77,4 @@ def write_records(
         creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},
     )
     (folder / FILE_NAME).write_text(dataset.to_json())
-    return load(str(folder))
+    return load_dataset(str(folder))

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tests import replicas
 from tests.conftest import TRAINED
 from trainer import task
-from trainer.data.read.decoding import parse
-from trainer.data.schema import load
+from trainer.data.read.decoding import parse_examples
+from trainer.data.schema import load_dataset
 
 
 def error_line(shown: str) -> str:
@@ -73,7 +73,7 @@ def test_signatures_agree(trained, digit_records):
     signatures = tf.saved_model.load(str(trained / "model")).signatures
     shard = digit_records.splits["test"].shards[0]
     examples = tf.stack(list(tf.data.TFRecordDataset(digit_records.shard_uri(shard)).take(20)))
-    images, labels = parse(examples, load(digit_records.uri))
+    images, labels = parse_examples(examples, load_dataset(digit_records.uri))
 
     by_image = signatures["serving_default"](image=images)
     by_example = signatures["serving_examples"](examples=examples)

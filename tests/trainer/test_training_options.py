@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.records import digits
 from tests.trainer.runs import train
 from trainer.config import TrainingConfig
-from trainer.data.read.reader import InputShare, evaluation_batches
+from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.errors import InputError
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress
@@ -55,7 +55,7 @@ def test_early_stopping_returns_the_best_weights(few, tmp_path):
     progress = run.progress
     assert progress.stopped == "no better accuracy in 2 epochs"
     assert len(progress.history) == progress.best_epoch + 2 < 40
-    ((images, labels, _),) = evaluation_batches(few, "validation", InputShare(batch_size=40))
+    ((images, labels, _),) = read_evaluation_batches(few, "validation", InputShare(batch_size=40))
     accuracy = np.mean(np.argmax(run.model(images, training=False), -1) == labels)
     best = progress.history[progress.best_epoch - 1]
     assert accuracy == pytest.approx(best["validation_accuracy"])

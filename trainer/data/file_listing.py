@@ -147,7 +147,9 @@ def _unpack_page(page: bytes) -> Iterator[File]:
 
 def _walk_folder(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File]:
     above = (*above, folder)
-    for path in sorted(f"{name}/" if inner else name for name, inner in storage.scan(folder)):
+    for path in sorted(
+        f"{name}/" if inner else name for name, inner in storage.list_entries(folder)
+    ):
         if path.endswith("/"):
             inner = join(folder, path[:-1])
             # A link below another link may lead back to where that one is.

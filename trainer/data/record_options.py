@@ -47,7 +47,7 @@ class RecordOptions:
 
     source: str = option(
         "digits",
-        help=f"Where examples come from: {sources.described()}.",
+        help=f"Where examples come from: {sources.describe_sources()}.",
     )
     data_dir: str = option(
         "",
@@ -135,7 +135,7 @@ class RecordOptions:
                 "augmentation='records' with augmentation_operations=[] does nothing; name an "
                 "operation, or set augmentation='none'"
             )
-        is_table = sources.kind_of(self.source)[0].is_table
+        is_table = sources.parse_source(self.source)[0].is_table
         if is_table:
             parse_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:

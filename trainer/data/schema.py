@@ -123,7 +123,7 @@ class Dataset:
         return json.dumps({**content, "sha256": _sha256(content)}, indent=1) + "\n"
 
 
-def limited(dataset: Dataset, split: str, examples: int) -> Dataset:
+def limit_examples(dataset: Dataset, split: str, examples: int) -> Dataset:
     """Return `dataset` with the first `examples` of a split, a random sample; 0: all of them.
 
     A larger sample contains every smaller one. `class_counts` still count the whole split.
@@ -145,7 +145,7 @@ def join(uri: str, *parts: str) -> str:
     return "/".join([uri.rstrip("/"), *parts])
 
 
-def load(uri: str) -> Dataset:
+def load_dataset(uri: str) -> Dataset:
     """Read `<uri>/dataset.json`.
 
     Raises:
@@ -192,15 +192,15 @@ def find_training_data(model: str) -> Dataset | None:
     """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
 
     Raises:
-        InputError: as `load`.
+        InputError: as `load_dataset`.
     """
     folder = join(model, EXTRA_ASSETS)
-    return load(folder) if storage.exists(join(folder, FILE_NAME)) else None
+    return load_dataset(folder) if storage.exists(join(folder, FILE_NAME)) else None
 
 
 def load_to_train(uri: str) -> Dataset:
     """Load a data set; raise InputError if there is nothing to train on."""
-    dataset = load(uri)
+    dataset = load_dataset(uri)
     for split in ("train", "validation"):
         if split not in dataset.splits:
             raise InputError(f"{uri} has no {split} split; run create_tfrecords again")

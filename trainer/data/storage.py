@@ -153,7 +153,7 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
         raise
 
 
-def scan(uri: str) -> list[tuple[str, bool]]:
+def list_entries(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder, sorted: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _call_with_retries(uri, lambda path: sorted(iter_entries(path)))
@@ -166,9 +166,9 @@ def scan(uri: str) -> list[tuple[str, bool]]:
 
 
 def iter_entries(uri: str) -> Iterator[tuple[str, bool]]:
-    """Yield the entries of a folder as `scan` returns them, but unsorted, local ones lazily."""
+    """Yield the entries of a folder as `list_entries` does, but unsorted, local ones lazily."""
     if is_remote(uri):
-        yield from scan(uri)
+        yield from list_entries(uri)
         return
     with os.scandir(uri) as found:
         for entry in found:

@@ -31,7 +31,7 @@ def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
         prevents scoring. The pairs have no gains if its classes or their order differ.
     """
     try:
-        dataset = schema.load(evaluation.dataset)
+        dataset = schema.load_dataset(evaluation.dataset)
         pairs = _score_pairs(uri, dataset, evaluation.answers)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.

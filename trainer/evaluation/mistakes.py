@@ -9,7 +9,7 @@ import PIL.Image
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.inputs import columns_of, row_values
+from trainer.data.tables.inputs import require_columns, row_values
 from trainer.data.write import records
 
 
@@ -58,7 +58,7 @@ class MostConfident:
         for confidence, label, predicted, label_probability, record in self._kept:
             example = records.parse(record)
             keys = example.get(kinds["key"].name) if "key" in kinds else None
-            row = row_values(example, columns_of(dataset)) if dataset.is_table else {}
+            row = row_values(example, require_columns(dataset)) if dataset.is_table else {}
             found.append(
                 Mistake(
                     key=_format_value(keys[0]) if keys else "",

@@ -89,7 +89,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
     Args:
         model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
     """
-    dataset = schema.load(dataset_uri)
+    dataset = schema.load_dataset(dataset_uri)
     total = dataset.splits["test"].examples
     if not total:
         raise InputError(

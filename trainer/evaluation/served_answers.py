@@ -25,7 +25,7 @@ def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[flo
     Raises:
         InputError: a prediction differs from the SavedModel's by more than `TOLERANCE`.
     """
-    dataset = schema.load(records)
+    dataset = schema.load_dataset(records)
     examples = next(iter(stored_batches(dataset, "test", _RECORDS)))
     expected = ServedModel(model).answer(examples, dataset)
     for number, (example, wanted) in enumerate(zip(examples.numpy(), expected, strict=True)):

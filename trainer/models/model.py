@@ -53,7 +53,7 @@ class Model:
         return self
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Build a model that maps the inputs of `trainer.data.read.decoding.parse` to logits.
+        """Build a model that maps the inputs of `decoding.parse_examples` to logits.
 
         Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
         """

@@ -62,7 +62,7 @@ class WideAndDeep(Model):
 
         from trainer.data.tables import inputs
 
-        found = inputs.categories(dataset)
+        found = inputs.list_categories(dataset)
         numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
         ids = keras.Input([len(found)], dtype="int32", name="ids")
         deep = _build_deep_inputs(found, numbers, ids)

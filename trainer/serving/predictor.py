@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from trainer import saved_model
 from trainer.data.schema import find_training_data
-from trainer.data.tables.inputs import argument_name, columns_of
+from trainer.data.tables.inputs import argument_name, require_columns
 from trainer.errors import InputError, first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
@@ -187,4 +187,4 @@ def _load_argument_order(uri: str) -> list[str]:
     The signature has their types but not their order.
     """
     dataset = find_training_data(uri)
-    return [argument_name(column.name) for column in columns_of(dataset)] if dataset else []
+    return [argument_name(column.name) for column in require_columns(dataset)] if dataset else []

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, join, limited
+from trainer.data.schema import Dataset, join, limit_examples
 from trainer.models import prepare_model
 from trainer.training import checkpoint, steps
 from trainer.training.cluster import Cluster
@@ -70,7 +70,7 @@ class _Scorer:
     def __init__(self, job: Job, dataset: Dataset) -> None:
         config = job.config
         self._base = job.base_output_directory
-        dataset = limited(dataset, "train", config.max_train_examples)
+        dataset = limit_examples(dataset, "train", config.max_train_examples)
         a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self._steps = config.steps_per_epoch or a_pass
         strategy = create_strategy("one_device", Cluster())

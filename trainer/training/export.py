@@ -18,12 +18,12 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
-from trainer.data.tables.inputs import Encoder, argument_name, columns_of, parse_columns
+from trainer.data.tables.inputs import Encoder, argument_name, parse_columns, require_columns
 from trainer.training import preprocessing
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
-    """Write `model`, which maps inputs of decoding.parse to logits, as a SavedModel to `uri`."""
+    """Write `model`, which maps inputs of `parse_examples` to logits, as a SavedModel to `uri`."""
     classes = tf.constant(dataset.classes)
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
@@ -46,7 +46,7 @@ def _add_table_signatures(
     archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
 ) -> None:
     encoder = Encoder(dataset)
-    columns = columns_of(dataset)
+    columns = require_columns(dataset)
     names = {argument_name(column.name): column.name for column in columns}
 
     def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

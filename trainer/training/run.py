@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from trainer.config import TrainingConfig, phases
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, join, limited
+from trainer.data.schema import Dataset, join, limit_examples
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
@@ -69,7 +69,7 @@ class Run(abc.ABC):
         base = self.base = job.base_output_directory
         self.strategy = strategy
         self.cluster = cluster
-        self.dataset = dataset = limited(dataset, "train", config.max_train_examples)
+        self.dataset = dataset = limit_examples(dataset, "train", config.max_train_examples)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.set_share()

@@ -89,7 +89,7 @@ def make_validation(
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
-    batches = distribute(strategy, reader.evaluation_batches(dataset, "validation", share))
+    batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
 
     @tf.function(autograph=False)
     def step(*batch: Any) -> Any:

@@ -103,7 +103,7 @@ class SynchronousRun(Run):
         number, position = divmod(self.optimizer_step, self.pass_steps)
         parts = []
         while left > 0:
-            batches = reader.training_batches(
+            batches = reader.read_training_batches(
                 self.dataset,
                 self.share,
                 seed=self.config.seed,

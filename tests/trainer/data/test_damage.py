@@ -8,8 +8,8 @@ import pytest
 
 from tests import replicas
 from tests.trainer.data.folders import flip, refused, two_classes, write
-from trainer.data.read.reader import InputShare, evaluation_batches, training_batches
-from trainer.data.schema import Dataset, limited, load
+from trainer.data.read.reader import InputShare, read_evaluation_batches, read_training_batches
+from trainer.data.schema import Dataset, limit_examples, load_dataset
 from trainer.evaluation.prediction import stored_batches
 
 
@@ -23,7 +23,7 @@ def whole(tmp_path_factory) -> Path:
 @pytest.fixture
 def dataset(tmp_path, whole) -> Dataset:
     """A copy that a test may damage."""
-    return load(str(shutil.copytree(whole, tmp_path / "records")))
+    return load_dataset(str(shutil.copytree(whole, tmp_path / "records")))
 
 
 def last_shard(dataset: Dataset, split: str = "train") -> Path:
@@ -57,10 +57,13 @@ DIFFERS = r"is damaged or replaced \(its sha256 differs\)"
 @pytest.mark.parametrize(
     ("split", "read"),
     [
-        ("train", lambda data: training_batches(data, InputShare(batch_size=8), seed=1, epoch=0)),
+        (
+            "train",
+            lambda data: read_training_batches(data, InputShare(batch_size=8), seed=1, epoch=0),
+        ),
         (
             "validation",
-            lambda data: evaluation_batches(data, "validation", InputShare(batch_size=8)),
+            lambda data: read_evaluation_batches(data, "validation", InputShare(batch_size=8)),
         ),
         ("test", lambda data: stored_batches(data, "test", 8)),
     ],
@@ -73,11 +76,11 @@ def test_damaged_shard_is_refused_before_it_is_read(dataset, split, read, damage
 
 def test_worker_checks_only_the_shards_that_it_reads(dataset):
     shares = [InputShare(batch_size=8, worker=number, workers=2) for number in range(2)]
-    part = limited(dataset, "train", 3)
-    assert len(list(training_batches(part, InputShare(batch_size=3), seed=1, epoch=0))) == 1
+    part = limit_examples(dataset, "train", 3)
+    assert len(list(read_training_batches(part, InputShare(batch_size=3), seed=1, epoch=0))) == 1
     flip(last_shard(dataset))
-    assert training_batches(dataset, shares[0], seed=1, epoch=0)
-    message = refused(training_batches, dataset, shares[1], seed=1, epoch=0)
+    assert read_training_batches(dataset, shares[0], seed=1, epoch=0)
+    message = refused(read_training_batches, dataset, shares[1], seed=1, epoch=0)
     assert "is damaged or replaced" in message
 
 
@@ -97,13 +100,13 @@ def test_changed_dataset_json_is_refused(dataset, old, new, reason):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    message = refused(load, dataset.uri)
+    message = refused(load_dataset, dataset.uri)
     assert re.search(rf"dataset.json is .*{reason} .*run create_tfrecords", message)
 
 
 def test_deeply_nested_dataset_json_is_refused(tmp_path):
     (tmp_path / "dataset.json").write_text("[" * 100_000 + "]" * 100_000)
-    message = refused(load, str(tmp_path))
+    message = refused(load_dataset, str(tmp_path))
     assert re.search(r"dataset.json is not a data set's \(.*recursion", message)
 
 

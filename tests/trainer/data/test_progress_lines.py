@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.data.write.writing_progress import ProgressLines, duration
+from trainer.data.write.writing_progress import ProgressLines, format_clock
 
 
 def lines_after(steps, unit="images", **total):
@@ -35,4 +35,4 @@ def test_line_omits_a_total_or_time_left_that_is_unknown():
     ("seconds", "shown"), [(0, "0:00"), (2.4, "0:02"), (754, "12:34"), (3723, "1:02:03")]
 )
 def test_duration_reads_like_a_clock(seconds, shown):
-    assert duration(seconds) == shown
+    assert format_clock(seconds) == shown

@@ -9,11 +9,11 @@ from tests.records import write_records
 from tests.trainer.data.folders import refused
 from trainer.data.read.reader import (
     InputShare,
-    evaluation_batches,
+    read_evaluation_batches,
+    read_training_batches,
     steps_per_epoch,
-    training_batches,
 )
-from trainer.data.schema import Dataset, load
+from trainer.data.schema import Dataset, load_dataset
 
 
 def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:
@@ -28,7 +28,7 @@ def numbered(directory, shards: list[int], encoding: str = "raw") -> Dataset:
 def read(dataset: Dataset, share: InputShare, **order) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (labels, weights) of each local batch of an epoch."""
     result = []
-    for images, labels, weights in training_batches(
+    for images, labels, weights in read_training_batches(
         dataset, share, **{"seed": 7, "epoch": 0, **order}
     ):
         assert images.shape == (share.replica_batch_size, 8, 8, 1)
@@ -71,7 +71,7 @@ def test_order_depends_only_on_the_epoch_and_the_seed(tmp_path):
     share = InputShare(batch_size=8)
     first = kept(read(dataset, share))
     assert first != sorted(first)
-    assert first == kept(read(load(dataset.uri), share))
+    assert first == kept(read(load_dataset(dataset.uri), share))
     assert first != kept(read(dataset, share, epoch=1))
     assert first != kept(read(dataset, share, seed=8))
     keras.utils.set_random_seed(1)
@@ -97,7 +97,7 @@ def test_replicas_of_a_host_get_equal_parts_and_padding(tmp_path):
 
 def test_evaluation_reads_the_stored_order_of_each_lane(tmp_path):
     dataset = numbered(tmp_path, [11, 5])
-    batches = evaluation_batches(dataset, "train", InputShare(batch_size=4))
+    batches = read_evaluation_batches(dataset, "train", InputShare(batch_size=4))
     labels = kept((labels.numpy(), weights.numpy()) for _, labels, weights in batches)
     assert labels == [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]
 

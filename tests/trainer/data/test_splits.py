@@ -21,10 +21,10 @@ from tests.trainer.data.folders import (
     write_pictures,
 )
 from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import load
+from trainer.data.schema import load_dataset
 from trainer.data.sources import Example, Reference, digest
 from trainer.data.write import spill
-from trainer.data.write.split_plan import plan
+from trainer.data.write.split_plan import plan_splits
 from trainer.data.write.writer import create_tfrecords
 
 
@@ -34,9 +34,9 @@ def listed(numbers):
 
 def planned(examples, fractions=(0.8, 0.1, 0.1)):
     """Return keys by split, in their order."""
-    _, rows = plan(iter(examples), ["a", "b"], fractions)
+    _, rows = plan_splits(iter(examples), ["a", "b"], fractions)
     return {
-        split: [key for part in rows.shard(split, 0, 1) for key in part["key"].to_pylist()]
+        split: [key for part in rows.read_shard(split, 0, 1) for key in part["key"].to_pylist()]
         for split in SPLITS
     }
 
@@ -91,7 +91,7 @@ def test_plan_of_many_examples_takes_little_memory():
     pyarrow.set_memory_pool(pool)
     tracemalloc.start()
     try:
-        totals, _ = plan(examples, ["a"], [0.8, 0.1, 0.1])
+        totals, _ = plan_splits(examples, ["a"], [0.8, 0.1, 0.1])
         peak = tracemalloc.get_traced_memory()[1] + pool.max_memory()
     finally:
         tracemalloc.stop()
@@ -160,7 +160,7 @@ def test_equal_content_under_two_labels_is_named(photos, tmp_path):
     dataset = create_tfrecords(options, str(tmp_path / "out"), progress=lines.append)
     pairs = [["cat/a.png (cat)", "dog/c.png (dog)"], ["cat/a.png (cat)", "dog/d.png (dog)"]]
     assert dataset.creation["contradictions"] == {"count": 2, "first": pairs}
-    assert load(str(tmp_path / "out")) == dataset
+    assert load_dataset(str(tmp_path / "out")) == dataset
     assert lines[-1] == (
         "warning: equal images under two labels, 2: cat/a.png (cat) = dog/c.png (dog); "
         "cat/a.png (cat) = dog/d.png (dog)"

@@ -23,7 +23,7 @@ from tests.trainer.data.folders import (
     write_pictures,
 )
 from trainer.data.record_options import RecordOptions
-from trainer.data.schema import Shard, load
+from trainer.data.schema import Shard, load_dataset
 from trainer.data.write.shards import ShardResult
 from trainer.data.write.store import RecordsStore
 from trainer.data.write.writer import create_tfrecords
@@ -140,7 +140,7 @@ def test_replaced_or_removed_records_are_written_again(first, run, photos):
     write_pictures(photos / "cat" / "new", 8, seed=7)
     again, line = run("first")
     assert line.startswith(NONE_KEPT)
-    assert load(first.uri) == again
+    assert load_dataset(first.uri) == again
     shutil.rmtree(first.uri)
     third, line = run("third")
     assert line.startswith(NONE_KEPT)
@@ -196,6 +196,6 @@ def test_simultaneous_runs_store_the_records_of_one_of_them(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         store, _ = pool.map(save, ("a", "bb"))
-    (found,) = store.shards("another")
+    (found,) = store.list_shards("another")
     assert found.folder in {str(tmp_path / name) for name in ("a", "bb")}
     assert not list(tmp_path.glob("*.partial"))

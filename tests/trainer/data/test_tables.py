@@ -12,7 +12,7 @@ import pytest
 from tests import tables
 from tests.tables import one_number, read_rows, write, write_csv
 from tests.trainer.data.folders import content, refused, rejected
-from trainer.data.read.reader import InputShare, evaluation_batches
+from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows
 from trainer.data.write import process_pool
@@ -225,5 +225,5 @@ def test_numbers_of_any_size_become_finite_inputs(tmp_path):
     table = write_csv(tmp_path / "t.csv", made, ",".join([*names, "kind"]))
     columns = [{"name": name, "type": "numeric", "quantiles": 4} for name in names]
     dataset = write(table, tmp_path / "out", columns=columns, crosses=[], label={"column": "kind"})
-    for inputs, _, _ in evaluation_batches(dataset, "train", InputShare(batch_size=8)):
+    for inputs, _, _ in read_evaluation_batches(dataset, "train", InputShare(batch_size=8)):
         assert np.isfinite(inputs["numbers"]).all()

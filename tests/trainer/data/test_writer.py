@@ -43,7 +43,7 @@ def test_dataset_json_describes_records_that_tensorflow_reads(photos, tmp_path):
     label, image = read["dog/007.png"]
     assert dataset.classes[label] == "dog"
     np.testing.assert_array_equal(as_pixels(image), picture(2007))
-    assert schema.load(dataset.uri) == dataset
+    assert schema.load_dataset(dataset.uri) == dataset
     text = (folder / "dataset.json").read_text()
     assert dataset.uri not in text
     assert dataset.classes == ["cat", "dog"]
@@ -159,7 +159,7 @@ def test_remote_source_and_output_give_the_same_records(photos, tmp_path):
     write("images:ram://in", "ram://out", max_rejected_fraction=0.1, image_size=8)
     remote = write("images:ram://in", "ram://out", max_rejected_fraction=0.1)
     assert remote.splits == local.splits
-    assert schema.load("ram://out") == remote
+    assert schema.load_dataset("ram://out") == remote
     names = {one.file for split in local.splits.values() for one in split.shards}
     assert set(tf.io.gfile.listdir("ram://out")) == {*names, "dataset.json", "rejected.jsonl"}
     for name in [*names, "rejected.jsonl"]:

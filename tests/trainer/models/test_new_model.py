@@ -15,7 +15,7 @@ BUILDS = """
 import sys
 from trainer.data import schema
 from trainer.models import check_model
-dataset = schema.load(sys.argv[1])
+dataset = schema.load_dataset(sys.argv[1])
 model = check_model("two_layers", dataset, {"units": 3}).build(dataset)
 print(model.output_shape, model.count_params())
 """

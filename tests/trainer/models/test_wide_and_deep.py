@@ -14,8 +14,8 @@ from tests.trainer.report.document import report
 from tests.trainer.runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, limited
-from trainer.data.tables.inputs import Encoder, categories, parse_columns
+from trainer.data.schema import Dataset, limit_examples
+from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation.scoring import Evaluation, evaluate
@@ -52,7 +52,7 @@ def raw(**values) -> dict[str, tf.Tensor]:
 
 def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
     encode = Encoder(dataset)
-    names = [category.name for category in categories(dataset)]
+    names = [category.name for category in list_categories(dataset)]
     features = {feature.name: feature for feature in dataset.features}
 
     def ids(**values) -> dict[str, int]:
@@ -82,7 +82,7 @@ def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
     shard = dataset.shard_uri(dataset.splits["train"].shards[0])
     batch = tf.stack(list(tf.data.TFRecordDataset(shard)))
     found = encode(parse_columns(batch, dataset))["ids"].numpy()
-    assert ((found >= 0) & (found < [category.size for category in categories(dataset)])).all()
+    assert ((found >= 0) & (found < [category.size for category in list_categories(dataset)])).all()
 
 
 def variables_and_optimizer(dataset, **options):
@@ -171,14 +171,14 @@ def test_records_of_the_other_kind_are_refused(dataset, digit_records):
 
 
 def test_limited_training_split_is_read_exactly(dataset):
-    part = limited(dataset, "train", 333)
+    part = limit_examples(dataset, "train", 333)
     share = reader.InputShare(batch_size=64)
     seen = []
     for epoch in range(2):
-        batches = reader.training_batches(part, share, seed=0, epoch=epoch)
+        batches = reader.read_training_batches(part, share, seed=0, epoch=epoch)
         seen.append(sum(int(weights.numpy().sum()) for *_, weights in batches))
     assert seen == [333, 333]
-    assert limited(dataset, "train", 0) is dataset
+    assert limit_examples(dataset, "train", 0) is dataset
 
 
 def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):

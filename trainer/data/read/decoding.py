@@ -32,7 +32,12 @@ def decode_batches(serialized: tf.data.Dataset, dataset: Dataset, share: Any) ->
             plain(lambda batch, weights: (tf.reshape(batch, shape), tf.reshape(weights, shape)))
         ).unbatch()
     batches = serialized.map(
-        plain(lambda batch, weights: (*parse(tf.ensure_shape(batch, [piece]), dataset), weights)),
+        plain(
+            lambda batch, weights: (
+                *parse_examples(tf.ensure_shape(batch, [piece]), dataset),
+                weights,
+            )
+        ),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     if piece < size:
@@ -55,7 +60,7 @@ def _join_pieces(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
     return tuple(tf.reshape(one, [one.shape[0] * one.shape[1], *one.shape[2:]]) for one in pieces)
 
 
-def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
+def parse_examples(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
     """Decode serialized tf.Examples (string [n]) to a model's inputs and labels (int64 [n]).
 
     Inputs are images, uint8 [n, height, width, channels], or a table's columns as encoded by
@@ -77,7 +82,7 @@ def parse(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
 
 
 _parsers: dict[str, Any] = {}
-"""`parse` of tables by their features, traced once: each epoch would trace its operations again."""
+"""Parsers of tables by their features, traced once: each epoch would trace them again."""
 
 
 def _build_table_parser(dataset: Dataset) -> Any:

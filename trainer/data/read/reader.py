@@ -74,7 +74,7 @@ def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
     return math.ceil(dataset.splits[split].examples / batch_size)
 
 
-def training_batches(
+def read_training_batches(
     dataset: Dataset,
     share: InputShare,
     *,
@@ -91,7 +91,7 @@ def training_batches(
 
     Returns:
         A dataset of (inputs, labels, weights) per replica: inputs and labels as
-        `decoding.parse` returns them, weights float32 [replica_batch_size] (0: padding).
+        `decoding.parse_examples` returns them, weights float32 [replica_batch_size] (0: padding).
         Successive elements belong to successive local replicas.
 
     Raises:
@@ -105,10 +105,10 @@ def training_batches(
     return decode_batches(serialized, dataset, share)
 
 
-def evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
+def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
     """Return this worker's batches of one pass over `split`, in stored order.
 
-    Returns and raises as `training_batches`.
+    Returns and raises as `read_training_batches`.
     """
     return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
 

@@ -213,7 +213,7 @@ def kinds() -> dict[str, type[SourceKind]]:
     return plugins.import_subclasses(sys.modules[__name__], SourceKind)
 
 
-def kind_of(source: str) -> tuple[type[SourceKind], str]:
+def parse_source(source: str) -> tuple[type[SourceKind], str]:
     """Split `images:URI` into the kind of source and what follows the colon.
 
     Raises:
@@ -240,7 +240,7 @@ def table_forms() -> str:
     )
 
 
-def described() -> str:
+def describe_sources() -> str:
     """Return the help text on all sources."""
     return "; ".join(
         f"{_format_source(name, kind)} ({kind.help})" for name, kind in kinds().items()
@@ -252,8 +252,8 @@ def _format_source(name: str, kind: type[SourceKind]) -> str:
 
 
 def open_source(options: RecordOptions) -> Source:
-    """Open `options.source`; raise InputError as `kind_of` and `SourceKind.open` do."""
-    kind, place = kind_of(options.source)
+    """Open `options.source`; raise InputError as `parse_source` and `SourceKind.open` do."""
+    kind, place = parse_source(options.source)
     return kind.open(place, options)
 
 

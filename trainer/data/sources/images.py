@@ -176,7 +176,7 @@ class ImageFolder(ImageSource):
 
 def _list_folders(uri: str) -> list[str]:
     """Return the names of the visible folders in a folder."""
-    return [name for name, folder in storage.scan(uri) if folder and not _is_hidden(name)]
+    return [name for name, folder in storage.list_entries(uri) if folder and not _is_hidden(name)]
 
 
 def _is_hidden(name: str) -> bool:

@@ -47,7 +47,7 @@ class Category(NamedTuple):
     indicators: bool
 
 
-def columns_of(dataset: Dataset) -> list[Feature]:
+def require_columns(dataset: Dataset) -> list[Feature]:
     """Return the columns of a table, as its records hold them.
 
     Raises:
@@ -72,7 +72,7 @@ def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
     """Parse tf.Examples (string [n]) to raw columns, and to the "label" (int64 [n]) if asked."""
-    columns = columns_of(dataset)
+    columns = require_columns(dataset)
     names = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
     }
@@ -109,12 +109,12 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
     return row
 
 
-def categories(dataset: Dataset) -> list[Category]:
-    """Return the categories in the order of `ids`; raise InputError as `columns_of`."""
-    sizes = {column.name: _id_count(column) for column in columns_of(dataset)}
+def list_categories(dataset: Dataset) -> list[Category]:
+    """Return the categories in the order of `ids`; raise InputError as `require_columns`."""
+    sizes = {column.name: _id_count(column) for column in require_columns(dataset)}
     found = [
         Category(one.name, sizes[one.name], one.settings["embedding"], one.dtype != "float32")
-        for one in columns_of(dataset)
+        for one in require_columns(dataset)
         if sizes[one.name]
     ]
     for cross in list_crosses(dataset):
@@ -131,8 +131,8 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 
 
 def number_count(dataset: Dataset) -> int:
-    """Return the width of `numbers`; raise InputError as `columns_of`."""
-    numbers = [column for column in columns_of(dataset) if column.dtype == "float32"]
+    """Return the width of `numbers`; raise InputError as `require_columns`."""
+    numbers = [column for column in require_columns(dataset) if column.dtype == "float32"]
     return sum(len(_bucket_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in numbers)
 
 
@@ -140,7 +140,7 @@ class Encoder:
     """Turns raw columns into {"numbers", "ids"}; may be created while a graph is traced."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._columns = columns_of(dataset)
+        self._columns = require_columns(dataset)
         self._crosses = list_crosses(dataset)
         self._sizes = {column.name: _id_count(column) for column in self._columns}
         self._vocabularies = {

@@ -21,7 +21,7 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.data.record_options import EngineOptions, RecordOptions
-from trainer.data.schema import Dataset, join, load
+from trainer.data.schema import Dataset, join, load_dataset
 from trainer.data.sources import Source
 from trainer.data.write.dataflow import RunOnDataflow, build_job_options
 from trainer.data.write.output import JOB, is_shard
@@ -108,11 +108,11 @@ class BeamEngine:
                     if storage.exists(join(folder, ERROR)):
                         raise InputError(storage.read(join(folder, ERROR)).decode())
                     if over or time.monotonic() - last >= LINE_SECONDS:
-                        done = sum(is_shard(name) for name, _ in storage.scan(output_uri))
+                        done = sum(is_shard(name) for name, _ in storage.list_entries(output_uri))
                         self._say(f"create_tfrecords: {done:,} shards written")
                         last = time.monotonic()
                 run.raise_failure()
-                return load(output_uri)
+                return load_dataset(output_uri)
             finally:
                 run.end()
                 with contextlib.suppress(Exception):  # Another error may be on its way.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trainer.data.file_listing import File, list_files
-from trainer.data.sources import kind_of
+from trainer.data.sources import parse_source
 from trainer.errors import InputError
 
 
@@ -35,7 +35,7 @@ def fingerprint(source: str, data_dir: str) -> Fingerprint:
     Raises:
         InputError: there is no such source, it can't be listed, or it has no files.
     """
-    kind, place = kind_of(source)
+    kind, place = parse_source(source)
     version, location = kind.version(place, data_dir)
     # The examples depend on the source's code, too, which may be the user's own.
     version += inspect.getsource(inspect.getmodule(kind) or kind)

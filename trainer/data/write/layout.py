@@ -96,7 +96,7 @@ def _cut(
         usual: bytes of a shard if all are written.
         count: shards of the split if all are written.
     """
-    table = pa.concat_tables(rows.shard(split, 0, 1))
+    table = pa.concat_tables(rows.read_shard(split, 0, 1))
     kept, covered = find_unchanged(stored, split, compute_identities(table), usual / 2)
     places = np.flatnonzero(~covered)
     if not kept:

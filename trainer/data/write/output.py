@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
 from trainer.data.record_options import SPLITS
-from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load
+from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load_dataset
 from trainer.data.write.shards import UNFINISHED, ShardWriter
 from trainer.errors import InputError
 
@@ -125,7 +125,7 @@ def find_finished(writer: ShardWriter) -> Dataset | None:
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
     try:
-        dataset = load(writer.output_uri)
+        dataset = load_dataset(writer.output_uri)
     except InputError:
         return None
     if dataset.creation.get("fingerprint") != writer.fingerprint:
@@ -146,7 +146,7 @@ def remove_stale(writer: ShardWriter) -> None:
         # First, so that it is never seen next to shards that it does not describe.
         storage.remove(join(uri, FILE_NAME))
         storage.remove(join(uri, REJECTED_FILE_NAME))
-        for name, folder in storage.scan(join(uri, UNFINISHED)):
+        for name, folder in storage.list_entries(join(uri, UNFINISHED)):
             stale = join(uri, UNFINISHED, name)
             if not folder:
                 if name != _WRITER:
@@ -154,10 +154,10 @@ def remove_stale(writer: ShardWriter) -> None:
             elif stale != notes and not name.startswith(JOB):
                 storage.remove_folder(stale)
         storage.make_folder(notes)
-        noted = {name for name, _ in storage.scan(notes)}
+        noted = {name for name, _ in storage.list_entries(notes)}
         for name in (one for one in noted if one.endswith(".partial")):
             storage.remove(join(notes, name))
-        for name, _ in storage.scan(uri):
+        for name, _ in storage.list_entries(uri):
             if is_shard(name) and f"{name}.json" not in noted:
                 storage.remove(join(uri, name))
 

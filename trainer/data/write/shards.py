@@ -143,7 +143,7 @@ class ShardWriter:
         rejections: list[Rejection] = []
         rows: Iterable[pa.Table] = task.rows or ()
         if self.rows and task.rows is None:
-            rows = self.rows.shard(task.split, task.number, task.count)
+            rows = self.rows.read_shard(task.split, task.number, task.count)
         is_table = self.source.is_table
         pieces = (
             self.source.make_pieces(rows) if is_table else self._make_pieces(rows, task.variants)

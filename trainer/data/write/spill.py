@@ -72,7 +72,7 @@ class Spill:
                 parts.append(pa.ipc.open_stream(file).read_all())
         return sort_rows(pa.concat_tables(parts))
 
-    def shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
+    def read_shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
         """Yield the rows of one of a split's `count` equal ranges of digests, in order.
 
         Removes the files of partitions that no other range has rows of.

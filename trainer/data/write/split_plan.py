@@ -30,7 +30,7 @@ BATCH = 10_000
 """Listed examples that are converted to rows at once."""
 
 
-def listed(
+def list_examples(
     source: ImageSource, lines: ProgressLines, processes: Processes
 ) -> Iterator[Example | Rejection]:
     """Yield what `source` lists: remote files are read in threads, local ones in `processes`."""
@@ -50,7 +50,7 @@ def listed(
         yield one
 
 
-def plan(
+def plan_splits(
     listed: Iterator[Example | Rejection], classes: Sequence[str], fractions: Sequence[float]
 ) -> tuple[Totals, Spill]:
     """Return the totals of what a source lists, and the rows of the examples that stay."""

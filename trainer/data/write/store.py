@@ -1,7 +1,7 @@
 """A store of records, from which later runs take over shards that are already written.
 
     store = RecordsStore("gs://bucket/store", conditions)
-    store.shards()                     # of the last records under the same conditions
+    store.list_shards()                     # of the last records under the same conditions
     copy_shards(writer, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
@@ -78,7 +78,7 @@ class RecordsStore:
             storage.write_whole(probe, b"probe")
             storage.remove(probe)
 
-    def shards(self, output_uri: str) -> list[StoredShard]:
+    def list_shards(self, output_uri: str) -> list[StoredShard]:
         """Return the shards that still exist; empty if they are those in `output_uri` itself.
 
         Raises:

@@ -20,10 +20,10 @@ from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
 from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.data.write.split_plan import listed, plan
+from trainer.data.write.split_plan import list_examples, plan_splits
 from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.data.write.totals import Totals
-from trainer.data.write.writing_progress import ProgressLines, duration, format_count
+from trainer.data.write.writing_progress import ProgressLines, format_clock, format_count
 
 POOL_MIN_SECONDS = 1.0
 """Less work than this is done in this process: others cost 0.3 s to start."""
@@ -89,11 +89,11 @@ def _create(
     if source.is_table:
         totals, rows = source.plan(listing, processes)
     else:
-        examples = listed(source, listing, processes)
-        totals, rows = plan(examples, source.classes, options.split_fractions)
+        examples = list_examples(source, listing, processes)
+        totals, rows = plan_splits(examples, source.classes, options.split_fractions)
     writer, dataset = manifest.begin(source, totals, options, output_uri, rows)
     if dataset is None:
-        stored = store.shards(output_uri) if store else None
+        stored = store.list_shards(output_uri) if store else None
         layout = Layout(rows, totals, source, options, stored)
         writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
         output.remove_stale(writer)
@@ -147,7 +147,7 @@ def _format_summary(dataset: Dataset, seconds: float, unit: str) -> str:
     size = sum(split.bytes for split in dataset.splits.values())
     given = dataset.creation["given"]
     return (
-        f"create_tfrecords: {format_count(given, unit)} in {duration(seconds)}, "
+        f"create_tfrecords: {format_count(given, unit)} in {format_clock(seconds)}, "
         f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
         f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
     )

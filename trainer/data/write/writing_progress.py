@@ -43,7 +43,7 @@ class ProgressLines:
         line = f"{self._name}: {self.done:,}/{format_count(self._total, self._unit)}, {speed}"
         if not self.done:
             return line
-        return f"{line}, {duration((self._total - self.done) / rate)} left"
+        return f"{line}, {format_clock((self._total - self.done) / rate)} left"
 
 
 def format_count(number: int, unit: str) -> str:
@@ -51,7 +51,7 @@ def format_count(number: int, unit: str) -> str:
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
 
 
-def duration(seconds: float) -> str:
+def format_clock(seconds: float) -> str:
     """Return minutes and seconds, with hours if needed: 0:02, 12:34, 1:02:03."""
     minutes, whole = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
