@@ -73,7 +73,7 @@ def evaluate_model(
     scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
     verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)
     drifts = drift.measure_since_training(current.artifact_uri, dataset) if current else []
-    if moved := drift.line(drifts):
+    if moved := drift.format_drifts(drifts):
         print(f"The training data have drifted since {verdict.champion}: {moved}")
     write_report(
         report.uri,
@@ -90,11 +90,11 @@ def evaluate_model(
     set_content_type(report.uri, "text/html")
     answer_file.write(predictions.uri, judged)
     write_json(evaluation.uri, classification_metrics(judged))
-    write_json(decision.uri, verdict.figures())
+    write_json(decision.uri, verdict.to_dict())
     # For register_model, which judges again if the champion has changed.
     evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
-    decision.metadata.update(verdict.figures())
+    decision.metadata.update(verdict.to_dict())
     _log_metrics(judged, metrics, classification)
     outputs = Evaluated(
         judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason

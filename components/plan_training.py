@@ -16,9 +16,9 @@ from trainer.config import TrainingConfig, config_uri, configuration_digest, wri
 from trainer.data import schema
 from trainer.data.record_options import EngineOptions
 from trainer.fields import default_of
-from trainer.machines.price import affordable_timeout, job_price
+from trainer.machines.price import job_price, limit_timeout
 from trainer.machines.scheduling import check_duration, check_scheduling
-from trainer.machines.worker_pools import MachineOptions, check_gpu_image, worker_pool_specs
+from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs, check_gpu_image
 from trainer.training.preparation import check_config_and_machines, find_warm_start, prepare
 
 
@@ -87,10 +87,8 @@ def plan_training(
         options, records.uri, trained_on, model_name, project, location
     )
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
-    pools = worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
-    timeout = affordable_timeout(
-        job.timeout, options.max_cost, options.price_per_hour, pools, rates
-    )
+    pools = build_worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
+    timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
     price = job_price(pools, options.price_per_hour, rates, rates_of)
     if not unchanged:
         start = find_warm_start(training.uri) if options.resume_from else None

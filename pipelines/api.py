@@ -56,14 +56,14 @@ def plan(
     """
     from pipelines import plan as planning
     from pipelines.cloud import settings
-    from trainer.machines.worker_pools import worker_pool_specs
+    from trainer.machines.worker_pools import build_worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
     if parameters.machines.accelerator_count or recipe.run_options.evaluation_accelerator:
         settings.load({}, os.environ).check_gpu_images(recipe, parameters.machines)
     minutes = minutes or recipe.run_options.expected_minutes
     planning.show(parameters, minutes, rates, recipe.run_options)
-    return worker_pool_specs(parameters.machines)
+    return build_worker_pool_specs(parameters.machines)
 
 
 def compile(

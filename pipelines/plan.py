@@ -10,8 +10,8 @@ from pipelines.console import say, show_table
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
-from trainer.machines.price import UnknownPriceError, affordable_timeout
-from trainer.machines.worker_pools import worker_pool_specs
+from trainer.machines.price import UnknownPriceError, limit_timeout
+from trainer.machines.worker_pools import build_worker_pool_specs
 
 Line = tuple[str, str]
 """A label and the text beside it."""
@@ -31,7 +31,7 @@ def show(
         minutes: expected duration of the training job; 0: unknown.
         rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
     """
-    own = cost.parse_rates(rates, worker_pool_specs(parameters.machines))
+    own = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
@@ -64,12 +64,12 @@ class _Plan:
     @property
     def pools(self) -> list[dict[str, Any]]:
         """Return the same list as the step plan_training."""
-        return worker_pool_specs(self.parameters.machines)
+        return build_worker_pool_specs(self.parameters.machines)
 
     def timeout(self) -> str:
-        """Return the job's timeout, which max_cost may shorten; raise as `affordable_timeout`."""
+        """Return the job's timeout, which max_cost may shorten; raise as `limit_timeout`."""
         asked, options = self.parameters.job.timeout, self.parameters.pipeline
-        return affordable_timeout(
+        return limit_timeout(
             asked, options.max_cost, options.price_per_hour, self.pools, self.prices.rates
         )
 

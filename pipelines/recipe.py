@@ -49,9 +49,9 @@ def names() -> list[str]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe, with which editors complete and check its file."""
-    groups = [fields.schema(group)["properties"] for group in reversed(GROUPS)]
+    groups = [fields.json_schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
-    own = fields.schema(RunOptions)["properties"]
+    own = fields.json_schema(RunOptions)["properties"]
     machines = {name: parameters[name] for name in FALLBACK}
     own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {

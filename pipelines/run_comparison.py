@@ -94,7 +94,7 @@ def format_value(value: Any) -> str:
 
 def _read_predictions(run: PastRun) -> Predictions | None:
     content = run_files.read(run.predictions) if run.predictions else None
-    return answer_file.read(content) if content else None
+    return answer_file.parse(content) if content else None
 
 
 def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:

@@ -25,7 +25,7 @@ from pipelines import own_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.machines.machine_types import find_types, offered
+from trainer.machines.machine_types import find_types, list_offered_accelerators
 from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
@@ -94,7 +94,9 @@ class StepMachine:
 
 # Steps are provisioned as STANDARD.
 _SINGLE = [
-    name for name in offered() if any(not one.strategies for one in find_types(name, count=1))
+    name
+    for name in list_offered_accelerators()
+    if any(not one.strategies for one in find_types(name, count=1))
 ]
 
 

@@ -156,7 +156,7 @@ def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in _fields(cls)}
 
 
-def schema(cls: type) -> dict[str, Any]:
+def json_schema(cls: type) -> dict[str, Any]:
     """Return the JSON schema of an object with the fields of dataclass `cls`."""
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -203,7 +203,7 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
 
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         table = functools.partial(_build_from_table, hint)
-        declared = {"pydantic_js_functions": [lambda *_: schema(hint)]}
+        declared = {"pydantic_js_functions": [lambda *_: json_schema(hint)]}
         return core.no_info_plain_validator_function(table, metadata=declared)
     if get_origin(hint) is list:
         items = core.list_schema(_core_schema(get_args(hint)[0], choices, bounds))

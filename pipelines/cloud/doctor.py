@@ -16,7 +16,7 @@ from pipelines.cloud.project_checks import Finding
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from trainer.errors import InputError
-from trainer.machines.worker_pools import worker_pool_specs
+from trainer.machines.worker_pools import build_worker_pool_specs
 
 
 def examine(
@@ -76,7 +76,7 @@ def _list_checks(
         account = functools.partial(project_checks.examine_service_account, deploys=deploys)
         checks["service account"] = account
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
-    pools = worker_pool_specs(parameters.machines) if parameters else []
+    pools = build_worker_pool_specs(parameters.machines) if parameters else []
     for metric, amount in cost.quotas(pools, strategy, accelerator).items():
         quota = functools.partial(project_checks.examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota

@@ -47,7 +47,7 @@ def monitor(
         figures = (f"{figure:.3f}" for figure in (one.index, one.noise, one.distance))
         rows.append((one.name, *figures, *(f"{share:.1%}" for share in one.missing)))
     show_table(("Column", *titles), rows, right=titles)
-    moved = drift.line([one for one in drifts if one.index > limit])
+    moved = drift.format_drifts([one for one in drifts if one.index > limit])
     found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
     if limit and not moved:
         found += f" and max_drift={limit:g}"

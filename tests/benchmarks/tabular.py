@@ -51,7 +51,7 @@ def _epoch(run: SynchronousRun) -> float:
     """Return the seconds of an epoch as the loop runs it, the opening of files included."""
     started = time.perf_counter()
     running = None
-    batches = iter(run.training_input())
+    batches = iter(run.read_training_input())
     for step in range(run.steps):
         examples = tf.constant(run.examples_at(step))
         report = run.train_step(*next(batches), examples, tf.constant(0.0))

@@ -58,11 +58,11 @@ def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     steps, values = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
     rates = []
     for _ in range(ROUNDS):
-        batches = iter(run.training_input())
+        batches = iter(run.read_training_input())
         batch = next(batches)
         for _ in range(2):  # The first steps include the tracing.
             run.train_step(*batch, *values).numpy()
-            run.train_step(*next(iter(run.training_input())), *values).numpy()
+            run.train_step(*next(iter(run.read_training_input())), *values).numpy()
         fed = _rate(steps - 1, lambda b=batches: run.train_step(*next(b), *values))
         rates.append((fed, _rate(steps - 1, lambda b=batch: run.train_step(*b, *values))))
     return _compared("training on records / on one batch in memory", *np.array(rates).T, 0.95)

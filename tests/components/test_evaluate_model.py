@@ -153,7 +153,7 @@ def test_answers_to_the_test_split_are_kept(evaluated):
     assert evaluated.artifacts["predictions"].uri == str(predictions)
     content = predictions.read_bytes()
     assert content.splitlines()[0] == b"key,label,prediction,log_loss"
-    examples, scores = answer_file.read(content)
+    examples, scores = answer_file.parse(content)
     assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == evaluated.outputs[0]
     metrics = evaluated.artifacts["metrics"].metadata

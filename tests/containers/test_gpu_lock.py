@@ -6,7 +6,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.containers import files
-from trainer.machines.machine_types import accelerators, offered
+from trainer.machines.machine_types import accelerators, list_offered_accelerators
 
 
 def capabilities(cudnn, cuda):
@@ -23,7 +23,7 @@ def test_cudnn_and_cuda_support_every_offered_gpu():
     versions = files.locked("containers/gpu")
     cudnn, cuda = (versions[f"nvidia-{name}-cu12"] for name in ("cudnn", "cuda-runtime"))
     lowest, highest = capabilities(Version(cudnn), Version(cuda))
-    known = {name: accelerators()[name].capability for name in offered()}
+    known = {name: accelerators()[name].capability for name in list_offered_accelerators()}
     assert {name: one for name, one in known.items() if not lowest <= one <= highest} == {}
 
 
@@ -41,7 +41,7 @@ def test_tensorflow_has_kernels_for_every_offered_gpu():
     built = tf.sysconfig.get_build_info()["cuda_compute_capabilities"]
     binary = [int(one.removeprefix("sm_")) for one in built if one.startswith("sm_")]
     compiled_later = [int(one.removeprefix("compute_")) for one in built if one.startswith("comp")]
-    for name in offered():
+    for name in list_offered_accelerators():
         capability = round(10 * accelerators()[name].capability)
         # A binary runs on later GPUs of its generation, PTX is compiled for all later ones.
         runs = [one for one in binary if one // 10 == capability // 10 and one <= capability]

@@ -103,12 +103,12 @@ def test_unavailable_storage_is_an_error(faulty, server, tmp_path):
 
 def test_unreadable_checkpoints_are_an_error(proxy, server):
     directory = "gs://bucket/checkpoints"
-    assert checkpoint.progress_in(directory).step == 0
+    assert checkpoint.read_progress(directory).step == 0
     state = {"model_checkpoint_path": "ckpt-7", "all_model_checkpoint_paths": "ckpt-7"}
     lines = [f"{name}: {json.dumps(value)}\n" for name, value in state.items()]
     server.put("checkpoints/checkpoint", "".join(lines).encode())
     with pytest.raises(RuntimeError, match=r"the checkpoints in .* can't be read"):
-        checkpoint.progress_in(directory)
+        checkpoint.read_progress(directory)
 
 
 def test_later_of_two_writers_keeps_the_folder(proxy, server, tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from pipelines import recipe
 from pipelines.machines import cost
 from trainer.machines.machine_types import disk_types, types
-from trainer.machines.price import affordable_timeout
-from trainer.machines.worker_pools import worker_pool_specs
+from trainer.machines.price import limit_timeout
+from trainer.machines.worker_pools import build_worker_pool_specs
 from trainer.toml_reader import tomllib
 
 N1_STANDARD_4 = Decimal("0.21849885")
@@ -24,7 +24,7 @@ G2_STANDARD_8 = Decimal("0.9816676")
 
 
 def pools(name="digits", **values):
-    return worker_pool_specs(recipe.load(name).with_values(values, place="test").machines)
+    return build_worker_pool_specs(recipe.load(name).with_values(values, place="test").machines)
 
 
 def alone(machine_type, accelerator="", count=0):
@@ -139,7 +139,7 @@ def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
 def test_timed_out_job_costs_at_most_max_cost(max_cost, seconds):
     rates = {**cost.table().rates, "n1-standard-4": 0.731 * seconds}
     hour = cost.price(pools(), cost.table().overridden(rates))
-    timeout = affordable_timeout("86400s", max_cost, 0.0, pools(), rates)
+    timeout = limit_timeout("86400s", max_cost, 0.0, pools(), rates)
     longest = Decimal(timeout.removesuffix("s"))
     assert hour * longest / 3600 <= Decimal(str(max_cost))
     # A second more would cost more.

@@ -6,7 +6,7 @@ import yaml
 from pipelines import compilation, recipe
 from pipelines.machines import cost
 from trainer.errors import InputError
-from trainer.machines.worker_pools import worker_pool_specs
+from trainer.machines.worker_pools import build_worker_pool_specs
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}
@@ -58,7 +58,7 @@ def test_own_rates_get_no_discount(labeled):
 
 
 def test_plan_warns_of_a_job_that_is_cut_off(labeled):
-    pools = worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
+    pools = build_worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
     minutes = int(5 / cost.price(pools, cost.table()) * 60)
     (line,) = labeled("cats_vs_dogs", "--minutes", "90", max_cost=5)["cut off"]
     assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")

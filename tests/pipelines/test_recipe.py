@@ -8,7 +8,7 @@ from pipelines import recipe
 from pipelines.run_options import time_of
 from tests.components.plans import check_pools
 from trainer.errors import InputError
-from trainer.machines.worker_pools import worker_pool_specs
+from trainer.machines.worker_pools import build_worker_pool_specs
 from trainer.toml_reader import tomllib
 
 HOURLY = "[retraining]\ncron = '0 * * * *'\n"
@@ -51,7 +51,7 @@ def test_recipe_begins_with_what_to_expect(name):
 
 @pytest.mark.parametrize("name", recipe.names())
 def test_recipe_asks_for_pools_that_vertex_ai_provides(name):
-    check_pools(worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
+    check_pools(build_worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
 
 
 @pytest.mark.parametrize("name", recipe.names())

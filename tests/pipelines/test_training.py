@@ -13,7 +13,7 @@ from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
 from trainer import fields
-from trainer.machines.worker_pools import IMAGE, worker_pool_specs
+from trainer.machines.worker_pools import IMAGE, build_worker_pool_specs
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 KFP_TYPES = {str: "STRING", bool: "BOOLEAN", list: "LIST", dict: "STRUCT"}
@@ -149,7 +149,7 @@ def submitted_job(pipeline, **values):
             filled[name] = parameters[outer]
     filled |= {
         "display_name": "digits-1",
-        "worker_pool_specs": worker_pool_specs(recipe.load("digits").parameters.machines),
+        "worker_pool_specs": build_worker_pool_specs(recipe.load("digits").parameters.machines),
         "base_output_directory": "gs://bucket/run",
         # Planned, for max_cost shortens it; without one it is the parameter.
         "timeout": parameters["timeout"],

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from trainer.data.record_options import OPERATIONS
-from trainer.training.augmentation import RandomQuarterTurn, RandomShift, augmented
+from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_layer_draws_anew_by_its_seed_and_only_in_training(layer, images):
 def test_augmented_model_shares_weights_and_input(images):
     layers = [keras.layers.Flatten(), keras.layers.Dense(2)]
     model = keras.Sequential([keras.Input([10, 10, 3], dtype="uint8"), *layers])
-    network = augmented(model, list(OPERATIONS), seed=0)
+    network = add_augmentation(model, list(OPERATIONS), seed=0)
     assert network.input_shape == model.input_shape
     assert network.inputs[0].dtype == "uint8"
     ours = [variable for variable in network.variables if "seed_generator" not in variable.path]

@@ -14,7 +14,7 @@ from trainer.evaluation.comparison import (
     compare,
     log_losses,
     mcnemar,
-    sign_flips,
+    sign_flip_test,
     tango_interval,
 )
 
@@ -105,9 +105,9 @@ def test_interval_of_equal_gains_is_the_gain(gains):
 
 
 def test_sign_flips_of_few_gains_are_counted():
-    assert sign_flips(np.zeros(5), np.random.default_rng(0)) == 1
+    assert sign_flip_test(np.zeros(5), np.random.default_rng(0)) == 1
     # Of 2^4 sign patterns one has as large a mean.
-    assert sign_flips(np.ones(4), np.random.default_rng(0)) == pytest.approx(1 / 16, abs=0.01)
+    assert sign_flip_test(np.ones(4), np.random.default_rng(0)) == pytest.approx(1 / 16, abs=0.01)
 
 
 def test_comparison_has_all_its_figures_and_repeats_itself():

@@ -74,10 +74,10 @@ def test_records_of_a_table_hold_what_drift_is_measured_by(tmp_path):
     before = write("before", tables.lines(3000, seed=1))
     found = drift.measure(before, write("same", rows))
     assert {one.name for one in found} == {"label", "miles", "hour", "payment", "company"}
-    assert not drift.line(found)
+    assert not drift.format_drifts(found)
     parts = [line.partition(",") for line in rows]
     longer = write("longer", [f"{float(miles or 0) + 5},{rest}" for miles, _, rest in parts])
     first, *_ = found = drift.measure(before, longer)
-    assert first.name == "miles" and drift.line(found).startswith("miles ")
+    assert first.name == "miles" and drift.format_drifts(found).startswith("miles ")
     # Every missing value has become a number.
     assert first.missing == (pytest.approx(0.1, abs=0.02), 0)

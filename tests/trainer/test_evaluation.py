@@ -17,7 +17,7 @@ from tests import records
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.evaluation import prediction
 from trainer.evaluation.mistakes import MostConfident
-from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
 
 
@@ -199,10 +199,10 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
     dataset = records.write_records(tmp_path, {"test": shards}, names(2), encoding="jpeg")
     answers = np.array([[1, 0], [1, 0], [0.1, 0.9]], np.float32)
     candidates = MostConfident(5)
-    for batch in stored_batches(dataset, "test", 2):
+    for batch in read_stored_batches(dataset, "test", 2):
         candidates.add(batch, np.zeros(len(batch), int), answers[: len(batch)])
         answers = answers[len(batch) :]
-    (mistake,) = candidates.mistakes(dataset)
+    (mistake,) = candidates.list_mistakes(dataset)
     assert mistake.key == "test/2/0"
     assert mistake.picture.shape == picture.shape
     assert np.abs(mistake.picture.astype(int) - picture).max() < 10

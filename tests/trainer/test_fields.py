@@ -79,7 +79,7 @@ def test_mutable_default_is_not_shared():
 
 
 def test_schema_has_types_bounds_and_choices():
-    properties = fields.schema(Options)["properties"]
+    properties = fields.json_schema(Options)["properties"]
     assert properties["model"]["enum"] == ["cnn", "linear"]
     assert properties["epochs"]["minimum"] == 1
     assert properties["names"]["items"]["enum"] == ["a", "b"]

@@ -85,7 +85,7 @@ def test_champion_rule_decides_the_role(evaluation, options, right, role, claim)
 
 
 def test_figures_of_a_verdict_are_plain_values(evaluation):
-    figures = judge(evaluation, recognizes(evaluation, 25)).figures()
+    figures = judge(evaluation, recognizes(evaluation, 25)).to_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     assert (figures["verdict"], figures["champion"]) == ("accepted", "digits@1")
     assert (figures["candidate_score"], figures["champion_score"]) == (0.75, 0.625)

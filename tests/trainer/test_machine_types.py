@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainer.machines.machine_types import accelerators, content, disk_types, types
+from trainer.machines.machine_types import accelerators, disk_types, load_content, types
 from trainer.machines.prediction_machines import MACHINE_TYPES
 
 
@@ -39,7 +39,7 @@ def test_machine_types_are_those_of_the_page(compute):
     assert matching("- .*?`(.*?)`.*", listed) == set(types())
     # An asterisk: "must be used with certain GPUs or TPUs".
     marked = matching("- .*?`(.*?)`.*<sup>.*", listed)
-    tpus = {name for family in content()["families"] for name in family.get("tpus", ())}
+    tpus = {name for family in load_content()["families"] for name in family.get("tpus", ())}
     assert marked == {one.name for one in types().values() if one.accelerator} | tpus
 
 
@@ -97,7 +97,7 @@ def test_quotas_are_those_of_the_page(page):
     # G2's is in the console alone.
     assert of_cpus - {"", "g2"} == {title.split()[-2].lower() for title in cpus} - {"e2"}
     of_disks = matching("(.*) usage .GB. during training.*", lines)
-    assert of_disks == {disk["quota_title"] for disk in content()["disks"]}
+    assert of_disks == {disk["quota_title"] for disk in load_content()["disks"]}
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):

@@ -10,7 +10,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 from trainer import fields
 from trainer.errors import InputError
 from trainer.machines.machine_types import accelerators
-from trainer.machines.worker_pools import MachineOptions, check_strategy, worker_pool_specs
+from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs, check_strategy
 
 T4 = "accelerator_type=NVIDIA_TESLA_T4"
 GPUS = f"{T4} accelerator_count=2"
@@ -22,7 +22,7 @@ def machines(text: str = "") -> MachineOptions:
 
 
 def test_chief_alone_is_one_pool_of_one_replica():
-    assert worker_pool_specs(machines("image_uri=i:1"), ["--epochs=3"]) == [
+    assert build_worker_pool_specs(machines("image_uri=i:1"), ["--epochs=3"]) == [
         {
             "machine_spec": {"machine_type": "n1-standard-4"},
             "replica_count": 1,
@@ -42,7 +42,7 @@ def test_every_role_has_its_place_and_machines():
         f"evaluator_count=1 evaluator_machine_type=n1-highmem-4 {T4} accelerator_count=1 "
         "image_uri=i:1 gpu_image_uri=i:gpu"
     )
-    pools = worker_pool_specs(options, ["--epochs=3"])
+    pools = build_worker_pool_specs(options, ["--epochs=3"])
     # A chief that only schedules steps would leave an accelerator idle.
     assert [(pool["replica_count"], *pool["machine_spec"].values()) for pool in pools] == [
         (1, "n1-standard-4"),
@@ -60,13 +60,13 @@ def test_every_role_has_its_place_and_machines():
 
 def test_pools_without_accelerators_have_the_plain_image():
     options = machines("worker_count=1 ps_count=1 image_uri=i:1 gpu_image_uri=i:gpu")
-    images = {pool["container_spec"]["image_uri"] for pool in worker_pool_specs(options)}
+    images = {pool["container_spec"]["image_uri"] for pool in build_worker_pool_specs(options)}
     assert images == {options.training_image} == {"i:1"}
 
 
 def test_pools_are_what_the_proto_takes_and_the_launcher_keeps():
     options = machines(f"worker_count=3 worker_machine_type=n1-highmem-8 {GPUS}")
-    pools = worker_pool_specs(options, ["--model_options={}", ""])
+    pools = build_worker_pool_specs(options, ["--model_options={}", ""])
     assert json_util.recursive_remove_empty({"pools": pools}) == {"pools": pools}
     chief, workers = (WorkerPoolSpec(pool) for pool in pools)
     assert (chief.replica_count, workers.replica_count) == (1, 3)
@@ -82,7 +82,7 @@ def test_pools_are_what_the_proto_takes_and_the_launcher_keeps():
 
 @pytest.mark.parametrize(("worker_count", "place"), [(0, 1), (2, 2)])
 def test_evaluator_pool_follows_the_others(worker_count, place):
-    pools = worker_pool_specs(machines(f"worker_count={worker_count} evaluator_count=1"))
+    pools = build_worker_pool_specs(machines(f"worker_count={worker_count} evaluator_count=1"))
     assert len(pools) == place + 1
     assert all(f"--evaluator_pool={place}" in pool["container_spec"]["args"] for pool in pools)
 
@@ -97,7 +97,7 @@ def test_evaluator_pool_follows_the_others(worker_count, place):
     ],
 )
 def test_existing_machine_is_accepted(options):
-    (pool,) = worker_pool_specs(machines(options))
+    (pool,) = build_worker_pool_specs(machines(options))
     spec = " ".join(f"{name}={value}" for name, value in pool["machine_spec"].items())
     assert f"chief_{spec}" == options
 

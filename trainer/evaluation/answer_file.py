@@ -46,7 +46,7 @@ def write(uri: str, evaluation: Evaluation) -> None:
             file.write(text.getvalue().encode())
 
 
-def read(content: bytes) -> Predictions:
+def parse(content: bytes) -> Predictions:
     """Parse the content of a file that `write` wrote."""
     # Imported here: the command line must not wait for it.
     from pyarrow import csv as arrow_csv

@@ -18,7 +18,7 @@ from trainer.evaluation.prediction import (
     TIE_TOLERANCE,
     ServedModel,
     choose_batch_size,
-    stored_batches,
+    read_stored_batches,
 )
 from trainer.evaluation.scoring import Evaluation
 
@@ -52,7 +52,7 @@ def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     places = {name.encode(): index for index, name in enumerate(dataset.classes)}
     pairs, end, known = Pairs(candidate.rows), 0, False
     try:
-        for batch in stored_batches(dataset, "test", choose_batch_size(dataset)):
+        for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
             probabilities, names = model.predict_unchecked(batch)
             start, end = end, end + len(names)
             predicted = np.array([places.get(name, -1) for name in names.tolist()])

@@ -133,7 +133,7 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         means = pairs.losses / n
         difference = float(gains.sum()) / n
         generator = np.random.default_rng(0)
-        p_value = sign_flips(gains, generator)
+        p_value = sign_flip_test(gains, generator)
         share = len(gains) / n
         low, high = (share * one for one in bootstrap_interval(gains, confidence, generator))
     return Comparison(
@@ -192,7 +192,7 @@ def tango_interval(
     return bound(-1.0), bound(1.0)
 
 
-def sign_flips(gains: np.ndarray, generator: np.random.Generator) -> float:
+def sign_flip_test(gains: np.ndarray, generator: np.random.Generator) -> float:
     """Return the share of random sign patterns whose mean is at least that of `gains`.
 
     The observed pattern counts as one of them.

@@ -160,7 +160,7 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
     `champion` is the model@version whose training data are the earlier data set.
     """
     too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
-    if moved := line(too_far):
+    if moved := format_drifts(too_far):
         raise InputError(
             f"max_drift={max_drift:g}: the training data have drifted since {champion}: {moved}; "
             "look at the source, or raise max_drift"
@@ -170,10 +170,10 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
 def is_small(drifts: list[Drift], min_drift: float) -> bool:
     """Return True if `drifts` is not empty and nothing has drifted by `min_drift`."""
     far = [drift for drift in drifts if drift.index >= min_drift]
-    return bool(drifts) and min_drift > 0 and not line(far)
+    return bool(drifts) and min_drift > 0 and not format_drifts(far)
 
 
-def line(drifts: list[Drift]) -> str:
+def format_drifts(drifts: list[Drift]) -> str:
     """Return one line of the drifted columns and their indices; empty if there are none."""
     moved = [drift for drift in drifts if drift.is_drift]
     return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in moved)

@@ -54,7 +54,7 @@ class Verdict:
     def line(self) -> str:
         return f"{self.word}: {self.reason}"
 
-    def figures(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the verdict and its comparison as one flat dict of plain values."""
         values: dict[str, Any] = {
             "verdict": self.word,

@@ -14,7 +14,7 @@ _BINS = 64
 """Quantile bins of a numeric column, so that a relation need not be monotonic."""
 
 
-def single_columns(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
+def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
     """Return the ROC AUC of each single column of a two-class table, by column name.
 
     A row's score is the share of the second class among rows of the same value or bin in the

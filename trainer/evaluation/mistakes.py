@@ -51,7 +51,7 @@ class MostConfident:
         self._kept.sort(key=lambda kept: -kept[0])
         del self._kept[self._count :]
 
-    def mistakes(self, dataset: Dataset) -> list[Mistake]:
+    def list_mistakes(self, dataset: Dataset) -> list[Mistake]:
         """Return the mistakes, most confident first; ties are in stored order."""
         kinds = {feature.kind: feature for feature in dataset.features}
         found = []

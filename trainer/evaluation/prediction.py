@@ -93,7 +93,7 @@ def choose_batch_size(dataset: Dataset) -> int:
     return 4096 if dataset.is_table else 256
 
 
-def stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
+def read_stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
     """Return the serialized examples of a split, string [up to batch_size], in stored order."""
     shards = dataset.splits[split].shards
     check_shards(dataset, shards)
@@ -115,7 +115,7 @@ def predict(
     )
     end = 0
     try:
-        for batch in stored_batches(dataset, "test", choose_batch_size(dataset)):
+        for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
             start, end = end, end + int(batch.shape[0])
             if end > total:
                 break

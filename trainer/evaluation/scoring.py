@@ -19,7 +19,7 @@ from trainer.evaluation import metrics
 from trainer.evaluation.answers import Answers
 from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.comparison import log_losses
-from trainer.evaluation.leakage import single_columns
+from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
 from trainer.evaluation.slices import Slices, slice_answers
@@ -109,8 +109,8 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
         examples=total,
         seconds=seconds,
         classes=dataset.classes,
-        mistakes=mistakes.mistakes(dataset),
-        column_areas=single_columns(values, answers) if len(dataset.classes) == 2 else {},
+        mistakes=mistakes.list_mistakes(dataset),
+        column_areas=compute_column_aucs(values, answers) if len(dataset.classes) == 2 else {},
         slices=slice_answers(values, answers),
         answers=answers,
         **_measure(answers, dataset.classes),

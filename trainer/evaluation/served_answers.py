@@ -7,7 +7,7 @@ import numpy as np
 
 from trainer.data import schema
 from trainer.errors import InputError
-from trainer.evaluation.prediction import ServedModel, stored_batches
+from trainer.evaluation.prediction import ServedModel, read_stored_batches
 
 TOLERANCE = 1e-4
 """Largest difference of a probability: machines differ in the order of summation."""
@@ -26,7 +26,7 @@ def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[flo
         InputError: a prediction differs from the SavedModel's by more than `TOLERANCE`.
     """
     dataset = schema.load_dataset(records)
-    examples = next(iter(stored_batches(dataset, "test", _RECORDS)))
+    examples = next(iter(read_stored_batches(dataset, "test", _RECORDS)))
     expected = ServedModel(model).answer(examples, dataset)
     for number, (example, wanted) in enumerate(zip(examples.numpy(), expected, strict=True)):
         given = np.array(ask({"b64": base64.b64encode(example).decode()}))

@@ -48,7 +48,7 @@ class Accelerator:
 
 
 @functools.cache
-def content() -> dict[str, Any]:
+def load_content() -> dict[str, Any]:
     """Return the content of machine_types.toml."""
     return tomllib.loads(PATH.read_text(encoding="utf-8"))
 
@@ -62,10 +62,10 @@ def types() -> dict[str, MachineType]:
 @functools.cache
 def accelerators() -> dict[str, Accelerator]:
     """Return all documented accelerators, by name."""
-    return {line["name"]: Accelerator(**line) for line in content()["accelerators"]}
+    return {line["name"]: Accelerator(**line) for line in load_content()["accelerators"]}
 
 
-def offered() -> tuple[str, ...]:
+def list_offered_accelerators() -> tuple[str, ...]:
     """Return the names of the accelerators that a job can use, sorted."""
     return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
 
@@ -82,12 +82,12 @@ def find_types(accelerator: str, count: int) -> list[MachineType]:
 
 def disk_types() -> tuple[str, ...]:
     """Return the types of boot disks; the first is Vertex AI's default."""
-    return tuple(disk["name"] for disk in content()["disks"])
+    return tuple(disk["name"] for disk in load_content()["disks"])
 
 
 def _read_types() -> Iterator[MachineType]:
-    attached = content()["attached"]
-    for family in content()["families"]:
+    attached = load_content()["attached"]
+    for family in load_content()["families"]:
         of_all: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in family.items()
@@ -115,7 +115,7 @@ def check_type(option: str, name: str) -> MachineType:
         hint = suggest(name, known, "; use one such as 'n1-standard-4'")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
-            f"(configure-compute, {content()['date']}){hint}"
+            f"(configure-compute, {load_content()['date']}){hint}"
         )
     if found.refused:
         raise InputError(f"{option}={name!r} {found.refused}; use one such as 'n1-standard-8'")

@@ -96,7 +96,7 @@ def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def affordable_timeout(
+def limit_timeout(
     timeout: str,
     max_cost: float,
     price_per_hour: float,

@@ -1,6 +1,6 @@
 """Machines of a training job: the options, and their conversion to worker_pool_specs.
 
-    worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
+    build_worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
 
 returns the list for a CustomJob. Vertex AI derives the role of a pool from its position:
 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
@@ -22,7 +22,7 @@ from trainer.machines.machine_types import (
     check_machine,
     check_type,
     disk_types,
-    offered,
+    list_offered_accelerators,
 )
 
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -62,7 +62,7 @@ class MachineOptions:
         "",
         help="Accelerator type of the chief and of each worker; empty: none. Parameter servers "
         "have none, nor does the chief of a job with parameter servers.",
-        choices=("", *offered()),
+        choices=("", *list_offered_accelerators()),
     )
     accelerator_count: int = option(
         0,
@@ -142,7 +142,9 @@ class MachineOptions:
         return role == "worker" or (role == "chief" and not self.ps_count)
 
 
-def worker_pool_specs(machines: MachineOptions, flags: Sequence[str] = ()) -> list[dict[str, Any]]:
+def build_worker_pool_specs(
+    machines: MachineOptions, flags: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return the worker pools of a CustomJob: WorkerPoolSpecs as JSON, keys as in the protos.
 
     `flags` is the command line of trainer.task, the same for every replica. --evaluator_pool is

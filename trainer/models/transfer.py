@@ -148,7 +148,7 @@ class Transfer(Model):
         if self.input_size:
             features = keras.ops.cast(features, "float32")
             features = keras.layers.Resizing(*shape[:2], dtype="float32")(features)
-        features = backbones.preprocessing(self.backbone)(features)
+        features = backbones.create_preprocessing(self.backbone)(features)
         features = base(features, training=False)
         features = keras.layers.GlobalAveragePooling2D()(features)
         features = keras.layers.Dropout(self.dropout)(features)

@@ -51,7 +51,7 @@ def write_report(
         evaluation=evaluation,
         dataset=dataset,
         verdict=verdict,
-        outcome=outcome(verdict) if verdict else None,
+        outcome=describe_outcome(verdict) if verdict else None,
         right=round(evaluation.accuracy * evaluation.examples),
         findings=list_findings(evaluation, dataset, training, history, drifts),
         training=training,
@@ -80,7 +80,7 @@ def write_report(
     write_text(uri, text.encode(errors="replace").decode())
 
 
-def outcome(verdict: Verdict) -> dict[str, str]:
+def describe_outcome(verdict: Verdict) -> dict[str, str]:
     """Return the short reason of the verdict, and its effect on the registry."""
     result = verdict.comparison
     reason = verdict.reason

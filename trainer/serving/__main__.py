@@ -48,7 +48,7 @@ def _serve(address: str) -> None:
     if not uri:
         raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
     path = os.environ.get(LOG_VARIABLE, "")
-    log = request_log.opened(path) if path else None
+    log = request_log.open_log(path) if path else None
     predict_route = os.environ.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
     host, port = listener.getsockname()[:2]
     failure: list[BaseException] = []
@@ -72,7 +72,7 @@ def _serve(address: str) -> None:
         failure.append(error)
         server.should_exit = True
 
-    app = PredictionServer(load, ready=ready, failed=failed, log=log).application(
+    app = PredictionServer(load, ready=ready, failed=failed, log=log).build_application(
         os.environ.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
     )
     server = _Server(

@@ -59,7 +59,7 @@ class ImageInstances:
         self._arguments = {DEFAULT: name, BYTES: "image_bytes", EXAMPLES: "examples"}
         self._names = {"b64", *self._arguments.values()}
 
-    def pixels(self, body: bytearray) -> np.ndarray | None:
+    def parse_array(self, body: bytearray) -> np.ndarray | None:
         """Parse a body of pixels alone to [n, height, width, channels]; None for any other body.
 
         Checks that the brackets nest as those of images, then parses the numbers as one flat list,
@@ -82,7 +82,7 @@ class ImageInstances:
         return None
 
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
-        """Convert instances of JSON, or the array that `pixels` returned; see `group_instances`."""
+        """Convert instances of JSON, or an array from `parse_array`; see `group_instances`."""
         if not isinstance(instances, np.ndarray):
             return group_instances(instances, self._parse_instance, self._build_inputs)
         part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})

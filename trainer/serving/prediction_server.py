@@ -65,7 +65,7 @@ class PredictionServer:
         self._predictor: Any = None
         self._requests = self._bytes = 0
 
-    def application(self, health_route: str, predict_route: str) -> Starlette:
+    def build_application(self, health_route: str, predict_route: str) -> Starlette:
         routes = [Route(health_route, self._health, methods=["GET"])]
         routes.append(Route(predict_route, self._predict, methods=["POST"]))
         return Starlette(routes=routes, lifespan=self._lifespan)

@@ -99,7 +99,7 @@ class Predictor:
     def decode(self, body: bytearray) -> Any:
         """Parse a request's JSON for `preprocess`; raises ValueError if it is not JSON."""
         if isinstance(self._parser, ImageInstances):
-            pixels = self._parser.pixels(body)
+            pixels = self._parser.parse_array(body)
             if pixels is not None:
                 return {"instances": pixels}
         return pydantic_core.from_json(body)

@@ -40,7 +40,7 @@ class _PrivateHandler(handlers.RotatingFileHandler):
         self._failed = True
 
 
-def opened(path: str) -> Log:
+def open_log(path: str) -> Log:
     """Return a function that appends instances to a file, readable by its owner alone.
 
     Raises:

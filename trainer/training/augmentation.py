@@ -62,7 +62,7 @@ class RandomShift(_Random):
         return images
 
 
-def augmented(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
+def add_augmentation(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
     """Return `model`, with its weights and input, preceded by the layers of `operations`."""
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),

@@ -155,7 +155,7 @@ def _is_whole(path: str) -> bool:
     return True
 
 
-def progress_in(directory: str) -> Progress:
+def read_progress(directory: str) -> Progress:
     """Return the progress in the newest checkpoint of `directory`, or a new run's progress."""
     progress = Progress()
     newest = _find_newest(directory)
@@ -183,7 +183,7 @@ def _find_newest_listed(directory: str) -> str | None:
         return None
 
 
-def listed(directory: str) -> list[str]:
+def list_checkpoints(directory: str) -> list[str]:
     """Return the complete checkpoints that `directory` lists, oldest first."""
     try:
         state = tf.train.get_checkpoint_state(directory)
@@ -192,7 +192,7 @@ def listed(directory: str) -> list[str]:
     return list(state.all_model_checkpoint_paths) if state else []
 
 
-def read(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
+def load(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
     """Load a checkpoint into variables; return its progress, or None if it has been removed."""
     progress = Progress()
     values = [variable.value for variable in variables]

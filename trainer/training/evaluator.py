@@ -41,7 +41,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     while True:
         # Check first: the list below then holds all checkpoints saved before the results.
         done = tf.io.gfile.exists(results)
-        new = [path for path in checkpoint.listed(checkpoints) if path not in seen]
+        new = [path for path in checkpoint.list_checkpoints(checkpoints) if path not in seen]
         for path in new:
             scorer = scorer or _Scorer(job, dataset)
             scorer.score(path)
@@ -86,7 +86,7 @@ class _Scorer:
     def score(self, path: str) -> None:
         """Score a checkpoint, unless it has been scored before or is removed."""
         started = time.monotonic()
-        progress = checkpoint.read(path, self._variables)
+        progress = checkpoint.load(path, self._variables)
         if progress is None:
             return
         step = progress.epoch * self._steps + progress.step

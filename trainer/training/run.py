@@ -20,7 +20,7 @@ from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
 from trainer.training import checkpoint, logs, weights
-from trainer.training.augmentation import augmented
+from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
@@ -51,7 +51,7 @@ def build_network(
             weights.load(model, config.warm_start)
         if config.augmentation != "model":
             return model, model
-        return model, augmented(model, config.augmentation_operations, config.seed)
+        return model, add_augmentation(model, config.augmentation_operations, config.seed)
 
 
 class Run(abc.ABC):
@@ -80,7 +80,7 @@ class Run(abc.ABC):
             # Fetch the files that the model needs, for all replicas to read.
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
-        self.progress = checkpoint.progress_in(self.directory)
+        self.progress = checkpoint.read_progress(self.directory)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
         self.phases = phases(config)

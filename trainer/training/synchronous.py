@@ -57,7 +57,7 @@ class SynchronousRun(Run):
         the host. A stop therefore takes effect one step later, on all replicas.
         """
         progress = self.progress
-        batches = iter(self.training_input())
+        batches = iter(self.read_training_input())
         running = None
         while progress.step < self.steps:
             started = time.monotonic()
@@ -97,7 +97,7 @@ class SynchronousRun(Run):
         position = (self.progress.epoch * self.steps + step) % self.pass_steps
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
-    def training_input(self) -> Any:
+    def read_training_input(self) -> Any:
         """Return the input of the remaining steps of the epoch for this worker's replicas."""
         left = self.steps - self.progress.step
         number, position = divmod(self.optimizer_step, self.pass_steps)

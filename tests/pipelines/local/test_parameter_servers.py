@@ -9,7 +9,7 @@ import pytest
 
 from tests.pipelines.local.conftest import job_states, wait_for
 from trainer.config import TrainingConfig, write_config
-from trainer.machines.worker_pools import MachineOptions, worker_pool_specs
+from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs
 
 PARENT = "projects/p/locations/l"
 ROLES = ("evaluator", "worker", "ps", "chief")
@@ -24,7 +24,9 @@ def test_job_survives_the_death_of_each_role(client, digit_records, tmp_path):
     config = TrainingConfig(strategy="parameter_server", **options)
     machines = MachineOptions(worker_count=2, ps_count=1, evaluator_count=1)
     flags = [f"--dataset={digit_records.uri}", f"--base_output_directory={base}"]
-    pools = worker_pool_specs(machines, [*flags, f"--config={write_config(config, str(base))}"])
+    pools = build_worker_pool_specs(
+        machines, [*flags, f"--config={write_config(config, str(base))}"]
+    )
     job = {"display_name": "train", "job_spec": {"worker_pool_specs": pools}}
     name = client.create_custom_job(parent=PARENT, custom_job=job).name
     wait_for(lambda: job_states(tmp_path))

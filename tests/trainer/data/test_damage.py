@@ -10,7 +10,7 @@ from tests import replicas
 from tests.trainer.data.folders import flip, refused, two_classes, write
 from trainer.data.read.reader import InputShare, read_evaluation_batches, read_training_batches
 from trainer.data.schema import Dataset, limit_examples, load_dataset
-from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.prediction import read_stored_batches
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ DIFFERS = r"is damaged or replaced \(its sha256 differs\)"
             "validation",
             lambda data: read_evaluation_batches(data, "validation", InputShare(batch_size=8)),
         ),
-        ("test", lambda data: stored_batches(data, "test", 8)),
+        ("test", lambda data: read_stored_batches(data, "test", 8)),
     ],
 )
 def test_damaged_shard_is_refused_before_it_is_read(dataset, split, read, damage, words):

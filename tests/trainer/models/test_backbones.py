@@ -18,7 +18,7 @@ def test_backbones_own_preprocessing_is_a_layer(backbone):
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 4, 3)).astype(np.uint8)
     module = getattr(keras.applications, backbone.lower().removesuffix("121"))
     expected = module.preprocess_input(pixels.astype("float32"))
-    layer = backbones.preprocessing(backbone)
+    layer = backbones.create_preprocessing(backbone)
     copy = keras.layers.deserialize(keras.layers.serialize(layer))
     for one in (layer, copy):
         np.testing.assert_allclose(one(pixels), expected, atol=1e-6)

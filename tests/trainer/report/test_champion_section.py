@@ -6,7 +6,7 @@ import pytest
 
 from trainer.evaluation.comparison import Comparison
 from trainer.evaluation.gate import Verdict
-from trainer.report.document import outcome
+from trainer.report.document import describe_outcome
 
 BETTER = "better than the champion digits@1"
 SCORES = ", accuracy 0.9788 against 0.7725"
@@ -90,5 +90,5 @@ def test_verdict_without_a_comparison_has_its_reason_alone(page):
     ],
 )
 def test_outcome_gives_the_reason_and_what_follows(changes, expected):
-    found = outcome(dataclasses.replace(VERDICT, **changes))
+    found = describe_outcome(dataclasses.replace(VERDICT, **changes))
     assert f"{found['reason']}. {found['follows']}" == expected

@@ -10,8 +10,8 @@ from trainer.data.tables.inputs import parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.evaluation.column_values import ColumnValues
 from trainer.evaluation.disk_columns import DiskColumns
-from trainer.evaluation.leakage import single_columns
-from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.leakage import compute_column_aucs
+from trainer.evaluation.prediction import read_stored_batches
 
 COLUMNS = [
     {"name": "tip", "type": "numeric"},
@@ -35,10 +35,10 @@ def test_each_column_alone_has_its_area(tmp_path):
     dataset = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
     values = ColumnValues(dataset, "train")
     labels = DiskColumns(values.rows, {"label": np.int32})
-    for batch in stored_batches(dataset, "train", 512):
+    for batch in read_stored_batches(dataset, "train", 512):
         values.add(batch)
         labels.append({"label": parse_columns(batch, dataset, label=True)["label"]})
-    areas = single_columns(values, labels)
+    areas = compute_column_aucs(values, labels)
     assert areas["tip"] > 0.99
     assert areas["kind"] == pytest.approx(0.9, abs=0.03)
     assert areas["noise"] == pytest.approx(0.5, abs=0.05)

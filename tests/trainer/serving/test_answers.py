@@ -10,14 +10,14 @@ import tensorflow as tf
 from tests.trainer.serving.servers import b64, png
 from trainer.data.tables.inputs import require_columns, row_values
 from trainer.data.write import records
-from trainer.evaluation.prediction import stored_batches
+from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
 
 
 def judged(uri, dataset):
     """Return the probabilities of an evaluation, and the serialized test examples."""
     ((_, probabilities),) = evaluate(uri, dataset.uri).answers.blocks()
-    examples = [one for batch in stored_batches(dataset, "test", 50) for one in batch.numpy()]
+    examples = [one for batch in read_stored_batches(dataset, "test", 50) for one in batch.numpy()]
     assert len(examples) == dataset.splits["test"].examples > 50
     return probabilities, examples
 

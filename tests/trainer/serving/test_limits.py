@@ -43,7 +43,7 @@ def running(load):
     """Yield a client of the application, a pool of threads to ask from, and failures."""
     failed = []
     server = PredictionServer(load, failed=failed.append)
-    application = server.application("/health", "/predict")
+    application = server.build_application("/health", "/predict")
     with TestClient(application) as client, ThreadPoolExecutor(20) as pool:
         yield client, pool, failed
 

@@ -119,11 +119,11 @@ def test_pixels_are_parsed_as_by_json():
     read = 0
     for whole in (pixels, pixels.squeeze(-1)):
         body = json.dumps({"instances": whole.tolist()}).encode()
-        assert (parser.pixels(body) == pixels).all()
+        assert (parser.parse_array(body) == pixels).all()
         # One byte for another at each place.
         for at in range(len(body)):
             for other in b"[], 019-.}":
-                found = parser.pixels(body[:at] + bytes([other]) + body[at + 1 :])
+                found = parser.parse_array(body[:at] + bytes([other]) + body[at + 1 :])
                 if found is not None:
                     content = json.loads(body[:at] + bytes([other]) + body[at + 1 :])
                     assert np.array(content["instances"]).tobytes() == found.astype(int).tobytes()

@@ -33,7 +33,7 @@ def test_requests_like_the_training_data_show_no_drift(row_records):
         drifts, rows = request_drift.measure(row_records, asked(300, seed))
         assert rows == 300
         assert {one.name for one in drifts} == {"miles", "hour", "payment", "company"}
-        alarms += bool(drift.line(drifts))
+        alarms += bool(drift.format_drifts(drifts))
     assert alarms <= 5
 
 
@@ -72,7 +72,7 @@ def test_unusable_log_is_one_line(row_records, tmp_path):
 def test_log_is_bounded_and_private(tmp_path, monkeypatch):
     monkeypatch.setattr(request_log, "_BYTES", 10_000)
     path = tmp_path / "requests.jsonl"
-    append = request_log.opened(str(path))
+    append = request_log.open_log(str(path))
     for number in range(2000):
         append([{"number": number, "none": None}])
     files = sorted(tmp_path.iterdir())

@@ -38,7 +38,7 @@ class Preprocessing(keras.layers.Layer):
         return {**super().get_config(), "module": self.module}
 
 
-def preprocessing(name: str) -> Preprocessing:
+def create_preprocessing(name: str) -> Preprocessing:
     """Return the preprocessing of backbone `name`, as a layer."""
     return Preprocessing(
         getattr(keras.applications, name).__module__.rpartition(".")[2], name="preprocessing"
