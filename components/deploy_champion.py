@@ -8,7 +8,7 @@ from components.cloud_errors import as_input_error
 from components.prediction_options import ServingOptions
 from components.registry.endpoints import connect_endpoints
 from components.typed import component
-from components.vertex_client import vertex_client
+from components.vertex_client import connect_vertex
 from trainer.errors import InputError
 
 
@@ -47,7 +47,7 @@ def deploy_champion(
         if champion.name != registered:
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")
             return
-        predictions = vertex_client("prediction", location, os.environ)
+        predictions = connect_vertex("prediction", location, os.environ)
         with endpoints.temporary_endpoint(champion, serving, encryption_spec_key_name) as endpoint:
             print(f"{registered} is deployed to {endpoint} for a check on test records")
 

@@ -58,7 +58,7 @@ def evaluate_model(
     """
     # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
-    from components.registry.model_evaluation import classification_metrics
+    from components.registry.model_evaluation import build_classification_metrics
     from trainer.evaluation import answer_file, champion_scores, drift, gate
     from trainer.evaluation.scoring import evaluate
     from trainer.files import write_json
@@ -89,7 +89,7 @@ def evaluate_model(
     )
     set_content_type(report.uri, "text/html")
     answer_file.write(predictions.uri, judged)
-    write_json(evaluation.uri, classification_metrics(judged))
+    write_json(evaluation.uri, build_classification_metrics(judged))
     write_json(decision.uri, verdict.to_dict())
     # For register_model, which judges again if the champion has changed.
     evaluation.metadata["gate"] = dataclasses.asdict(options)

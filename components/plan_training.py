@@ -8,8 +8,8 @@ from kfp import dsl
 from components.job_options import JobOptions
 from components.pipeline_options import PipelineOptions
 from components.registry.model_registry import find_champion, find_start_weights
-from components.registry.model_upload import check_serving_image, label
-from components.registry.trained_versions import dataset_digest, find_version, training_labels
+from components.registry.model_upload import check_serving_image, to_label
+from components.registry.trained_versions import digest_dataset, find_version, training_labels
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
@@ -82,7 +82,7 @@ def plan_training(
         )
         check_serving_image(options.deploy_champion, serving_image)
     configuration = configuration_digest(config, machines.training_image)
-    trained_on = training_labels(dataset_digest(records.uri), configuration)
+    trained_on = training_labels(digest_dataset(records.uri), configuration)
     unchanged, reason = _find_unchanged(
         options, records.uri, trained_on, model_name, project, location
     )
@@ -105,7 +105,7 @@ def plan_training(
         worker_pool_specs=pools,
         base_output_directory=training.uri,
         timeout=timeout,
-        labels={**job.labels, "run": label(run)},
+        labels={**job.labels, "run": to_label(run)},
         configuration=configuration,
         trains="no" if unchanged else "yes",
         reason=reason,

@@ -8,8 +8,8 @@ from kfp import dsl
 
 from components.cloud_errors import as_input_error
 from components.registry.model_registry import Version, connect_registry
-from components.registry.model_upload import MADE_BY, Candidate, label
-from components.registry.trained_versions import dataset_digest, training_labels
+from components.registry.model_upload import MADE_BY, Candidate, to_label
+from components.registry.trained_versions import digest_dataset, training_labels
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage
@@ -66,13 +66,13 @@ def register_model(
         location: Region of the registry.
     """
     parent = f"projects/{project}/locations/{location}"
-    digest = dataset_digest(records.uri)
-    own = {"run": label(run), **training_labels(digest, configuration), **MADE_BY}
+    digest = digest_dataset(records.uri)
+    own = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,
         description=f"{run}: {reason}",
-        labels={"recipe": label(model_name), **labels, **own},
+        labels={"recipe": to_label(model_name), **labels, **own},
         metrics=json.loads(storage.read(evaluation.uri)),
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,

@@ -51,7 +51,7 @@ class Service:
         return call
 
 
-def service(
+def connect_service(
     kind: Any, endpoint: str, *, transport: str = "", credentials: Any = None, retry: Any = None
 ) -> Service:
     """Connect a generated client, such as ModelServiceClient, to a host or URL.
@@ -100,7 +100,7 @@ def _make_interceptor(credentials: Any, endpoint: str) -> Any:
     return Authorizing()
 
 
-def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> Any:
+def connect_vertex(name: str, location: str, environment: Mapping[str, str]) -> Any:
     """Connect to a service of Vertex AI, such as model, in `location`.
 
     Args:
@@ -110,7 +110,7 @@ def vertex_client(name: str, location: str, environment: Mapping[str, str]) -> A
     """
     given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
     endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
-    return service(
+    return connect_service(
         import_client_class(name),
         endpoint,
         transport=environment.get(TRANSPORT_VARIABLE, ""),

@@ -85,7 +85,7 @@ def compile(
     """
     from pipelines import compilation
 
-    return compilation.write(recipe, directory, image, gpu_image, batch=batch)
+    return compilation.write_yaml(recipe, directory, image, gpu_image, batch=batch)
 
 
 def run(
@@ -118,10 +118,10 @@ def run(
     parameters = recipe.with_values(values or {}, place=place)
     planning.check_affordable(parameters)
     given = {name: parameters.values()[name] for name in values or {}}
-    given |= sources.on_this_machine(parameters, in_containers=in_containers)
+    given |= sources.check_local_sources(parameters, in_containers=in_containers)
     given["labels"] = parameters.job.labels
     evaluation = recipe.run_options.evaluation_accelerator
-    for line in accelerators.substitutes(parameters.machines, evaluation):
+    for line in accelerators.describe_substitutes(parameters.machines, evaluation):
         say(line)
     options = {"cache": cache, "in_containers": in_containers, "root": root}
     return _run_here(recipe, given, runs_directory, options)
@@ -178,7 +178,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
         recipe: a recipe, whose latest run is resumed unless `name` is given, or the name of a run.
     """
     if name or run_history.is_here(runs_directory, recipe):
-        found = run_history.find(runs_directory, name or recipe)
+        found = run_history.load_by_name(runs_directory, name or recipe)
         if name and found.recipe != recipe:
             raise InputError(f"{found.name} is a run of {found.recipe!r}, not of {recipe!r}")
     else:
@@ -214,7 +214,7 @@ def results(
         own = settings() if settings else load_settings({}, os.environ)
         if own.project:
             return past_runs.fetch(Connection(own), name)
-    return run_history.find(runs_directory, name)
+    return run_history.load_by_name(runs_directory, name)
 
 
 def load_model(run: PastRun) -> keras.Model:

@@ -19,7 +19,7 @@ from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 
 
-def write(
+def write_yaml(
     recipe: Recipe,
     output_directory: Path,
     image: str = "",
@@ -36,7 +36,9 @@ def write(
         present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         known, known_gpu = _read_images(path)
         image, gpu_image = image or known or IMAGE, gpu_image or known_gpu
-        text = compile_batch_yaml(recipe, image) if batch else compiled(recipe, image, gpu_image)
+        text = (
+            compile_batch_yaml(recipe, image) if batch else compile_yaml(recipe, image, gpu_image)
+        )
         if text != present:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)
@@ -45,8 +47,8 @@ def write(
     return path
 
 
-def compiled(recipe: Recipe, image: str, gpu_image: str = "") -> str:
-    """Return the YAML of `recipe`, the same bytes each time; raise as `write` does."""
+def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
+    """Return the YAML of `recipe`, the same bytes each time; raise as `write_yaml` does."""
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     """Start a server for the registry of a folder of runs, and connect to it."""
     from components.registry.model_registry import ModelRegistry
-    from components.vertex_client import vertex_client
+    from components.vertex_client import connect_vertex
     from pipelines.emulator import environment
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.operations import Operations
@@ -30,7 +30,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     with Emulator(models, operations) as server:
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
         yield ModelRegistry(
-            vertex_client("model", environment.LOCATION, server.environment), parent
+            connect_vertex("model", environment.LOCATION, server.environment), parent
         )
 
 
@@ -51,7 +51,7 @@ def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) ->
     found = None
     if (runs_directory / FOLDER_NAME).exists():
         with opened(runs_directory) as registry:
-            found = registry.champion(model)
+            found = registry.find_champion(model)
     if found is None:
         remedy = f"train one: python -m pipelines run {recipe} --local"
         raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)

@@ -25,7 +25,7 @@ _NO_BREAK = "\xa0"
 
 def show_status(folder: pathlib.Path, name: str) -> None:
     """Print a run's state, its tasks and replicas, and its result."""
-    run = run_history.find(folder, name)
+    run = run_history.load_by_name(folder, name)
     directory = pathlib.Path(run.link)
     say(
         f"{run.name}  {run.state}",
@@ -93,9 +93,9 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 
     Without a replica, print the run's error and the lines of what failed, else of the chief.
     """
-    from pipelines.local.failures import read_tail, without_noise
+    from pipelines.local.failures import read_tail, remove_noise
 
-    run = run_history.find(folder, name)
+    run = run_history.load_by_name(folder, name)
     directory = pathlib.Path(run.link)
     logs = _choose_logs(directory, replica)
     error = run.error if replica is None else ""
@@ -106,7 +106,7 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
         if replica is None:
             lines = [
                 line
-                for line in without_noise(lines)
+                for line in remove_noise(lines)
                 if not (error and error.endswith(line.removeprefix("error: ")))
             ]
         for line in lines[-count:]:

@@ -57,7 +57,7 @@ class Package:
     def content(self) -> dict[str, Any]:
         """Return the parsed YAML; raise InputError if it is not one compiled pipeline."""
         try:
-            (content,) = documents(self.bytes)
+            (content,) = parse_documents(self.bytes)
             if content["root"]["dag"]["tasks"] and content["deploymentSpec"]["executors"]:
                 return content
         except (yaml.YAMLError, KeyError, TypeError, ValueError):
@@ -153,7 +153,7 @@ class Package:
         return arguments
 
 
-def documents(text: str | bytes) -> list[Any]:
+def parse_documents(text: str | bytes) -> list[Any]:
     """Parse the YAML documents of `text`, with the C loader if PyYAML has it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 

@@ -1,7 +1,7 @@
 """The pipeline's parameters: names, types, defaults, descriptions and bounds.
 
 The dataclasses in `ParameterSet` declare them. The pipeline's signature is derived from these,
-and `checked` validates every value that a user gives, in a recipe, by --set or otherwise.
+and `check_parameters` validates every value that a user gives, in a recipe, by --set or otherwise.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ def _list_parameters() -> dict[str, tuple[type, dataclasses.Field]]:
 PARAMETERS = _list_parameters()
 
 
-def checked(values: Mapping[str, Any], *, place: str) -> ParameterSet:
+def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     """Check parameter values and add defaults for those not given.
 
     A string is converted to the parameter's type. `place`, where the values come from, starts the

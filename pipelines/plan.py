@@ -19,7 +19,7 @@ Line = tuple[str, str]
 
 def check_affordable(parameters: ParameterSet) -> None:
     """Raise InputError if max_cost does not pay for a minute, or a machine has no price."""
-    _Plan(parameters, cost.table()).timeout()
+    _Plan(parameters, cost.load_table()).timeout()
 
 
 def show(
@@ -32,7 +32,7 @@ def show(
         rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
     """
     own = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
-    plan = _Plan(parameters, cost.table().overridden(own), own, minutes)
+    plan = _Plan(parameters, cost.load_table().override(own), own, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
@@ -42,7 +42,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     """Print machines and price per hour of a batch prediction, whose duration is unknown."""
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
-    prices = cost.table().overridden(cost.parse_rates(rates, pools))
+    prices = cost.load_table().override(cost.parse_rates(rates, pools))
     hourly = cost.describe_serving_price(machine, replicas, prices, "the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
@@ -90,7 +90,7 @@ class _Plan:
 
     def _format_price(self, pool: Mapping[str, Any], *, spot: bool) -> str:
         try:
-            return cost.money(cost.price([pool], self.prices, spot=spot))
+            return cost.format_money(cost.price([pool], self.prices, spot=spot))
         except UnknownPriceError:
             return "?"
 
@@ -146,7 +146,7 @@ class _Plan:
             return str(error)
         accelerator = f" with 1 x {kind}" if kind else ""
         return (
-            f"{cost.money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
+            f"{cost.format_money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
             f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
             "Vertex AI picks the closest"
         )
@@ -158,18 +158,18 @@ class _Plan:
         hourly = {"on demand": own or cost.price(self.pools, prices)}
         if not own:
             hourly["spot"] = cost.price(self.pools, prices, spot=True)
-        width = max(len(cost.money(price)) for price in [*hourly.values(), prices.run])
+        width = max(len(cost.format_money(price)) for price in [*hourly.values(), prices.run])
         for name, price in hourly.items():
-            line = f"{cost.money(price):>{width}} {prices.currency} an hour"
+            line = f"{cost.format_money(price):>{width}} {prices.currency} an hour"
             if self.minutes:
                 total = price * Decimal(str(self.minutes)) / 60
-                line += f", {cost.money(total)} for the expected {self.minutes:g} min"
-            longest = cost.money(price * seconds / 3600)
+                line += f", {cost.format_money(total)} for the expected {self.minutes:g} min"
+            longest = cost.format_money(price * seconds / 3600)
             yield (
                 name,
                 f"{line}, at most {longest}, when it is ended after {_format_duration(seconds)}",
             )
-        yield "pipeline", f"{cost.money(prices.run):>{width}} {prices.currency} a run"
+        yield "pipeline", f"{cost.format_money(prices.run):>{width}} {prices.currency} a run"
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""

@@ -31,12 +31,12 @@ def name_of(recipe: str) -> str:
 
 def base_of(name: str) -> str:
     """Return the recipe whose batch prediction has a name; empty if there is none."""
-    base, known = name.removesuffix(_SUFFIX), recipes.names()
+    base, known = name.removesuffix(_SUFFIX), recipes.list_names()
     return base if base != name and base in known and name not in known else ""
 
 
 def complete_values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return every parameter's value, in the order of the pipeline's signature; see `checked`."""
+    """Return every parameter's value, in the signature's order; see `check_parameters`."""
     own = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
     own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
     merged = {**own, **given}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, checked
+from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters
 from pipelines.run_options import FALLBACK, RunOptions, split_document
 from trainer import fields
 from trainer.errors import InputError
@@ -38,16 +38,16 @@ class Recipe:
     run_options: RunOptions = RunOptions()
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
-        """Return the recipe's parameters with some changed; raise InputError as `checked` does."""
-        return checked({**self.given, **values}, place=place)
+        """Return the recipe's parameters with some changed; raise as `check_parameters`."""
+        return check_parameters({**self.given, **values}, place=place)
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the names of all recipes, sorted."""
     return sorted(_find_paths())
 
 
-def schema() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe, with which editors complete and check its file."""
     groups = [fields.json_schema(group)["properties"] for group in reversed(GROUPS)]
     parameters = {name: one for group in groups for name, one in group.items()}
@@ -115,7 +115,7 @@ def _check_values(
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return checked({**given, **values}, place=place)
+    return check_parameters({**given, **values}, place=place)
 
 
 def _find_paths(*folders: Path) -> dict[str, list[Path]]:

@@ -1,6 +1,6 @@
 """Read the results of runs on this machine.
 
-    run = run_history.find(pathlib.Path("runs"), "latest")
+    run = run_history.load_by_name(pathlib.Path("runs"), "latest")
     run.state, run.metrics["accuracy"], run.parameters["epochs"]
 
 A run writes run.json when it starts and summary.json when it ends. In between it holds a lock
@@ -121,7 +121,7 @@ def list_runs(
     return [run for run in found if recipe in ("", run.recipe)]
 
 
-def find(runs_directory: pathlib.Path, name: str) -> PastRun:
+def load_by_name(runs_directory: pathlib.Path, name: str) -> PastRun:
     """Return a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())

@@ -77,9 +77,9 @@ class Schedule:
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
         for name in ("start", "end"):
             value = getattr(self, name)
-            if value and time_of(value) is None:
+            if value and parse_time(value) is None:
                 raise InputError(f"{name}={value!r} is not a time such as 2030-01-01T00:00:00Z")
-        start, end = time_of(self.start), time_of(self.end)
+        start, end = parse_time(self.start), parse_time(self.end)
         if start and end and start >= end:
             raise InputError(f"end={self.end!r} is not after start={self.start!r}")
 
@@ -220,7 +220,7 @@ def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOpti
     return values, fields.build(RunOptions, own)
 
 
-def time_of(text: str) -> datetime.datetime | None:
+def parse_time(text: str) -> datetime.datetime | None:
     """Parse a time, in UTC unless it names a zone; return None if it is not a time."""
     try:
         time = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -38,7 +38,7 @@ _MARKS = {
 }
 
 
-def view_of(
+def choose_view(
     rows: Callable[[], Iterable[Row]], console: Console, title: str
 ) -> "LiveView | PlainView":
     """Return the view that suits the console; a terminal shows the title above the table."""

@@ -24,7 +24,7 @@ _WEIGHTS = "https://storage.googleapis.com/"
 _TIMEOUT_SECONDS = 5
 
 
-def on_this_machine(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
+def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
     """Check local sources and folders; return the parameters that change on this machine.
 
     Local paths become absolute, as each step runs in its own folder. Raises InputError for what is

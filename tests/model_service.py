@@ -2,7 +2,7 @@
 
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import Candidate
-from components.vertex_client import vertex_client
+from components.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
 from tests.emulator import NUMBER, FaultyEmulator
@@ -20,7 +20,7 @@ class ModelService(FaultyEmulator):
 
 def registry_at(environment, project="my-project", location="us-central1"):
     """Return the registry of a project, to which `environment` leads."""
-    client = vertex_client("model", location, environment)
+    client = connect_vertex("model", location, environment)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 

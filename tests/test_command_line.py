@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 def test_recipes_are_listed_with_their_summaries(succeed):
     shown = succeed("recipes")
-    for name in recipe.names():
+    for name in recipe.list_names():
         assert name in shown
         assert recipe.load(name).summary in shown
 
@@ -30,7 +30,7 @@ def test_each_parameter_is_described_once_below_its_topic(succeed):
 
 
 def test_broken_recipe_does_not_hide_the_others(tmp_path, command):
-    others = recipe.names()
+    others = recipe.list_names()
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "broken.toml").write_text("epochs = 0")
     code, shown, error = command("recipes")

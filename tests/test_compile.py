@@ -24,7 +24,7 @@ def test_all_recipes_compile_to_the_same_bytes_twice():
         ended = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stderr
         written.append({path.name: path.read_bytes() for path in Path(seed).iterdir()})
-        assert sorted(written[-1]) == [f"{name}.yaml" for name in recipe.names()]
+        assert sorted(written[-1]) == [f"{name}.yaml" for name in recipe.list_names()]
         assert len(ended.stdout.splitlines()) == len(written[-1])
     assert written[0] == written[1]
 

@@ -19,8 +19,8 @@ from components.registry.model_registry import (
     connect_registry,
     no_champion_error,
 )
-from components.registry.model_upload import MADE_BY, label
-from components.vertex_client import finish, vertex_client
+from components.registry.model_upload import MADE_BY, to_label
+from components.vertex_client import connect_vertex, finish
 from trainer.errors import InputError
 
 # Google documents minutes; pulling a large image takes longest.
@@ -38,7 +38,7 @@ class Endpoints:
 
     def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
-        champion = self.registry.champion(model)
+        champion = self.registry.find_champion(model)
         if champion is None:
             raise no_champion_error(model, self.registry.parent)
         return champion
@@ -156,7 +156,7 @@ class Endpoints:
         from google.cloud.aiplatform_v1 import types
 
         endpoint = types.Endpoint(
-            display_name=endpoint_id, labels={"recipe": label(model), **MADE_BY}
+            display_name=endpoint_id, labels={"recipe": to_label(model), **MADE_BY}
         )
         if key:
             endpoint.encryption_spec.kms_key_name = key
@@ -198,8 +198,8 @@ class Endpoints:
 
 
 def connect_endpoints(project: str, location: str) -> Endpoints:
-    """Return the endpoints of a project and location; see `vertex_client` for the service."""
-    client = vertex_client("endpoint", location, os.environ)
+    """Return the endpoints of a project and location; see `connect_vertex` for the service."""
+    client = connect_vertex("endpoint", location, os.environ)
     return Endpoints(client, connect_registry(project, location))
 
 

@@ -11,7 +11,7 @@ THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
 """0, 0.05, ... 0.95, 0.96, ... 0.99, as in Vertex AI's own evaluations."""
 
 
-def classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
+def build_classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
     """Return the defined metrics in the schema classification_metrics_1.0.0."""
     metrics = {
         "auPrc": evaluation.pr_auc,

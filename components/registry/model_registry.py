@@ -17,7 +17,7 @@ from typing import Any
 from components.cloud_errors import as_input_error
 from components.registry.model_upload import Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
-from components.vertex_client import vertex_client
+from components.vertex_client import connect_vertex
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 
@@ -58,7 +58,7 @@ class ModelRegistry:
     client: Any  # a `Service` of Vertex AI's ModelServiceClient, whose calls are retried
     parent: str  # projects/P/locations/L
 
-    def versions(self, model: str) -> list[Version]:
+    def list_versions(self, model: str) -> list[Version]:
         """Return all versions of a model, oldest first; [] if there is no such model."""
         from google.api_core import exceptions
 
@@ -69,9 +69,9 @@ class ModelRegistry:
         versions = [_parse_version(model, one) for one in found]
         return sorted(versions, key=lambda one: (len(one.version), one.version))
 
-    def champion(self, model: str) -> Version | None:
+    def find_champion(self, model: str) -> Version | None:
         """Return the version with the alias champion; None if there is none."""
-        return next((one for one in self.versions(model) if CHAMPION in one.aliases), None)
+        return next((one for one in self.list_versions(model) if CHAMPION in one.aliases), None)
 
     def register(
         self,
@@ -98,7 +98,7 @@ class ModelRegistry:
         while role == CHAMPION:
             with self._hold_lock(version):
                 # Read again, because an upload takes minutes.
-                champion = self.champion(model)
+                champion = self.find_champion(model)
                 if champion and champion.version == version.version:
                     break
                 if (champion.name if champion else "") == compared_with:
@@ -116,7 +116,7 @@ class ModelRegistry:
 
     def promote(self, model: str, number: str) -> Version:
         """Make a version the champion; return it."""
-        versions = self.versions(model)
+        versions = self.list_versions(model)
         version = next((one for one in versions if one.version == number), None)
         if version is None:
             known = f"it has {', '.join(one.version for one in versions)}" if versions else ""
@@ -135,15 +135,15 @@ class ModelRegistry:
 
         A call after an interruption completes the rollback.
         """
-        versions = self.versions(model)
+        versions = self.list_versions(model)
         if not versions:
             return self._roll_back(model)
-        with self._hold_lock(self.champion(model) or versions[0]):
+        with self._hold_lock(self.find_champion(model) or versions[0]):
             previous, champion = self._roll_back(model)
         return self._fetch_version(model, previous.version), champion
 
     def _roll_back(self, model: str) -> tuple[Version, Version | None]:
-        versions = self.versions(model)
+        versions = self.list_versions(model)
         champion = next((one for one in versions if CHAMPION in one.aliases), None)
         history = sorted((n, one.version) for one in versions for n in one.promotions)
         withdrawn = []
@@ -163,7 +163,7 @@ class ModelRegistry:
 
     def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
         """Add the champion's aliases and `aliases` to a version; the caller holds the lock."""
-        versions = self.versions(version.model)
+        versions = self.list_versions(version.model)
         if version.version not in [one.version for one in versions]:
             # The number of this promotion depends on those of the listed versions.
             raise InputError(f"{version.name} is no longer listed in {self.parent}; try again")
@@ -187,14 +187,14 @@ class ModelRegistry:
         """Return the candidate's version; upload it if it does not exist."""
         from google.api_core import exceptions
 
-        known = self.versions(model)
+        known = self.list_versions(model)
         try:
             return _find_version(candidate, known) or self._upload(model, candidate, new=not known)
         except exceptions.Conflict:
             if known:
                 raise
         # Another run, or an earlier attempt of this one, has created the model meanwhile.
-        return _find_version(candidate, self.versions(model)) or self._upload(
+        return _find_version(candidate, self.list_versions(model)) or self._upload(
             model, candidate, new=False
         )
 
@@ -220,8 +220,8 @@ class ModelRegistry:
 
 
 def connect_registry(project: str, location: str) -> ModelRegistry:
-    """Return the registry of a project and location; see `vertex_client` for its endpoint."""
-    client = vertex_client("model", location, os.environ)
+    """Return the registry of a project and location; see `connect_vertex` for its endpoint."""
+    client = connect_vertex("model", location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
@@ -230,7 +230,7 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
     if not model:
         return None
     with as_input_error(f"looking for the champion of {model!r}"):
-        return connect_registry(project, location).champion(model)
+        return connect_registry(project, location).find_champion(model)
 
 
 def no_champion_error(

@@ -115,6 +115,6 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
         print(f"warning: the registry did not import the evaluation: {one_line(error)}")
 
 
-def label(text: str) -> str:
+def to_label(text: str) -> str:
     """Convert text to the value of a label: up to 63 of a-z, 0-9, - and _."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

@@ -14,7 +14,7 @@ DATASET_DIGITS = 16
 """Number of digits of a data set's digest in its label."""
 
 
-def dataset_digest(folder: str) -> str:
+def digest_dataset(folder: str) -> str:
     """Return the SHA-256 of a data set's dataset.json, which holds those of all shards, in hex."""
     uri = join(folder, FILE_NAME)
     try:
@@ -40,6 +40,6 @@ def find_version(
     Versions that were withdrawn or never promoted count, too: training would only reproduce them.
     """
     with as_input_error(f"looking for a version of {model!r} trained on the same data"):
-        versions = connect_registry(project, location).versions(model)
+        versions = connect_registry(project, location).list_versions(model)
         found = [one for one in versions if labels.items() <= one.labels.items()]
     return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)

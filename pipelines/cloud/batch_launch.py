@@ -82,7 +82,7 @@ def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
 def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
     model, kind = values["model_name"], format_of(values["input"])
     with translated(f"looking for the champion of {model!r}"):
-        champion = connection.registry.champion(model)
+        champion = connection.registry.find_champion(model)
         image = ""
         if champion:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri

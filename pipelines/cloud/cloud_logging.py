@@ -40,7 +40,7 @@ def fetch_lines(
     entries: list[dict[str, Any]] = []
     with translated("reading logs"):
         while len(entries) < limit:
-            page = connection.rest("logging", "POST", "v2/entries:list", body)
+            page = connection.call_api("logging", "POST", "v2/entries:list", body)
             entries += page.get("entries", [])
             # A page may be empty although later pages are not.
             if not page.get("nextPageToken"):

@@ -13,12 +13,12 @@ from components.cloud_errors import CloudError, translated
 from components.vertex_client import (
     ANSWER_SECONDS,
     add_scheme,
+    connect_service,
     finish,
     import_client_class,
     is_loopback,
     local_credentials,
     make_retry,
-    service,
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
@@ -45,7 +45,7 @@ def _declare_client(name: str) -> Any:
             advice = "check the network, HTTPS_PROXY if it needs one, and --region "
             self.check_answers(host, f"{advice}{settings.region}")
         with translated("signing in"):
-            return service(
+            return connect_service(
                 import_client_class(name),
                 settings.endpoint or host,
                 transport=settings.transport,
@@ -149,7 +149,7 @@ class Connection:
         self.check_answers(emulator or self._local_endpoint or _STORAGE, advice if emulator else "")
         return client
 
-    def rest(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def call_api(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Call an API that has no client library here, such as Cloud Logging's.
 
         gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE overrides the endpoint

@@ -13,7 +13,7 @@ from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error, say
 from pipelines.recipe import Recipe
-from pipelines.run_view import Row, view_of
+from pipelines.run_view import Row, choose_view
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError, escape_controls
 
@@ -117,7 +117,7 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
     Raises CloudError after `_PATIENT_SECONDS` without an answer, or if the run was deleted.
     """
     rows: list[Row] = []
-    with view_of(lambda: rows, Console(), run_id) as view:
+    with choose_view(lambda: rows, Console(), run_id) as view:
         patient = connection.make_retry(view.note, _PATIENT_SECONDS)
         for poll in itertools.count(1):
             try:

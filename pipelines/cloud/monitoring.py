@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from components.cloud_errors import NOT_FOUND, tolerated
-from components.registry.model_upload import MADE_BY, label
+from components.registry.model_upload import MADE_BY, to_label
 from pipelines.cloud.connection import Connection
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
@@ -50,7 +50,7 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         },
         logging_sampling_strategy={"random_sample_config": sampling},
         model_monitoring_alert_config={"enable_logging": True, **emails},
-        labels={"recipe": label(model), **MADE_BY},
+        labels={"recipe": to_label(model), **MADE_BY},
         encryption_spec={"kms_key_name": key} if key else None,
     )
     uri = _upload_schema(connection, recipe, model)

@@ -64,9 +64,9 @@ def parameters_of(job: Any) -> dict[str, Any]:
         for name, definition in inputs.get("parameters", {}).items()
         if "defaultValue" in definition
     }
-    from pipelines.local.kfp_patches import whole_numbers
+    from pipelines.local.kfp_patches import to_whole_numbers
 
-    return whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
+    return to_whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
 
 
 def _read_metrics(job: Any) -> dict[str, float]:
@@ -97,7 +97,7 @@ def format_cost(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -
     """Return the total cost of jobs so far, as text; empty if there are no jobs."""
     if not jobs:
         return ""
-    prices = cost.table().overridden(rates or {})
+    prices = cost.load_table().override(rates or {})
     total = Decimal(0)
     for job in jobs:
         spot = job.job_spec.scheduling.strategy.name == "SPOT"
@@ -111,7 +111,7 @@ def format_cost(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -
         except InputError as error:
             return f"cost unknown: {error}"
     return (
-        f"training cost about {cost.money(total)} {prices.currency} at the prices of "
+        f"training cost about {cost.format_money(total)} {prices.currency} at the prices of "
         f"{prices.region} of {prices.date}"
     )
 

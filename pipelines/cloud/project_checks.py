@@ -49,7 +49,7 @@ class Finding:
 def examine_api(connection: Connection, name: str) -> Finding:
     """Check whether an API is enabled."""
     project = connection.settings.project
-    answer = connection.rest("serviceusage", "GET", f"v1/projects/{project}/services/{name}")
+    answer = connection.call_api("serviceusage", "GET", f"v1/projects/{project}/services/{name}")
     return Finding(
         answer.get("state") == "ENABLED",
         f"API {name}",
@@ -63,7 +63,7 @@ def _examine_rights(
     """Check whether the caller has permissions on SERVICE/RESOURCE."""
     service, _, path = resource.partition("/")
     body = {"permissions": list(wanted)}
-    answer = connection.rest(service, "POST", f"v1/{path}:testIamPermissions", body)
+    answer = connection.call_api(service, "POST", f"v1/{path}:testIamPermissions", body)
     return _make_finding(answer.get("permissions", []), what, wanted, grant)
 
 
@@ -103,7 +103,7 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
     account = settings.service_account
     member = f"serviceAccount:{account}"
     # Only version 3 has conditional bindings.
-    policy = connection.rest(
+    policy = connection.call_api(
         "cloudresourcemanager",
         "POST",
         f"v1/projects/{settings.project}:getIamPolicy",
@@ -145,7 +145,7 @@ def _find_bindings(
     def has(held: str) -> bool:
         if held == role or held in _BROAD_ROLES:
             return True
-        return permission in connection.rest("iam", "GET", f"v1/{held}").get(
+        return permission in connection.call_api("iam", "GET", f"v1/{held}").get(
             "includedPermissions", []
         )
 
@@ -157,7 +157,7 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
     settings = connection.settings
     name, project = metric.partition("/")[0], settings.project
     path = f"v1beta1/projects/{project}/services/{name}/consumerQuotaMetrics/"
-    answer = connection.rest("serviceusage", "GET", path + quote(metric, safe=""))
+    answer = connection.call_api("serviceusage", "GET", path + quote(metric, safe=""))
     buckets = [
         bucket
         for limit in answer.get("consumerQuotaLimits", [])
@@ -246,7 +246,7 @@ def examine_image(connection: Connection, setting: str = "image") -> Finding:
     version = f"versions/{match['digest']}" if match["digest"] else tag
     path = f"v1/{repository_path(match)}/packages/{name}/{version}"
     with tolerated(NOT_FOUND):
-        connection.rest("artifactregistry", "GET", path)
+        connection.call_api("artifactregistry", "GET", path)
         if match["project"] != connection.settings.project:
             return Finding(
                 None,
@@ -266,7 +266,7 @@ def _examine_repository(connection: Connection, match: re.Match[str], kind: str)
         f"--repository-format={kind.lower()}"
     )
     with tolerated(NOT_FOUND):
-        found = connection.rest("artifactregistry", "GET", f"v1/{repository_path(match)}").get(
+        found = connection.call_api("artifactregistry", "GET", f"v1/{repository_path(match)}").get(
             "format", ""
         )
         what = f"repository {name}: of format {found}, in {location}"

@@ -12,7 +12,7 @@ from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package
 from pipelines.recipe import Recipe
-from pipelines.run_options import Schedule, time_of
+from pipelines.run_options import Schedule, parse_time
 from trainer.errors import InputError
 
 _REFUSED = (400, 501)
@@ -201,8 +201,8 @@ def _build_schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> A
         max_run_count=declared.max_runs,
         allow_queueing=declared.allow_queueing,
         create_pipeline_job_request=types.CreatePipelineJobRequest(parent=parent, pipeline_job=job),
-        start_time=time_of(declared.start),
-        end_time=time_of(declared.end),
+        start_time=parse_time(declared.start),
+        end_time=parse_time(declared.end),
     )
 
 

@@ -64,7 +64,7 @@ def _upload_to_registry(
     def ask(method: str, path: str, body: Any = None) -> dict[str, Any]:
         path = f"packages/{package.name}/{path}"
         if folder:
-            return connection.rest("artifactregistry", method, f"v1/{folder}{path}", body)
+            return connection.call_api("artifactregistry", method, f"v1/{folder}{path}", body)
         return connection.send_json(method, f"{repository}/{path}", body)
 
     version = f"sha256:{package.digest}"

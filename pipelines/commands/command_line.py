@@ -108,10 +108,10 @@ def list_recipes(
 ) -> int:
     """List the recipes."""
     if schema:
-        print(json.dumps(recipes.schema(), indent=1))
+        print(json.dumps(recipes.json_schema(), indent=1))
         return 0
     rows, broken = [], []
-    for name in recipes.names():
+    for name in recipes.list_names():
         try:
             recipe = recipes.load(name)
         except InputError as error:

@@ -40,7 +40,7 @@ def main(
     own = settings()
     if upload:
         own.require("project", "template_repository")
-    for loaded in [api.load(name) for name in recipes or recipe.names()]:
+    for loaded in [api.load(name) for name in recipes or recipe.list_names()]:
         if upload:
             own.check_gpu_images(loaded)
         for batch in [False, True] if loaded.run_options.batch else [False]:

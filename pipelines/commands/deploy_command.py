@@ -60,7 +60,7 @@ def deploy(
         else:
             serving = loaded.run_options.serving
             price = cost.describe_serving_price(
-                serving.machine_type, serving.min_replicas, cost.table()
+                serving.machine_type, serving.min_replicas, cost.load_table()
             )
             say(f"{price}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name

@@ -60,7 +60,7 @@ def promote(
             champion, withdrawn = registry.roll_back(model)
             after = f", after {withdrawn.name}" if withdrawn else ""
             say(f"{champion.name} is the champion of {model} again{after}")
-        elif versions := registry.versions(model):
+        elif versions := registry.list_versions(model):
             rows = [
                 (
                     one.version,

@@ -55,7 +55,7 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
     found: dict[str, PastRun] = {}
     for name in names:
         if run_history.is_here(folder, name):
-            runs = [run_history.find(folder, name)]
+            runs = [run_history.load_by_name(folder, name)]
         else:
             runs = run_history.list_runs(folder, name)
             if not runs:

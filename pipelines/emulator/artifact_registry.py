@@ -37,7 +37,7 @@ class ArtifactRegistry:
         self.packages: dict[str, Any] = {}
 
     def upload(self, request: HttpRequest) -> str:
-        parts = form(request)
+        parts = parse_form(request)
         content, tags = parts["content"], parts["tags"].decode().split(",")
         package = content.decode().partition("\n  name: ")[2].partition("\n")[0]
         version = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -86,7 +86,7 @@ class ArtifactRegistry:
         return {"version": f"packages/{request.match['package']}/versions/{version}"}
 
 
-def parts_of(request: HttpRequest) -> list[Any]:
+def parse_multipart(request: HttpRequest) -> list[Any]:
     """Return the parts of a multipart body."""
     kind = request.headers["Content-Type"].encode()
     return list(email.message_from_bytes(b"Content-Type: " + kind + b"\n\n" + request.body).walk())[
@@ -94,9 +94,9 @@ def parts_of(request: HttpRequest) -> list[Any]:
     ]
 
 
-def form(request: HttpRequest) -> dict[str, bytes]:
+def parse_form(request: HttpRequest) -> dict[str, bytes]:
     """Return the fields of a multipart form, by name."""
     return {
         part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
-        for part in parts_of(request)
+        for part in parse_multipart(request)
     }

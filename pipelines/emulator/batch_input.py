@@ -37,7 +37,7 @@ class Instance(NamedTuple):
     error: str = ""
 
 
-def instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
+def read_instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
     """Yield the instances of files.
 
     Args:

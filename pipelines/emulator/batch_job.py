@@ -24,7 +24,7 @@ from pipelines.emulator.background_jobs import (
     INVALID_CODE,
     BackgroundJob,
 )
-from pipelines.emulator.batch_input import Instance, instances
+from pipelines.emulator.batch_input import Instance, read_instances
 from pipelines.emulator.model_server import ModelServer
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.processes import Guardian, Process
@@ -120,7 +120,7 @@ class BatchJob(BackgroundJob):
                 "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
             )
         uris = [self._models.local(uri) for uri in config.gcs_source.uris]
-        found = instances(config.instances_format, uris)
+        found = read_instances(config.instances_format, uris)
         first = list(itertools.islice(found, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
         rest = itertools.chain(first, found)

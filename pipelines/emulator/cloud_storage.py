@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.artifact_registry import parts_of
+from pipelines.emulator.artifact_registry import parse_multipart
 from pipelines.emulator.server import HttpRequest
 
 _OBJECTS = r"/storage/v1/b/(?P<bucket>[^/]+)/o"
@@ -78,7 +78,7 @@ class CloudStorage:
         return _describe_object(request, name, bucket[name])
 
     def insert_object(self, request: HttpRequest) -> dict[str, Any]:
-        description, content = (part.get_payload(decode=True) for part in parts_of(request))
+        description, content = (part.get_payload(decode=True) for part in parse_multipart(request))
         name, bucket = json.loads(description)["name"], self._find_bucket(request)
         if request.query.get("ifGenerationMatch") == "0" and name in bucket:
             raise ApiError("FAILED_PRECONDITION", f"{name} already exists", 412)

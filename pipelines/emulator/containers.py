@@ -58,7 +58,7 @@ class Containers:
     """The containers of one run; a context manager that removes them on exit.
 
     Args:
-        engine: docker or podman, as returned by `engine_with`.
+        engine: docker or podman, as returned by `find_engine`.
         image: of the components.
         run_name: unique on this machine.
         mounts: folders that containers see at the same path, and whether they may write.
@@ -94,7 +94,7 @@ class Containers:
             raise InputError(
                 f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
             )
-        self._guardian.after_death(["/bin/sh", "-c", self._removal_commands()])
+        self._guardian.run_after_death(["/bin/sh", "-c", self._removal_commands()])
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -152,7 +152,7 @@ class Containers:
         )
 
 
-def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
+def list_mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
     """Return the folders that a run's containers mount, and whether each is writable.
 
     These are the folder of runs, writable, and the local paths among the arguments.
@@ -171,7 +171,7 @@ def mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathl
     return found
 
 
-def engine_with(image: str) -> str:
+def find_engine(image: str) -> str:
     """Return docker or podman, the first that works and has `image`.
 
     Raises:
@@ -193,7 +193,7 @@ def engine_with(image: str) -> str:
     raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")
 
 
-def changed_since_built(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
+def find_outdated_commit(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
     """Return the commit that an image was built from, if its code differs from that in `root`.
 
     Return "" if the code is the same, the image names no commit or git doesn't know the commit.

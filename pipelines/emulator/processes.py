@@ -78,7 +78,7 @@ class Guardian:
     def release(self, group: int) -> None:
         self._send(f"-{group}\n")
 
-    def after_death(self, command: Sequence[str]) -> None:
+    def run_after_death(self, command: Sequence[str]) -> None:
         """Run `command` if this process is killed, after the groups have been killed."""
         self._send(f"!{json.dumps(list(command))}\n")
 
@@ -88,7 +88,7 @@ class Guardian:
             f"{dir or tempfile.gettempdir()}/{prefix}{secrets.token_hex(8)}"
         )
         # Before mkdir: this process may be killed as soon as the folder exists.
-        self.after_death(["rm", "-rf", folder])
+        self.run_after_death(["rm", "-rf", folder])
         os.mkdir(folder, 0o700)  # noqa: PTH102
         return folder
 

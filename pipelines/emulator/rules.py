@@ -22,7 +22,7 @@ Questions that no page answers are in [first-hour.md](first-hour.md).
 _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"
 
 
-def rules() -> list[SimpleNamespace]:
+def load_rules() -> list[SimpleNamespace]:
     """Return all rules with their topic; rules.toml describes the other fields."""
     return [
         SimpleNamespace(topic=topic.replace("_", " ").capitalize(), **line)
@@ -34,7 +34,7 @@ def rules() -> list[SimpleNamespace]:
 def as_markdown() -> str:
     """Return the content of docs/vertex-rules.md."""
     lines, topic = [_HEAD], ""
-    for rule in rules():
+    for rule in load_rules():
         if rule.topic != topic:
             topic = rule.topic
             lines.append(f"\n## {topic}\n\n{_COLUMNS}")

@@ -8,7 +8,7 @@ from trainer.machines.worker_pools import MachineOptions
 DEVICES = Path("/dev")
 
 
-def substitutes(
+def describe_substitutes(
     machines: MachineOptions, evaluation: str, devices: Path = DEVICES
 ) -> Iterator[str]:
     """Yield a line on the devices of replicas and of the evaluation, if they use accelerators.

@@ -14,17 +14,17 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.console import print_plain, shorten_path
-from pipelines.emulator.containers import Containers, changed_since_built, engine_with, mounts
+from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, run_end, run_summary, terminal
 from pipelines.local.cache import code_digest
 from pipelines.local.kfp_patches import TaskExecutor
-from pipelines.local.run_state import RunState, rows_of
+from pipelines.local.run_state import RunState, make_rows
 from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
 from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
-from pipelines.run_view import LiveView, PlainView, view_of
+from pipelines.run_view import LiveView, PlainView, choose_view
 
 _FRAME_SECONDS = 0.1
 
@@ -74,7 +74,7 @@ def run(
     pipeline = Package(package_path)
     options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}
     record = new_record(pipeline, recipe, parameters, **options)
-    engine = engine_with(pipeline.image) if in_containers else ""
+    engine = find_engine(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, recipe, package_path, record.root)
     with locked(directory) as lock:
         write_record(record, directory)
@@ -127,8 +127,8 @@ def execute(
         stack.callback(tasks.close)
         stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
-        rows = functools.partial(rows_of, run_state, services.jobs.jobs)
-        with view_of(rows, console, shorten_path(directory)) as view:
+        rows = functools.partial(make_rows, run_state, services.jobs.jobs)
+        with choose_view(rows, console, shorten_path(directory)) as view:
             call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
             state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
             run_state.close(state)
@@ -152,7 +152,7 @@ def _create_containers(
     console: Console,
 ) -> Containers:
     """Return the containers of a run; warn if the code has changed since their image was built."""
-    if commit := changed_since_built(engine, image):
+    if commit := find_outdated_commit(engine, image):
         print_plain(
             console,
             f"warning   {image} was built from {commit}, and the code of trainer/ or "
@@ -161,7 +161,7 @@ def _create_containers(
     # The image's user is not this user; as in a bucket, every process of a run may write.
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
-    seen = mounts(directory.parent, record.parameters.values())
+    seen = list_mounts(directory.parent, record.parameters.values())
     return Containers(engine, image, run_name=directory.name, mounts=seen, guardian=guardian)
 
 

@@ -50,7 +50,7 @@ def read_tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
     return [escape_controls(line.rsplit("\r", 1)[-1]) for line in (lines[1:] if start else lines)]
 
 
-def progress(log: pathlib.Path) -> str:
+def read_progress(log: pathlib.Path) -> str:
     """Return the last line in which a process reports its progress; empty if there is none."""
     lines = read_tail(log, 4096)
     if any(_TRACEBACK in line for line in lines):
@@ -62,7 +62,7 @@ def progress(log: pathlib.Path) -> str:
     return ""
 
 
-def user_error(log: pathlib.Path, returncode: int | None) -> str:
+def find_user_error(log: pathlib.Path, returncode: int | None) -> str:
     """Return the message of the InputError that ended the process; empty if none did.
 
     Recognize both forms: `error: message` with exit code 2, from a command line, and the last
@@ -98,11 +98,11 @@ def find_warnings(log: pathlib.Path) -> list[str]:
     return [match[1] for match in found if match]
 
 
-def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
+def read_last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
     """Return the last non-empty lines of a log, with only the exceptions of tracebacks."""
     kept = []
     in_traceback = False
-    for line in without_noise(read_tail(log)):
+    for line in remove_noise(read_tail(log)):
         if line.endswith(_TRACEBACK):
             in_traceback = True
         elif not in_traceback or not line[:1].isspace():
@@ -111,7 +111,7 @@ def last_lines(log: pathlib.Path, count: int = LAST_LINES) -> list[str]:
     return kept[-count:]
 
 
-def without_noise(lines: Iterable[str]) -> Iterator[str]:
+def remove_noise(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines without empty ones, runtime noise and the inputs that KFP prints as JSON."""
     in_inputs = False
     for line in lines:

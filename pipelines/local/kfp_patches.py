@@ -117,8 +117,8 @@ class TaskExecutor:
             entry = self.cache / cache.entry_name(image, command, variables, inputs)
             if (outputs := cache.read_entry(entry)) is not None:
                 return outputs
-        values = whole_numbers(executor_input_utils.executor_input_to_dict(request, component))
-        command = resolved(
+        values = to_whole_numbers(executor_input_utils.executor_input_to_dict(request, component))
+        command = resolve_placeholders(
             command,
             values,
             run_name=self.run_name,
@@ -134,7 +134,7 @@ class TaskExecutor:
         return outputs
 
 
-def resolved(
+def resolve_placeholders(
     command: list[str], values: dict[str, Any], *, run_name: str, **others: str
 ) -> list[str]:
     """Resolve the placeholders in a container's command.
@@ -175,16 +175,16 @@ def resolved(
     return [resolve(word) for word in placeholder_utils.flatten_list(words)]
 
 
-def whole_numbers(value: Any) -> Any:
+def to_whole_numbers(value: Any) -> Any:
     """Return a copy of JSON-like `value` with every integral float as an int.
 
     KFP passes all numbers in lists and structs as doubles, but a proto's integer field refuses
     2.0. JSON does not distinguish the two.
     """
     if isinstance(value, Mapping):
-        return {key: whole_numbers(item) for key, item in value.items()}
+        return {key: to_whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [whole_numbers(item) for item in value]
+        return [to_whole_numbers(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return copy.copy(value)

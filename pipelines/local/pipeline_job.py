@@ -32,7 +32,7 @@ def main(folder: str) -> int:
     )
     with exit_on_input_error(), locked(directory) as lock:
         pipeline = Package(directory / f"{request['recipe']}.yaml")
-        parameters = kfp_patches.whole_numbers(request["parameters"])
+        parameters = kfp_patches.to_whole_numbers(request["parameters"])
         record = new_record(pipeline, request["recipe"], parameters)
         write_record(record, directory)
         return int(execute(pipeline, record, directory, lock, Console()).state != "SUCCEEDED")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pipelines import run_history
 from pipelines.console import print_plain
-from pipelines.emulator.containers import engine_with
+from pipelines.emulator.containers import find_engine
 from pipelines.local import folders
 from pipelines.local.cache import code_digest
 from pipelines.local.execution import Run, execute
@@ -45,7 +45,7 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             raise InputError(
                 f"{path} is not the file that {directory.name} was started with; start a new run"
             )
-        engine = engine_with(pipeline.image) if record.in_containers else ""
+        engine = find_engine(pipeline.image) if record.in_containers else ""
         if not engine and record.code != code_digest():
             print_plain(
                 console,

@@ -59,7 +59,7 @@ def _find_reason(task: Task, services: Services, error: str) -> Failure:
         replica = getattr(own[-1], "failed_replica", None)
         if not replica:
             return Failure(own[-1].error, task.log)
-        message = failures.user_error(replica.log, replica.returncode)
+        message = failures.find_user_error(replica.log, replica.returncode)
         return Failure(
             message or _describe_kill(replica) or own[-1].error, replica.log, bool(message)
         )
@@ -71,8 +71,8 @@ def _find_reason(task: Task, services: Services, error: str) -> Failure:
         return Failure(f"its job was cancelled, since the job's launcher {ending}", task.log)
     if ending:
         return Failure(f"the step {ending}", task.log, not ending.startswith("crashed"))
-    message = failures.user_error(task.log, task.returncode)
-    last = failures.last_lines(task.log, 1) or [error or "failed"]
+    message = failures.find_user_error(task.log, task.returncode)
+    last = failures.read_last_lines(task.log, 1) or [error or "failed"]
     return Failure(message or last[0], task.log, bool(message))
 
 
@@ -121,6 +121,6 @@ def _show_failure(console: Console, failure: Failure) -> None:
     """Print the failure: its message, last log lines unless expected, and the log's path."""
     print_plain(console, f"error: {failure.message}")
     if failure.log:
-        for line in [] if failure.expected else failures.last_lines(failure.log):
+        for line in [] if failure.expected else failures.read_last_lines(failure.log):
             print_plain(console, f"  {line}")
         print_plain(console, f"log       {shorten_path(failure.log)}")

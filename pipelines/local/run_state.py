@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.restart_rules import MAX_RESTARTS
-from pipelines.local.failures import progress
+from pipelines.local.failures import read_progress
 from pipelines.run_view import STARTING, Row
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
@@ -82,11 +82,11 @@ def seconds_between(started: float, ended: float) -> float:
     return (ended or time.monotonic()) - started if started else 0.0
 
 
-def rows_of(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
+def make_rows(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
     """Yield a row for each task, followed by rows for the replicas of its jobs."""
     waiting = list(jobs)
     for task in list(run_state.tasks.values()):
-        text = progress(task.log) or STARTING if task.state == "RUNNING" else ""
+        text = read_progress(task.log) or STARTING if task.state == "RUNNING" else ""
         own = [job for job in waiting if job.launched_by == task.key]
         if own:
             text = ""
@@ -98,7 +98,7 @@ def rows_of(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
 def _replica_rows(job: CustomJob, folder: str) -> Iterator[Row]:
     for replica in job.replicas:
         name = f"{replica.role} {replica.index}"
-        text = progress(replica.log) if replica.state != "FAILED" else ""
+        text = read_progress(replica.log) if replica.state != "FAILED" else ""
         text = re.sub(rf"^({name}:? |{replica.role}: )", "", text)
         if replica.state == "STOPPED" and "told to stop" not in text:
             text = "shut down with the job"

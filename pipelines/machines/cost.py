@@ -43,7 +43,7 @@ class PriceTable:
     run: Decimal  # the fee per pipeline run
     sizes: dict[str, tuple[int, float]]  # vCPUs and GB of memory of each machine type of a series
 
-    def overridden(self, rates: Mapping[str, float]) -> "PriceTable":
+    def override(self, rates: Mapping[str, float]) -> "PriceTable":
         """Return the table with the user's own rates, which apply to spot machines, too."""
         return dataclasses.replace(
             self,
@@ -54,7 +54,7 @@ class PriceTable:
 
 
 @functools.cache
-def table() -> PriceTable:
+def load_table() -> PriceTable:
     """Read the price table."""
     content = tomllib.loads(PATH.read_text(encoding="utf-8"), parse_float=Decimal)
     # Compute Engine's prices by name, without the share that Vertex AI adds.
@@ -121,7 +121,7 @@ def describe_serving_price(
     machines = f"{replicas} x {machine_type}"
     if machine_type not in prices.rates:
         return f"{machines} has no price in pipelines/machines/prices.toml"
-    hour = money(Decimal(str(prices.rates[machine_type])) * replicas)
+    hour = format_money(Decimal(str(prices.rates[machine_type])) * replicas)
     return f"{machines}: {hour} {prices.currency} an hour until {until}"
 
 
@@ -152,7 +152,7 @@ def step_price(
     return min(found)
 
 
-def money(amount: Decimal) -> str:
+def format_money(amount: Decimal) -> str:
     """Format an amount to the cent: 1.25."""
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
@@ -208,7 +208,7 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
             )
         rates[name] = rate
     own = set(part_names(pools))
-    known = {*table().rates, *accelerators(), *disk_types(), *types(), *own}
+    known = {*load_table().rates, *accelerators(), *disk_types(), *types(), *own}
     for name in rates:
         if name not in known:
             raise InputError(

@@ -14,7 +14,7 @@ from kfp import dsl
 
 from components.evaluate_model import evaluate_model
 from components.register_model import register_model
-from components.vertex_client import vertex_client
+from components.vertex_client import connect_vertex
 from tests.components.artifacts import artifact, write_training_counts
 from tests.model_service import candidate, registry_at
 from tests.trainer.report.document import HISTORY, TRAINING
@@ -262,7 +262,7 @@ def test_model_is_judged_again_when_the_champion_changed(folder, service, tmp_pa
     name, _, role, why = register(artifacts, outputs, tmp_path)
     assert (name, role) == (("flowers@2", "challenger") if challengers else ("", ""))
     assert why.startswith("not better than the champion flowers@1")
-    client = vertex_client("model", "us-central1", service.environment)
+    client = connect_vertex("model", "us-central1", service.environment)
     parent = "projects/my-project/locations/us-central1/models/flowers"
     versions = {one.version_id: one for one in client.list_model_versions(name=parent)}
     assert sorted(versions) == (["1", "2"] if challengers else ["1"])

@@ -37,7 +37,7 @@ def promote_each(registry, *runs):
 
 
 def aliases(registry):
-    return {one.version: set(one.aliases) for one in registry.versions("digits")}
+    return {one.version: set(one.aliases) for one in registry.list_versions("digits")}
 
 
 def test_first_version_creates_the_model_with_its_evaluation(registry, service):
@@ -72,7 +72,7 @@ def test_later_versions_join_the_model_and_take_the_alias(registry, service):
         "2": {"champion-2"},
         "3": {"default", "champion", "champion-3", COMMIT},
     }
-    assert registry.champion("digits").artifact_uri == "gs://bucket/three/model"
+    assert registry.find_champion("digits").artifact_uri == "gs://bucket/three/model"
 
 
 def test_champion_stays_until_a_better_one_is_promoted(registry):
@@ -87,7 +87,7 @@ def test_champion_stays_until_a_better_one_is_promoted(registry):
     # It was compared with an earlier champion.
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
     assert "challenger" in late.aliases
-    assert registry.champion("digits").name == "digits@2"
+    assert registry.find_champion("digits").name == "digits@2"
 
 
 @pytest.mark.parametrize("role", ["champion", "challenger"])
@@ -104,7 +104,7 @@ def test_step_retried_after_a_lost_answer_uploads_once(registry, service, role, 
     again = registry.register("digits", candidate("one"), role, "")
     assert first == again
     assert role in again.aliases
-    assert len(registry.versions("digits")) == 1
+    assert len(registry.list_versions("digits")) == 1
     assert len(service.sent("UploadModel")) == 1
     assert len(list(registry.client.list_model_evaluations(parent=again.resource))) == 1
 
@@ -139,7 +139,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service):
             rejected, champion = sorted(pool.map(register, ("/a", "/b"), (model, model)))
             assert rejected in (("", "/a"), ("", "/b"))
             assert len(champion) == 1 and champion[0].startswith(f"{model}@")
-            (version,) = registry_at(service.environment).versions(model)
+            (version,) = registry_at(service.environment).list_versions(model)
             assert set(version.aliases) >= {"champion", "default"}
             assert not any(alias.startswith("promoting-") for alias in version.aliases)
 
@@ -148,11 +148,11 @@ def test_lock_left_by_a_crash_expires(registry, monkeypatch):
     monkeypatch.setattr("components.registry.promotion_lock.LEASE_SECONDS", 0.3)
     promote_each(registry, "one", "two")
     for number in ("1", "2"):
-        name = registry.versions("digits")[0].resource.partition("@")[0]
+        name = registry.list_versions("digits")[0].resource.partition("@")[0]
         request = {"name": f"{name}@{number}", "version_aliases": [f"promoting-{number}"]}
         registry.client.merge_version_aliases(request)
     registry.register("digits", candidate("three"), "champion", "digits@2")
-    assert registry.champion("digits").name == "digits@3"
+    assert registry.find_champion("digits").name == "digits@3"
     assert aliases(registry)["1"] == {"champion-1"}
 
 
@@ -169,7 +169,7 @@ def test_champion_promoted_during_an_upload_is_kept(registry, service, other):
     service.before("GetOperation", lambda: other.register("digits", better, "champion", "digits@1"))
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
     assert "challenger" in late.aliases
-    assert registry.champion("digits").artifact_uri == "gs://bucket/other/model"
+    assert registry.find_champion("digits").artifact_uri == "gs://bucket/other/model"
 
 
 def test_two_first_versions_at_once_are_both_registered(registry, service, other):
@@ -177,15 +177,17 @@ def test_two_first_versions_at_once_are_both_registered(registry, service, other
     service.before("UploadModel", lambda: other.register("digits", first, "champion", ""))
     second = registry.register("digits", candidate("late"), "champion", "")
     assert (second.name, "challenger" in second.aliases) == ("digits@2", True)
-    assert registry.champion("digits").name == "digits@1"
+    assert registry.find_champion("digits").name == "digits@1"
 
 
 def test_model_of_an_abandoned_upload_is_not_uploaded_again(registry, service, other):
     one = candidate("one")
     service.before("UploadModel", lambda: other.register("digits", one, "challenger", ""))
     registry.register("digits", one, "champion", "")
-    assert [one.artifact_uri for one in registry.versions("digits")] == ["gs://bucket/one/model"]
-    assert registry.champion("digits").name == "digits@1"
+    assert [one.artifact_uri for one in registry.list_versions("digits")] == [
+        "gs://bucket/one/model"
+    ]
+    assert registry.find_champion("digits").name == "digits@1"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_transient_errors_are_retried(registry, service, error):
     code, status = error.split()
     service.fail("ListModelVersions", int(code), status, times=2)
     service.drop("ListModelVersions")
-    assert registry.champion("digits").name == "digits@1"
+    assert registry.find_champion("digits").name == "digits@1"
 
 
 def test_unknown_model_has_no_champion(service):

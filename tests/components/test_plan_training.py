@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.registry.trained_versions import dataset_digest, training_labels
+from components.registry.trained_versions import digest_dataset, training_labels
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.model_service import candidate, registry_at
@@ -120,7 +120,7 @@ def register(service, records, role, compared_with="", artifact_uri="", **change
     """Register a version as trained on `records` with the configuration planned for `changes`."""
     configuration = planned(records.parent, **changes)[0]["configuration"]
     uri = artifact_uri or f"gs://bucket/{len(service.sent('UploadModel'))}"
-    labels = {"team": "vision", **training_labels(dataset_digest(str(records)), configuration)}
+    labels = {"team": "vision", **training_labels(digest_dataset(str(records)), configuration)}
     registry = registry_at(service.environment, "p", "l")
     return registry.register("digits", candidate(uri, labels=labels), role, compared_with).name
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from components.evaluate_model import set_content_type
-from components.registry.trained_versions import dataset_digest
+from components.registry.trained_versions import digest_dataset
 from tests.trainer.data.folders import refused, two_classes, write
 from trainer import files
 from trainer.data import storage
@@ -60,7 +60,7 @@ def test_results_are_read_from_a_bucket(proxy, server):
     server.put("left/history.csv", b"epoch,loss\n1,0.5\n")
     assert results.load("gs://bucket/left").history == [{"epoch": 1.0, "loss": 0.5}]
     server.put("left/dataset.json", b"{}")
-    assert dataset_digest("gs://bucket/left").startswith("44136fa3")
+    assert digest_dataset("gs://bucket/left").startswith("44136fa3")
 
 
 def test_files_arrive_whole_when_requests_fail(faulty, server):

@@ -60,7 +60,9 @@ LARGE_DISK = {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 500}
     ],
 )
 def test_price_of_an_hour_equals_a_hand_calculation(values, hour):
-    assert cost.money(cost.price(pools(**values), cost.table())) == cost.money(hour)
+    assert cost.format_money(cost.price(pools(**values), cost.load_table())) == cost.format_money(
+        hour
+    )
 
 
 def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
@@ -70,15 +72,18 @@ def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
-    for name in recipe.names():
-        hour = cost.price(pools(name), cost.table())
+    for name in recipe.list_names():
+        hour = cost.price(pools(name), cost.load_table())
         shown = succeed(f"plan {name} --minutes 90")
-        total = cost.money(hour * Decimal("1.5"))
-        assert f"on demand {cost.money(hour)} USD an hour, {total} for the expected 90 min" in shown
+        total = cost.format_money(hour * Decimal("1.5"))
+        assert (
+            f"on demand {cost.format_money(hour)} USD an hour, {total} for the expected 90 min"
+            in shown
+        )
 
 
 def test_spot_discount_excludes_disks_and_management():
-    prices = cost.table()
+    prices = cost.load_table()
     # Of 1.15 of Compute Engine's price, 0.40 goes.
     assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.75)
     assert prices.spot_rates["pd-ssd"] == prices.rates["pd-ssd"]
@@ -91,7 +96,7 @@ def test_own_rates_replace_those_of_the_table(succeed):
 
 
 def test_timeout_is_4_to_10_times_the_expected_time():
-    for name in recipe.names():
+    for name in recipe.list_names():
         loaded = recipe.load(name)
         seconds = float(loaded.parameters.job.timeout.removesuffix("s"))
         assert 4 <= seconds / 60 / loaded.run_options.expected_minutes <= 10
@@ -102,7 +107,7 @@ def test_page_names_every_type_without_a_price():
     (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
     named = re.findall("`(.*?)`", sentence)
     offered = [name for name, one in types().items() if not one.refused]
-    unpriced = [one for one in (*offered, *disk_types()) if one not in cost.table().rates]
+    unpriced = [one for one in (*offered, *disk_types()) if one not in cost.load_table().rates]
     assert {one for one in unpriced if not one.startswith(tuple(named))} == set()
     assert {one for one in named if not any(name.startswith(one) for name in unpriced)} == set()
 
@@ -137,8 +142,8 @@ def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
 
 @pytest.mark.parametrize(("max_cost", "seconds"), [(0.1, 2), (1, 3), (7.77, 4), (1000, 1)])
 def test_timed_out_job_costs_at_most_max_cost(max_cost, seconds):
-    rates = {**cost.table().rates, "n1-standard-4": 0.731 * seconds}
-    hour = cost.price(pools(), cost.table().overridden(rates))
+    rates = {**cost.load_table().rates, "n1-standard-4": 0.731 * seconds}
+    hour = cost.price(pools(), cost.load_table().override(rates))
     timeout = limit_timeout("86400s", max_cost, 0.0, pools(), rates)
     longest = Decimal(timeout.removesuffix("s"))
     assert hour * longest / 3600 <= Decimal(str(max_cost))

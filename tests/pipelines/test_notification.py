@@ -12,7 +12,7 @@ MAIL = "vertex-pipelines-notification-email"
 def test_e_mail_reports_on_every_step(tmp_path):
     (tmp_path / "mine.toml").write_text(TEXT.format("photos"))
     loaded = recipe.load("mine", tmp_path)
-    tasks = yaml.safe_load(compilation.compiled(loaded, "image:1"))["root"]["dag"]["tasks"]
+    tasks = yaml.safe_load(compilation.compile_yaml(loaded, "image:1"))["root"]["dag"]["tasks"]
     assert set(tasks) == {"exit-handler-1", MAIL}
     inputs = tasks[MAIL]["inputs"]["parameters"]
     recipients = inputs["recipients"]["runtimeValue"]["constant"]
@@ -26,7 +26,7 @@ def test_failed_local_run_sends_no_e_mail(tmp_path):
     empty.mkdir()
     (tmp_path / "mine.toml").write_text(TEXT.format(empty))
     loaded = recipe.load("mine", tmp_path)
-    package = compilation.write(loaded, tmp_path / "build")
+    package = compilation.write_yaml(loaded, tmp_path / "build")
     run = execution.run(package, recipe="mine", parameters={}, runs_directory=tmp_path / "runs")
     states = {task["name"]: task["state"] for task in run.summary["tasks"]}
     assert run.state == "FAILED"

@@ -7,7 +7,7 @@ import pytest
 from google.cloud.aiplatform_v1 import Scheduling
 
 from pipelines import resource_names
-from pipelines.parameters import GROUPS, PARAMETERS, checked
+from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
 from trainer import fields
 from trainer.errors import InputError
 from trainer.machines.scheduling import SCHEDULING_STRATEGIES
@@ -41,14 +41,14 @@ def test_shared_parameter_is_declared_alike_in_both_groups():
             assert fields.type_of(group, field.name) is fields.type_of(first, field.name)
             assert fields.default_of(field) == fields.default_of(same)
             assert field.metadata["choices"] == same.metadata["choices"]
-    parameters = checked({"augmentation": "model"}, place="x")
+    parameters = check_parameters({"augmentation": "model"}, place="x")
     assert parameters.records.augmentation == parameters.training.augmentation == "model"
 
 
 def test_defaults_are_valid():
-    values = checked({}, place="defaults").values()
+    values = check_parameters({}, place="defaults").values()
     assert list(values) == list(PARAMETERS)
-    assert checked(values, place="defaults").values() == values
+    assert check_parameters(values, place="defaults").values() == values
 
 
 def test_scheduling_strategies_are_those_of_the_api():
@@ -80,7 +80,7 @@ def test_scheduling_strategies_are_those_of_the_api():
     ],
 )
 def test_valid_values_are_accepted(values):
-    assert checked(values, place="x").values().items() >= values.items()
+    assert check_parameters(values, place="x").values().items() >= values.items()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_valid_values_are_accepted(values):
 )
 def test_invalid_values_are_refused(values, message):
     with pytest.raises(InputError) as raised:
-        checked(values, place="here.toml")
+        check_parameters(values, place="here.toml")
     shown = str(raised.value)
     assert shown.startswith("here.toml: ") and "\n" not in shown
     assert message in shown

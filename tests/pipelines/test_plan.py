@@ -43,7 +43,7 @@ def labeled(plan, monkeypatch):
 
 
 def test_labels_of_a_plan_are_aligned(labeled):
-    for name in recipe.names():
+    for name in recipe.list_names():
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
         assert set(labeled(name)) == labels
 
@@ -59,7 +59,7 @@ def test_own_rates_get_no_discount(labeled):
 
 def test_plan_warns_of_a_job_that_is_cut_off(labeled):
     pools = build_worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
-    minutes = int(5 / cost.price(pools, cost.table()) * 60)
+    minutes = int(5 / cost.price(pools, cost.load_table()) * 60)
     (line,) = labeled("cats_vs_dogs", "--minutes", "90", max_cost=5)["cut off"]
     assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")
     assert line.endswith("raise it, or use cheaper machines")
@@ -131,7 +131,7 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
         'source = "digits"\n[step_machines]\nrecords = {cpus = 30, memory_gb = 100}\n'
         'evaluation = {accelerator_type = "NVIDIA_L4"}\n'
     )
-    text = compilation.compiled(recipe.load("mine"), "image:1", "image:gpu")
+    text = compilation.compile_yaml(recipe.load("mine"), "image:1", "image:gpu")
     executors = yaml.safe_load(text)["deploymentSpec"]["executors"]
     containers = {name: one["container"] for name, one in executors.items()}
     evaluation, records = containers["exec-evaluate-model"], containers["exec-create-tfrecords"]
@@ -145,7 +145,7 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
     assert evaluation["image"] == "image:gpu"
     assert containers["exec-register-model"]["image"] == records["image"] == "image:1"
     line, other = labeled("mine")["step"]
-    rates = cost.table().rates
+    rates = cost.load_table().rates
     hour = f"{rates['e2-standard-32']:.2f}"
     assert line.startswith(f"records: {hour} USD an hour for 30 CPUs and 100 GB: the price")
     assert "e2-standard-32" in line
@@ -156,7 +156,7 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
 
 
 def test_step_with_an_accelerator_is_priced_with_it():
-    prices = cost.table()
+    prices = cost.load_table()
     hour = prices.rates["n1-standard-8"] + prices.rates["NVIDIA_TESLA_T4"]
     price, name = cost.step_price(8, 30, "NVIDIA_TESLA_T4", prices)
     assert (float(price), name) == (pytest.approx(hour), "n1-standard-8")

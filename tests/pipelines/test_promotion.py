@@ -59,7 +59,7 @@ def test_one_request_moves_the_alias_in_a_project(succeed, refused, tmp_path, mo
         (merge,) = [one for one in merges if "champion" in one.version_aliases]
         assert merge.name.endswith("models/digits@1")
         assert set(merge.version_aliases) == {"champion", "default", "champion-3"}
-        assert registry.champion("digits").name == "digits@1"
+        assert registry.find_champion("digits").name == "digits@1"
 
         service.fail("ListModelVersions", 403, "PERMISSION_DENIED", "no access")
         error = refused("promote digits --rollback", *flags, code=1)

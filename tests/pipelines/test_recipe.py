@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines import recipe
-from pipelines.run_options import time_of
+from pipelines.run_options import parse_time
 from tests.components.plans import check_pools
 from trainer.errors import InputError
 from trainer.machines.worker_pools import build_worker_pool_specs
@@ -41,7 +41,7 @@ def test_digits_and_flowers_have_their_documented_values():
     assert (parameters.training.optimizer, parameters.training.epochs) == ("adam", 10)
 
 
-@pytest.mark.parametrize("name", recipe.names())
+@pytest.mark.parametrize("name", recipe.list_names())
 def test_recipe_begins_with_what_to_expect(name):
     head = (recipe.DIRECTORY / f"{name}.toml").read_text().partition("\n\n")[0]
     for word in ("Reproduces:", "Expected:", "Takes:", "Costs:", "Command:"):
@@ -49,12 +49,12 @@ def test_recipe_begins_with_what_to_expect(name):
     assert f"python -m pipelines run {name} --local" in head
 
 
-@pytest.mark.parametrize("name", recipe.names())
+@pytest.mark.parametrize("name", recipe.list_names())
 def test_recipe_asks_for_pools_that_vertex_ai_provides(name):
     check_pools(build_worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
 
 
-@pytest.mark.parametrize("name", recipe.names())
+@pytest.mark.parametrize("name", recipe.list_names())
 def test_recipe_matches_the_schema_for_editors(name, succeed):
     schema = json.loads(succeed("recipes --schema"))
     assert not schema["additionalProperties"]
@@ -87,8 +87,8 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
     ]
     retraining = loaded.run_options.retraining
     assert (retraining.cron, retraining.time_zone) == ("*/90  3-4,5 * * MON-FRI", "Europe/Berlin")
-    assert time_of(retraining.start).isoformat() == "2031-01-01T00:00:00+00:00"
-    assert time_of(retraining.end) is None
+    assert parse_time(retraining.start).isoformat() == "2031-01-01T00:00:00+00:00"
+    assert parse_time(retraining.end) is None
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
 def test_own_recipe_has_another_name_than_ours(own_recipe):
     # The line that names the schema is no summary.
     own_recipe('#:schema ./schema.json\n# Mine\nsource = "digits"\nimage_size = 8\n')
-    assert {"digits", "mine"} <= set(recipe.names())
+    assert {"digits", "mine"} <= set(recipe.list_names())
     assert recipe.load("mine").summary == "Mine"
     assert recipe.load("mine").parameters.records.image_size == 8
     own_recipe('# Mine, too\nsource = "digits"\n', "digits")
-    assert recipe.names().count("digits") == 1
+    assert recipe.list_names().count("digits") == 1
     with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a built-in recipe"):
         recipe.load("digits")

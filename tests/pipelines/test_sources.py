@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import recipe
-from pipelines.sources import on_this_machine
+from pipelines.sources import check_local_sources
 from trainer.errors import InputError
 
 TABLE = {"model": "wide_and_deep", "columns": [{"name": "a", "type": "numeric"}]}
@@ -29,7 +29,7 @@ def photos(tmp_path, monkeypatch):
 
 def changes(in_containers=False, **values):
     parameters = recipe.load("flowers").with_values(values, place="test")
-    return on_this_machine(parameters, in_containers=in_containers)
+    return check_local_sources(parameters, in_containers=in_containers)
 
 
 @pytest.fixture

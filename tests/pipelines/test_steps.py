@@ -61,7 +61,7 @@ def write(tmp_path, own_recipe, monkeypatch):
 
 def test_step_gets_the_inputs_that_it_names_and_the_image(write):
     write("own_steps:announce")
-    text = compilation.compiled(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
+    text = compilation.compile_yaml(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
     document = yaml.safe_load(text)
     dags = [one["dag"]["tasks"] for one in document["components"].values() if "dag" in one]
     (step,) = (tasks["announce"] for tasks in dags if "announce" in tasks)
@@ -74,7 +74,7 @@ def test_step_gets_the_inputs_that_it_names_and_the_image(write):
 
 def test_step_may_have_an_image_of_its_own(write, tmp_path):
     write("own_steps:brag")
-    path = compilation.write(recipe.load("mine"), tmp_path / "build", "p/training:1")
+    path = compilation.write_yaml(recipe.load("mine"), tmp_path / "build", "p/training:1")
     assert "python:3.11-slim" in path.read_text()
     assert Package(path).image == "p/training:1"
 

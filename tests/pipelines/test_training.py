@@ -22,7 +22,7 @@ KFP_TYPES |= {int: "NUMBER_INTEGER", float: "NUMBER_DOUBLE"}
 
 @pytest.fixture(scope="module")
 def pipeline():
-    return yaml.safe_load(compilation.compiled(recipe.load("digits"), IMAGE))
+    return yaml.safe_load(compilation.compile_yaml(recipe.load("digits"), IMAGE))
 
 
 def all_tasks(pipeline):
@@ -133,7 +133,7 @@ def test_gate_decides_the_role_of_the_model(pipeline):
 
 
 def test_recipes_model_is_named_after_it():
-    for name in recipe.names():
+    for name in recipe.list_names():
         assert recipe.load(name).parameters.registry.model_name == name
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from components.registry.model_evaluation import (
     THRESHOLDS,
-    classification_metrics,
+    build_classification_metrics,
     operating_points,
 )
 from tests import records
@@ -130,7 +130,7 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     found += [evaluation.roc_auc, evaluation.pr_auc]
     assert found == pytest.approx(means.tolist(), abs=1e-6)
     assert np.isfinite(list(evaluation.scalars().values())).all()
-    json.dumps(classification_metrics(evaluation), allow_nan=False)
+    json.dumps(build_classification_metrics(evaluation), allow_nan=False)
 
 
 def test_split_of_one_class_has_neither_area_nor_curve(judge):

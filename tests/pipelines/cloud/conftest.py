@@ -43,8 +43,8 @@ def elsewhere(elsewhere, monkeypatch):
 def compiled_once():
     """Compile each recipe with each image once, which takes half a second, and read it once."""
     known = {}
-    original = compilation.compiled
-    read = package.documents
+    original = compilation.compile_yaml
+    read = package.parse_documents
 
     @functools.cache
     def documents(text):
@@ -59,8 +59,8 @@ def compiled_once():
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compilation, "compiled", compiled)
-        patch.setattr(package, "documents", lambda text: pickle.loads(documents(text)))
+        patch.setattr(compilation, "compile_yaml", compiled)
+        patch.setattr(package, "parse_documents", lambda text: pickle.loads(documents(text)))
         yield
 
 

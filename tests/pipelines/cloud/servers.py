@@ -9,7 +9,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.artifact_registry import REPOSITORY, ArtifactRegistry, form, parts_of
+from pipelines.emulator.artifact_registry import (
+    REPOSITORY,
+    ArtifactRegistry,
+    parse_form,
+    parse_multipart,
+)
 from pipelines.emulator.cloud_storage import CloudStorage
 from tests.emulator import OpenEmulator
 
@@ -33,7 +38,7 @@ class RegistryServer(OpenEmulator):
 
     def noted(self, name, request):
         if name == "Upload":
-            return form(request)["tags"].decode().split(",")
+            return parse_form(request)["tags"].decode().split(",")
         named = request.match.groupdict()
         return named.get("version") or named.get("tag") or request.query["tagId"]
 
@@ -48,7 +53,7 @@ class StorageServer(OpenEmulator):
 
     def noted(self, name, request):
         if name == "InsertObject":
-            return json.loads(parts_of(request)[0].get_payload(decode=True))["name"]
+            return json.loads(parse_multipart(request)[0].get_payload(decode=True))["name"]
         named = request.match.groupdict()
         return named.get("name") or request.query.get("prefix", named["bucket"])
 

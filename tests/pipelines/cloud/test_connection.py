@@ -34,7 +34,7 @@ def test_grpc_works_at_a_local_endpoint(vertex, succeed, refused, monkeypatch):
 def test_api_without_its_own_endpoint_uses_the_local_server(vertex):
     connection = Connection(Settings(project="my-project", endpoint=vertex.url))
     body = {"resourceNames": [], "filter": "", "pageSize": 1}
-    assert connection.rest("logging", "POST", "v2/entries:list", body) == {"entries": []}
+    assert connection.call_api("logging", "POST", "v2/entries:list", body) == {"entries": []}
     with pytest.raises(exceptions.NotFound):
         connection.storage.get_bucket("bucket")
 

@@ -5,7 +5,7 @@ import datetime
 
 from google.cloud import aiplatform_v1 as vertex
 
-from components.vertex_client import local_credentials, service
+from components.vertex_client import connect_service, local_credentials
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
@@ -98,7 +98,7 @@ class Services:
         credentials = local_credentials(server.environment)
         for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule"):
             kind = getattr(vertex, f"{name}ServiceClient")
-            client = service(kind, server.endpoint, credentials=credentials)
+            client = connect_service(kind, server.endpoint, credentials=credentials)
             setattr(self, name.lower(), client)
 
     def create(self, kind, resource_id="", parent=PARENT, **fields):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
-from pipelines.emulator.batch_input import instances
+from pipelines.emulator.batch_input import read_instances
 from tests.pipelines.emulator.services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
@@ -98,7 +98,7 @@ def test_records_are_sent_unchanged(digit_records, tmp_path):
         (tmp_path / f"{shard.name}.gz").write_bytes(gzip.compress(shard.read_bytes()))
     examples = [one.numpy() for one in tf.data.TFRecordDataset(list(map(str, shards)))]
     for kind, pattern in (("tf-record", shards[0].parent / "train-*"), ("tf-record-gzip", "*.gz")):
-        found = list(instances(kind, [str(tmp_path / pattern)]))
+        found = list(read_instances(kind, [str(tmp_path / pattern)]))
         assert [one.sent for one in found] == [one.shown for one in found]
         assert [one.sent for one in found] == list(map(b64, examples))
 

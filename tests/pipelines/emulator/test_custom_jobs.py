@@ -6,7 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import JobServiceClient
 
-from components.vertex_client import local_credentials, service
+from components.vertex_client import connect_service, local_credentials
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
@@ -29,7 +29,7 @@ def clients(tmp_path):
             jobs = stack.enter_context(JobService(tmp_path / "jobs", guardian, operations))
             server = stack.enter_context(Emulator(jobs, operations))
             options = {"credentials": local_credentials(server.environment), "transport": transport}
-            found.append(service(JobServiceClient, server.endpoint, **options))
+            found.append(connect_service(JobServiceClient, server.endpoint, **options))
         yield found
 
 

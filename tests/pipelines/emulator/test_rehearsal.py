@@ -95,14 +95,14 @@ def test_every_command_of_the_page_runs(rehearsal):
     assert "python -m pipelines cancel first" in done
     assert "python -m pipelines schedule pause digits" in done
     registry = registry_at(rehearsal.environment)
-    first = registry.champion("digits")
+    first = registry.find_champion("digits")
     assert first.artifact_uri.startswith("gs://my-project-training/runs/")
     other = candidate("gs://elsewhere/model")
     second = registry.register("digits", other, "champion", first.name)
-    assert registry.champion("digits") == second
+    assert registry.find_champion("digits") == second
     (rollback,) = re.findall("`(python -m pipelines promote digits --rollback)`", PAGE)
     assert "digits@1 is the champion of digits again" in rehearsal.run(rollback)
-    assert registry.champion("digits").name == "digits@1"
+    assert registry.find_champion("digits").name == "digits@1"
 
 
 @pytest.mark.slow

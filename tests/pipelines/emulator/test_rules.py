@@ -4,7 +4,7 @@ import ast
 import functools
 import re
 
-from pipelines.emulator.rules import as_markdown, rules
+from pipelines.emulator.rules import as_markdown, load_rules
 from tests.pipelines.conftest import ROOT
 
 
@@ -54,12 +54,12 @@ def test_missing_functions_and_tests_are_found():
 
 
 def test_every_rule_has_a_short_quote_a_function_and_a_test():
-    missing = [name for rule in rules() for name in rule.enforced if not is_defined(name)]
-    missing += [test for rule in rules() for test in rule.tests if not is_test(test)]
+    missing = [name for rule in load_rules() for name in rule.enforced if not is_defined(name)]
+    missing += [test for rule in load_rules() for test in rule.tests if not is_test(test)]
     assert missing == []
-    assert all(rule.enforced and rule.tests for rule in rules())
-    assert [rule.quote for rule in rules() if not 2 <= len(rule.quote.split()) <= 15] == []
-    sentences = [rule.rule for rule in rules()]
+    assert all(rule.enforced and rule.tests for rule in load_rules())
+    assert [rule.quote for rule in load_rules() if not 2 <= len(rule.quote.split()) <= 15] == []
+    sentences = [rule.rule for rule in load_rules()]
     assert len(set(sentences)) == len(sentences) >= 60
 
 
@@ -69,7 +69,7 @@ def test_page_is_up_to_date():
 
 def test_quotes_are_in_their_pages(vertex_pages):
     missing = []
-    for rule in rules():
+    for rule in load_rules():
         page = vertex_pages / f"{rule.page}.md"
         if not page.is_file() or words(rule.quote) not in words(page.read_text()):
             missing.append((rule.page, rule.quote))

@@ -11,7 +11,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
-from components.vertex_client import local_credentials, service
+from components.vertex_client import connect_service, local_credentials
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.schedule_service import ScheduleService
@@ -32,7 +32,7 @@ class Broken:
 
 def grpc_client(kind, emulator):
     credentials = local_credentials(emulator.environment)
-    return service(kind, emulator.endpoint, transport="grpc", credentials=credentials)
+    return connect_service(kind, emulator.endpoint, transport="grpc", credentials=credentials)
 
 
 def test_unexpected_error_is_internal_and_logged(caplog):

@@ -11,7 +11,7 @@ from tests.pipelines.local.runs import run_package
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_only_a_better_model_replaces_the_champion(tmp_path):
-    package = compilation.write(recipe.load("digits"), tmp_path / "build")
+    package = compilation.write_yaml(recipe.load("digits"), tmp_path / "build")
     registry = tmp_path / "runs" / ".registry"
 
     def summary(**parameters):

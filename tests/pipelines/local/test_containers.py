@@ -19,7 +19,7 @@ from trainer.machines.worker_pools import IMAGE
 @pytest.fixture(scope="module")
 def engine() -> str:
     try:
-        return containers.engine_with(IMAGE)
+        return containers.find_engine(IMAGE)
     except InputError as error:
         pytest.skip(str(error))
 
@@ -38,7 +38,7 @@ def test_containers_mount_runs_and_sources_and_write_only_runs(tmp_path):
     weights.touch()
     arguments = [f"images:{photos}", f"csv:{tmp_path}/photos/*.csv", "gs://bucket/x", 3, "digits"]
     arguments += ["/gcs/bucket/x", "images:gs://bucket/y", {"weights": str(weights), "units": 8}]
-    assert containers.mounts(runs, arguments) == {runs: True, photos: False, weights: False}
+    assert containers.list_mounts(runs, arguments) == {runs: True, photos: False, weights: False}
 
 
 def test_image_built_from_other_code_is_noticed(tmp_path, monkeypatch):
@@ -46,7 +46,7 @@ def test_image_built_from_other_code_is_noticed(tmp_path, monkeypatch):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def changed():
-        return containers.changed_since_built("podman", "image", tmp_path)
+        return containers.find_outdated_commit("podman", "image", tmp_path)
 
     code = tmp_path / "trainer" / "task.py"
     code.parent.mkdir()
@@ -71,7 +71,7 @@ _GUARDED = """
 import pathlib, sys, time
 from pipelines.emulator.processes import Guardian, Process
 with Guardian() as guardian:
-    guardian.after_death(["/bin/mkdir", sys.argv[1]])
+    guardian.run_after_death(["/bin/mkdir", sys.argv[1]])
     for _ in range(int(sys.argv[2])):
         log = pathlib.Path(sys.argv[1] + ".log")
         Process(["/bin/sleep", "600"], environment={}, log=log, guardian=guardian)
@@ -95,7 +95,7 @@ def test_command_runs_after_the_death_of_a_killed_run(tmp_path, children):
 
 def test_command_after_death_does_not_run_after_a_normal_end(tmp_path):
     with Guardian() as guardian:
-        guardian.after_death(["/bin/mkdir", str(tmp_path / "made")])
+        guardian.run_after_death(["/bin/mkdir", str(tmp_path / "made")])
         child = Process(["/bin/true"], environment={}, log=tmp_path / "log", guardian=guardian)
         assert child.finished.wait(60)
     assert not (tmp_path / "made").exists()

@@ -39,8 +39,8 @@ def log_of(folder, text):
     ids=["noise", "long log", "control characters"],
 )
 def test_progress_is_the_last_meaningful_line(tmp_path, text, line):
-    assert failures.progress(log_of(tmp_path, text)) == line
-    assert failures.progress(tmp_path / "missing.log") == ""
+    assert failures.read_progress(log_of(tmp_path, text)) == line
+    assert failures.read_progress(tmp_path / "missing.log") == ""
 
 
 @pytest.mark.parametrize(
@@ -54,19 +54,19 @@ def test_progress_is_the_last_meaningful_line(tmp_path, text, line):
     ],
 )
 def test_user_error_is_found_at_the_end_of_a_log(tmp_path, text, returncode, message):
-    assert failures.user_error(log_of(tmp_path, text), returncode) == message
+    assert failures.find_user_error(log_of(tmp_path, text), returncode) == message
 
 
 def test_last_lines_are_shown_without_the_stack(tmp_path):
     text = "".join(f"step {n}\n" for n in range(30)) + TRACEBACK.format("ValueError: no")
-    lines = failures.last_lines(log_of(tmp_path, text))
+    lines = failures.read_last_lines(log_of(tmp_path, text))
     assert len(lines) == 20
     assert lines[-3:] == ["step 29", "epoch 3 of 10", "ValueError: no"]
 
 
 def test_runtime_noise_is_left_out():
     lines = ["Reading", TRACEBACK.splitlines()[1], "    at", "No: no"]
-    assert list(failures.without_noise([*NOISE, *lines, *NOISE])) == lines
+    assert list(failures.remove_noise([*NOISE, *lines, *NOISE])) == lines
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def finish(folder, *arguments):
         text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    return run_history.find(folder, "latest")
+    return run_history.load_by_name(folder, "latest")
 
 
 def curves(run):
@@ -57,7 +57,7 @@ def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
         process.kill()
         process.wait()
     wait_for(lambda: not any(map(is_alive, children)))
-    killed = run_history.find(folder, "latest")
+    killed = run_history.load_by_name(folder, "latest")
     assert killed.state == "KILLED"
     assert not (folder / "latest" / "summary.json").exists()
     resumed = finish(folder, "--resume")

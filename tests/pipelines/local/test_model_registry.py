@@ -8,7 +8,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
-from components.vertex_client import local_credentials, vertex_client
+from components.vertex_client import connect_vertex, local_credentials
 from tests.model_service import ModelService
 
 PARENT = "projects/local/locations/local"
@@ -22,7 +22,7 @@ def server(tmp_path):
 
 
 def connect(server):
-    return vertex_client("model", "local", server.environment)
+    return connect_vertex("model", "local", server.environment)
 
 
 def upload(client, run="one", **fields):

@@ -29,7 +29,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     latest = tmp_path / "latest"
     with started_process(small_package, tmp_path, "--chief=again", "--worker=again") as process:
         wait_for_replicas(tmp_path)
-        assert run_history.find(tmp_path, "latest").state == "RUNNING"
+        assert run_history.load_by_name(tmp_path, "latest").state == "RUNNING"
         children = descendants(process)
         os.kill(process.pid, signal.SIGKILL)
     # It leaves no process and no temporary file.
@@ -45,7 +45,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     assert not list(killed.glob("logs/attempt-*"))
     yaml.write_text(text)
     latest.unlink()
-    run = run_history.find(tmp_path, killed.name)
+    run = run_history.load_by_name(tmp_path, killed.name)
     assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
     monkeypatch.chdir(tmp_path)
     result = resume(Path(killed.name))
@@ -59,7 +59,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     # The logs of the first attempt are kept apart.
     before = killed / "logs" / "attempt-1" / "custom-training-job" / "job.json"
     assert json.loads(before.read_text())["state"] == "RUNNING"
-    run = run_history.find(tmp_path, "latest")
+    run = run_history.load_by_name(tmp_path, "latest")
     assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
     with pytest.raises(InputError, match="has succeeded; there is nothing to resume"):

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from components.registry.trained_versions import dataset_digest, training_labels
+from components.registry.trained_versions import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.emulator.model_service import FOLDER_NAME
@@ -39,7 +39,7 @@ def parameters(photos):
 @pytest.fixture
 def start(tmp_path, parameters):
     """Run the recipe; return its summary and what was shown."""
-    package = compilation.write(recipe.load("digits"), tmp_path / "build")
+    package = compilation.write_yaml(recipe.load("digits"), tmp_path / "build")
 
     def start(**changes):
         result, shown = run_package(package, tmp_path / "runs", {**parameters, **changes})
@@ -55,7 +55,7 @@ def champion(tmp_path, parameters):
     options = recipe.load("digits").with_values(parameters, place="test")
     create_tfrecords(options.records, str(tmp_path / "records"), progress=lambda _: None)
     configuration = configuration_digest(options.training, options.machines.image_uri)
-    labels = training_labels(dataset_digest(str(tmp_path / "records")), configuration)
+    labels = training_labels(digest_dataset(str(tmp_path / "records")), configuration)
     version = candidate("gs://bucket/model", labels=labels)
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
         registry = registry_at(server.environment, PROJECT, LOCATION)

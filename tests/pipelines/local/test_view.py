@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from pipelines.local.run_state import RunState, rows_of
-from pipelines.run_view import LiveView, PlainView, view_of
+from pipelines.local.run_state import RunState, make_rows
+from pipelines.run_view import LiveView, PlainView, choose_view
 
 EPOCH = (
     "epoch 13/20: loss 0.0057, accuracy 0.9981, validation loss 0.0390, validation accuracy "
@@ -54,7 +54,9 @@ def drawn(run_state, job):
     def draw(**size):
         file = io.StringIO()
         console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
-        with view_of(lambda: rows_of(run_state, [job]), console, str(run_state.folder)) as view:
+        with choose_view(
+            lambda: make_rows(run_state, [job]), console, str(run_state.folder)
+        ) as view:
             assert isinstance(view, LiveView)
             view.update()
             text = file.getvalue()
@@ -123,7 +125,7 @@ def test_stopped_replica_has_no_check_mark(drawn, job, replica):
 
 def test_pipe_gets_a_line_for_each_change(run_state, job):
     file = io.StringIO()
-    with view_of(lambda: rows_of(run_state, [job]), Console(file=file, width=40), "") as view:
+    with choose_view(lambda: make_rows(run_state, [job]), Console(file=file, width=40), "") as view:
         assert isinstance(view, PlainView)
         for _ in range(3):
             view.update()
