@@ -103,6 +103,10 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
             "accelerator_type='NVIDIA_TESLA_V100' needs an image for GPUs, which `make push "
             "TARGET=gpu` builds; give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or write",
         ),
+        (
+            "run mine.toml --local",
+            "'mine.toml'; give the name of a file in recipes/, without .toml",
+        ),
         ("run DIGITS --local", "no recipe 'DIGITS'; did you mean 'digits'?"),
         ("run digits", "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         ("run digits", "; or add --local to run on this machine"),

@@ -67,6 +67,19 @@ def test_image_built_from_other_code_is_noticed(tmp_path, monkeypatch):
     assert changed() == ""
 
 
+def test_image_is_identified_by_its_id(tmp_path, monkeypatch):
+    engine = tmp_path / "podman"
+    command = "image inspect --format {{.Id}} training:latest"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with Guardian() as guardian:
+        options = {"run_name": "digits-1", "mounts": {}, "guardian": guardian}
+        run = containers.Containers("podman", "training:latest", **options)
+        for built in ("sha256:12", "sha256:34"):
+            engine.write_text(f'#!/bin/sh\ntest "$*" = "{command}" && echo {built}\n')
+            engine.chmod(0o755)
+            assert run.image_id("training:latest") == built
+
+
 _GUARDED = """
 import pathlib, sys, time
 from pipelines.emulator.processes import Guardian, Process
