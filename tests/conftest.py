@@ -23,14 +23,6 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session")
-def digit_records(tmp_path_factory):
-    """1,000 training, 120 validation and 120 test scans, 8x8x1."""
-    from tests.records import digits
-
-    return digits(tmp_path_factory.mktemp("digits"), (600, 400), 120)
-
-
-@pytest.fixture(scope="session")
 def shared(tmp_path_factory):
     """Make a folder once for all processes of pytest-xdist: shared(name, make) returns it."""
     base = tmp_path_factory.getbasetemp()
@@ -46,6 +38,15 @@ def shared(tmp_path_factory):
         return folder
 
     return made
+
+
+@pytest.fixture(scope="session")
+def digit_records(shared):
+    """1,000 training, 120 validation and 120 test scans, 8x8x1."""
+    from tests.records import digits
+    from trainer.data.schema import load_dataset
+
+    return load_dataset(str(shared("digits", lambda folder: digits(folder, (600, 400), 120))))
 
 
 TRAINED = "--epochs=6 --learning_rate=0.002 --schedule=one_cycle --early_stopping_patience=3"
