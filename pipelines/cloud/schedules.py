@@ -97,17 +97,15 @@ def set_state(connection: Connection, recipe: str, state: str) -> None:
     """Set a recipe's schedule to PAUSED or ACTIVE; missed runs are not made up for."""
     client = connection.schedules
     method = client.pause_schedule if state == "PAUSED" else client.resume_schedule
-    for name in [
-        one.name for one in fetch_schedules(connection, recipe) if one.state.name != state
-    ]:
+    found = fetch_schedules(connection, recipe)
+    for name in [one.name for one in found if one.state.name != state]:
         with translated(f"setting the schedule of {recipe!r} to {state}"):
             try:
                 method(name=name)
             except Exception:
                 # An earlier request, whose answer was lost, may have done it.
-                now = [
-                    one.state.name for one in _list_current(connection, recipe) if one.name == name
-                ]
+                present = _list_current(connection, recipe)
+                now = [one.state.name for one in present if one.name == name]
                 if now != [state]:
                     raise
 
@@ -146,17 +144,12 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
     made = None if present else create()
     if made:
         # If others create one at the same time, all keep the oldest.
-        action, present = (
-            "created",
-            {one.name: one for one in [made, *_list_current(connection, recipe)]},
-        )
+        action = "created"
+        present = {one.name: one for one in [made, *_list_current(connection, recipe)]}
 
     def rank(one: Any) -> tuple[bool, float, str]:
-        return (
-            not made and bool(_find_changes(one, wanted)),
-            runs.seconds_of(one.create_time),
-            one.name,
-        )
+        differs = not made and bool(_find_changes(one, wanted))
+        return differs, runs.seconds_of(one.create_time), one.name
 
     kept, *others = sorted(present.values(), key=rank)
     if changed := _find_changes(kept, wanted):

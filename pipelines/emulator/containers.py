@@ -140,8 +140,7 @@ class Containers:
 
     def image_id(self, image: str) -> str:
         """Return the ID of an image, which changes when it is rebuilt under its name."""
-        shown = _call(self.engine, "image", "inspect", "--format", "{{.Id}}", image)
-        return shown.stdout.strip() or image
+        return _inspect_image(self.engine, image, "{{.Id}}") or image
 
     def _removal_commands(self) -> str:
         """Return shell commands that remove the run's containers, then its network."""
@@ -199,12 +198,17 @@ def find_outdated_commit(engine: str, image: str, root: pathlib.Path = _ROOT) ->
     Return "" if the code is the same, the image names no commit or git doesn't know the commit.
     """
     label = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
-    shown = _call(engine, "image", "inspect", "--format", label, image).stdout.strip()
+    shown = _inspect_image(engine, image, label)
     commit = shown.removesuffix("-dirty")
     if not re.fullmatch("[0-9a-f]{40}", commit) or not shutil.which("git"):
         return ""
     difference = _call("git", "-C", str(root), "diff", "--quiet", commit, "--", *_CODE)
     return shown if difference.returncode == 1 else ""
+
+
+def _inspect_image(engine: str, image: str, form: str) -> str:
+    """Return an image's properties as a Go template formats them; empty if there is no image."""
+    return _call(engine, "image", "inspect", "--format", form, image).stdout.strip()
 
 
 def _call(*command: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 
 Row = tuple[str, float, float, str]
-"""What is compared, its ratio, the goal, and the figures of this machine."""
+"""A comparison: its name, the ratio, the goal, and the figures of this machine."""
 
 
 def timed(function: Callable, *arguments, **options) -> tuple[float, float]:

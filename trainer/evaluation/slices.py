@@ -100,9 +100,8 @@ def _compute_aucs(
     for start, stop in spans(answers.rows):
         groups = group_of(values.read(name, start, stop))
         order = np.argsort(groups, kind="stable")
-        found = pack_scores(answers.read("label", start, stop) == 1, answers.read(1, start, stop))[
-            order
-        ]
+        positive = answers.read("label", start, stop) == 1
+        found = pack_scores(positive, answers.read(1, start, stop))[order]
         counts = np.bincount(groups, minlength=len(sizes))
         for number, part in enumerate(np.split(found, np.cumsum(counts)[:-1])):
             examples[filled[number] : filled[number] + len(part)] = part
