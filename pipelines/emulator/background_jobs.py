@@ -1,7 +1,7 @@
 """Jobs executed by processes on this machine: the base of training and batch prediction."""
 
+import datetime
 import threading
-from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from pipelines.emulator.api_error import ApiError
@@ -19,23 +19,44 @@ class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left.
 
     Args:
-        labels: of the job.
+        message: the job, which is updated in place.
 
     Attributes:
         launched_by: the pipeline task whose launcher created the job; empty if none did.
         cancelled: set once the job is to be cancelled.
-        error: why it failed, in Vertex AI's words; empty otherwise.
     """
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
+    def __init__(self, message: Any) -> None:
         super().__init__(name="job", daemon=True)
-        self.launched_by = labels.get(TASK_LABEL, "")
+        self.message = message
+        self.launched_by = message.labels.get(TASK_LABEL, "")
         self.cancelled = threading.Event()
-        self.error = ""
 
     @property
     def state(self) -> str:
         """Return QUEUED, PENDING, RUNNING or one of `ENDED`."""
+        return str(self.message.state.name).removeprefix("JOB_STATE_")
+
+    @property
+    def error(self) -> str:
+        """Return why the job failed, in Vertex AI's words; empty otherwise."""
+        return str(self.message.error.message)
+
+    def set_state(self, state: str, code: int = 0, error: str = "") -> None:
+        """Change the state and store it; `code` and `error` are those of a google.rpc.Status."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        if code:
+            self.message.error.code, self.message.error.message = code, error
+        if state == "RUNNING":
+            self.message.start_time = now
+        if state in ENDED:
+            self.message.end_time = now
+        self.message.update_time = now
+        self.message.state = f"JOB_STATE_{state}"
+        self.store()
+
+    def store(self) -> None:
+        """Store the job for other processes."""
         raise NotImplementedError
 
     @property

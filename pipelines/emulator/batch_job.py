@@ -10,7 +10,6 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 """
 
 import concurrent.futures
-import datetime
 import itertools
 import json
 import pathlib
@@ -41,7 +40,6 @@ class BatchJob(BackgroundJob):
     """A run of a BatchPredictionJob that BatchService has accepted.
 
     Args:
-        message: the job, which is updated in place.
         model: the version that predicts.
         models: the registry that holds it.
         directory: takes the log of each replica's server.
@@ -57,8 +55,7 @@ class BatchJob(BackgroundJob):
         guardian: Guardian,
         keep: Callable[[Any], None],
     ) -> None:
-        super().__init__(message.labels)
-        self.message = message
+        super().__init__(message)
         self._first_failure = ""
         self._servers: list[ModelServer] = []
         self._model, self._models = model, models
@@ -66,17 +63,12 @@ class BatchJob(BackgroundJob):
         self._lock = threading.Lock()
 
     @property
-    def state(self) -> str:
-        return self.message.state.name.removeprefix("JOB_STATE_")
-
-    @property
     def processes(self) -> list[Process]:
         return [server.process for server in self._servers]
 
     def run(self) -> None:
         """Start the servers and predict to the end of the input."""
-        stats = self.message.completion_stats
-        code = 0
+        code, error = 0, ""
         try:
             chunks = self._read_chunks()
             artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
@@ -86,31 +78,25 @@ class BatchJob(BackgroundJob):
                 self._servers.append(server)
             for server in self._servers:
                 self._wait_until_healthy(server)
-            self._set_state("RUNNING")
+            self.set_state("RUNNING")
             if not self.cancelled.is_set():
                 self._predict(chunks)
-                if not stats.successful_count:
-                    self.error, code = (
-                        self._first_failure or "the input has no instance",
-                        INVALID_CODE,
-                    )
-        except InputError as error:
-            self.error, code = str(error), INVALID_CODE
+                if not self.message.completion_stats.successful_count:
+                    error = self._first_failure or "the input has no instance"
+                    code = INVALID_CODE
+        except InputError as failure:
+            code, error = INVALID_CODE, str(failure)
         # Any error: clients wait until the job has a final state.
-        except Exception as error:
-            self.error, code = f"{type(error).__name__}: {error}", INTERNAL_CODE
+        except Exception as failure:
+            code, error = INTERNAL_CODE, f"{type(failure).__name__}: {failure}"
         for process in self.processes:
             process.kill()
         for process in self.processes:
             process.finished.wait()
         if self.cancelled.is_set():
-            self.message.error.code = CANCELLED_CODE
-            self._set_state("CANCELLED")
-        elif code:
-            self.message.error.code, self.message.error.message = code, self.error
-            self._set_state("FAILED")
+            self.set_state("CANCELLED", CANCELLED_CODE)
         else:
-            self._set_state("SUCCEEDED")
+            self.set_state("FAILED" if code else "SUCCEEDED", code, error)
 
     def _read_chunks(self) -> Iterator[list[Instance]]:
         """Return the input in batches; read the first instance, to fail before servers start."""
@@ -190,14 +176,7 @@ class BatchJob(BackgroundJob):
         prefix = self.message.output_config.gcs_destination.output_uri_prefix.rstrip("/")
         return f"{prefix}/prediction-{self._model.display_name}-{time}Z"
 
-    def _set_state(self, state: str) -> None:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        self.message.state = f"JOB_STATE_{state}"
-        self.message.update_time = now
-        if state == "RUNNING":
-            self.message.start_time = now
-        elif state != "PENDING":
-            self.message.end_time = now
+    def store(self) -> None:
         self._keep(self.message)
 
 

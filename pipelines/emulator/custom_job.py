@@ -6,7 +6,7 @@ shut down. `restart_rules` decides what happens when a replica fails.
 
 import pathlib
 import time
-from typing import Any, cast
+from typing import Any
 
 from pipelines.emulator import job_state
 from pipelines.emulator.background_jobs import (
@@ -16,6 +16,7 @@ from pipelines.emulator.background_jobs import (
     BackgroundJob,
 )
 from pipelines.emulator.containers import Containers
+from pipelines.emulator.http_rules import to_json
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.replica_process import Replica, create_replicas
@@ -23,7 +24,6 @@ from pipelines.emulator.restart_rules import choose_consequence, error_message
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
-REQUEST_FILE_NAME = "custom_job.json"
 CANCEL_FILE_NAME = "cancel"
 """File in a job's folder by which another process cancels the job."""
 _POLL_SECONDS = 0.05
@@ -33,34 +33,29 @@ class CustomJob(BackgroundJob):
     """A run of a CustomJob that `job_rules.check` has accepted.
 
     Args:
-        request: the CustomJob.
         directory: the job's folder, with the files that show it to other processes.
 
     Attributes:
-        state: QUEUED, PENDING, RUNNING, then SUCCEEDED, FAILED or CANCELLED.
         retries: attempts of the whole job after the first.
         failed_replica: the replica that failed the job, if any.
     """
 
-    state = "QUEUED"
-
     def __init__(
         self,
-        request: Any,
+        message: Any,
         directory: pathlib.Path,
         guardian: Guardian,
         containers: Containers | None = None,
     ) -> None:
-        super().__init__(request.labels)
-        self.request, self.directory = request, directory
+        super().__init__(message)
+        self.directory = directory
         self.retries = 0
         self.failed_replica: Replica | None = None
         self._guardian, self._containers = guardian, containers
-        self._spec = request.job_spec
-        job_id = id_of(request.name)
+        self._spec = message.job_spec
+        job_id = id_of(message.name)
         self.replicas = create_replicas(job_id, self._spec, directory, containers is not None)
-        (directory / REQUEST_FILE_NAME).write_text(type(request).to_json(request))
-        self._write_state()
+        self.set_state("QUEUED")
 
     @property
     def processes(self) -> list[Process]:
@@ -69,43 +64,47 @@ class CustomJob(BackgroundJob):
     def run(self) -> None:
         """Run the replicas to the end of the job."""
         try:
-            self._set_state("PENDING")
+            self.set_state("PENDING")
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
-            self._set_state("RUNNING")
-            state, self.error = self._watch()
+            self.set_state("RUNNING")
+            state, code, error = self._watch()
         # Any error: clients wait until the job has a final state.
-        except Exception as error:
-            state, self.error = "FAILED", f"a replica could not be started: {error}"
+        except Exception as failure:
+            state, code = "FAILED", INTERNAL_CODE
+            error = f"a replica could not be started: {failure}"
         cancelled = state == "CANCELLED"
         self._shut_down(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
-        self._set_state(state)
+        self.set_state(state, code, error)
 
-    def _watch(self) -> tuple[str, str]:
-        """Wait until the job's result is known; return its state and error."""
+    def _watch(self) -> tuple[str, int, str]:
+        """Wait until the job's result is known; return its state, error code and error."""
         seconds = self._spec.scheduling.timeout.total_seconds()
         deadline = time.monotonic() + seconds if seconds else float("inf")
         asked = self.directory / CANCEL_FILE_NAME
         while not (self.cancelled.wait(_POLL_SECONDS) or asked.exists()):
             if time.monotonic() > deadline:
-                return "FAILED", (
+                return (
+                    "FAILED",
+                    TIMEOUT_CODE,
                     f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "
-                    "timeout, or max_cost if that shortened it."
+                    "timeout, or max_cost if that shortened it.",
                 )
             for replica in self.replicas:
                 if not replica.has_ended:
                     continue
                 replica.note_end()
                 if replica.status == 0:
-                    self._write_state()
+                    self.store()
                     if replica is self.replicas[0]:
-                        return "SUCCEEDED", ""
+                        return "SUCCEEDED", 0, ""
                 elif not self._restart(replica):
                     self.failed_replica = replica
-                    return "FAILED", error_message(
+                    error = error_message(
                         replica.pool_name, replica.status, out_of_memory=replica.out_of_memory
                     )
-        return "CANCELLED", ""
+                    return "FAILED", INTERNAL_CODE, error
+        return "CANCELLED", CANCELLED_CODE, ""
 
     def _restart(self, replica: Replica) -> bool:
         """Restart a failed replica, or all replicas, if the rules allow; return whether they do."""
@@ -133,7 +132,7 @@ class CustomJob(BackgroundJob):
             self._shut_down(SHUTDOWN_GRACE_SECONDS)
         for one in again:
             one.start(self._guardian, self._containers)
-        self._write_state()
+        self.store()
         return True
 
     def _shut_down(self, grace_seconds: float) -> None:
@@ -158,25 +157,9 @@ class CustomJob(BackgroundJob):
                     replica.note_end(failed="STOPPED")
             running = [pair for pair in running if pair[0].state == "RUNNING"]
 
-    def _set_state(self, state: str) -> None:
-        self.state = state
-        self._write_state()
-
-    @property
-    def snapshot(self) -> job_state.JobState:
-        """Return the state of the job and its replicas."""
-        code = CANCELLED_CODE if self.state == "CANCELLED" else 0
-        if self.error:
-            code = INTERNAL_CODE if self.failed_replica else TIMEOUT_CODE
-        return job_state.JobState(
-            name=self.request.display_name,
-            state=cast(job_state.State, self.state),
-            error=self.error,
-            error_code=code,
-            retries=self.retries,
-            replicas=[*self.replicas],
+    def store(self) -> None:
+        """Write job.json, which other processes read."""
+        content = job_state.JobFile(
+            job=to_json(self.message), retries=self.retries, replicas=[*self.replicas]
         )
-
-    def _write_state(self) -> None:
-        """Write the state to the file that other processes read."""
-        job_state.write(self.directory, self.snapshot)
+        job_state.write(self.directory, content)

@@ -1,6 +1,5 @@
 """JobService: CustomJobs, run as processes or containers on this machine, and their log lines."""
 
-import datetime
 import json
 import pathlib
 import re
@@ -10,9 +9,9 @@ from typing import Any
 
 from pipelines.emulator import environment, job_rules, job_state, messages
 from pipelines.emulator.api_error import not_found
-from pipelines.emulator.background_jobs import ENDED, TASK_LABEL, BackgroundJobs
+from pipelines.emulator.background_jobs import TASK_LABEL, BackgroundJobs
 from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import CANCEL_FILE_NAME, REQUEST_FILE_NAME, CustomJob
+from pipelines.emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian, new_folder
@@ -53,7 +52,6 @@ class JobService(BackgroundJobs[CustomJob]):
         name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
         directory = new_folder(self._directory, name)
         self.jobs.append(CustomJob(job, directory, self._guardian, self._containers))
-        job.state = messages.JobState.JOB_STATE_QUEUED
 
     def store(self, job: Any) -> None:
         """Do nothing: the job writes its own files."""
@@ -70,10 +68,13 @@ class JobService(BackgroundJobs[CustomJob]):
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
-        return self._read_job(self._find_folder(name))
+        folder = self._find_folder(name)
+        # The state of this process's jobs is in memory, as the disk may be full.
+        own = [job.message for job in self.jobs if job.directory == folder]
+        return messages.CustomJob(own[0]) if own else read_message(folder)
 
     def list_all(self) -> list[Any]:
-        return [self._read_job(folder) for folder in self.find_folders().values()]
+        return [self.find(name) for name in self.find_folders()]
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
@@ -83,22 +84,13 @@ class JobService(BackgroundJobs[CustomJob]):
         return found
 
     def _find_folder(self, name: str) -> pathlib.Path:
+        for job in self.jobs:
+            if job.message.name == name and not (job.directory / _DELETED).exists():
+                return job.directory
         folders = self.find_folders()
         if name not in folders:
             raise not_found(name)
         return folders[name]
-
-    def _read_job(self, folder: pathlib.Path) -> Any:
-        # The state of this process's jobs is in memory, as the disk may be full.
-        own = [job.snapshot for job in self.jobs if job.directory == folder]
-        job, state = read_request(folder), own[0] if own else job_state.read(folder)
-        job.state = messages.JobState[f"JOB_STATE_{state.state}"]
-        job.start_time = time_of(folder / REQUEST_FILE_NAME)
-        if state.state in ENDED:
-            job.end_time = time_of(folder / job_state.FILE_NAME)
-        if state.error_code:
-            job.error.code, job.error.message = state.error_code, state.error
-        return job
 
     def read_log_entries(self) -> list[dict[str, Any]]:
         """Return the log lines of all replicas, as entries of Cloud Logging."""
@@ -140,15 +132,11 @@ class LogEntries:
 
 def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
     """Return the folders of CustomJobs that match a pattern, by the names of the jobs."""
-    paths = [one.parent for one in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
-    return {read_request(one).name: one for one in paths if not (one / _DELETED).exists()}
+    paths = [path.parent for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
+    kept = [path for path in paths if not (path / _DELETED).exists()]
+    return {job_state.read(path).job["name"]: path for path in kept}
 
 
-def read_request(folder: pathlib.Path) -> Any:
-    """Return the CustomJob in a folder, as it was created."""
-    return messages.CustomJob.from_json((folder / REQUEST_FILE_NAME).read_text())
-
-
-def time_of(path: pathlib.Path) -> datetime.datetime:
-    """Return the time at which a file was last written."""
-    return datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.timezone.utc)
+def read_message(folder: pathlib.Path) -> Any:
+    """Return the CustomJob in a folder, in its last stored state."""
+    return messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))

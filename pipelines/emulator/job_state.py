@@ -2,14 +2,13 @@
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 from pipelines.json_form import read_json
 
 FILE_NAME = "job.json"
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
-State = Literal["QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -41,32 +40,29 @@ class ReplicaState:
 
 
 @dataclasses.dataclass(kw_only=True)
-class JobState:
-    """A CustomJob's display name, state, error (a google.rpc.Status), retries and replicas."""
+class JobFile:
+    """A CustomJob in the JSON of the REST API, with what the API does not tell of its replicas."""
 
-    name: str
-    state: State
-    error: str
-    error_code: int = 0
+    job: dict[str, Any]
     retries: int
     replicas: list[ReplicaState]
 
 
-def read(folder: pathlib.Path) -> JobState:
+def read(folder: pathlib.Path) -> JobFile:
     """Read the state of the CustomJob in a folder; the file must exist.
 
     Raises:
         InputError: the file is not one that a job writes.
     """
-    state = read_json(folder / FILE_NAME, JobState)
-    assert state
-    return state
+    content = read_json(folder / FILE_NAME, JobFile)
+    assert content
+    return content
 
 
-def write(folder: pathlib.Path, job: JobState) -> None:
+def write(folder: pathlib.Path, content: JobFile) -> None:
     """Write the state of a CustomJob atomically."""
     from pydantic import TypeAdapter
 
     half = folder / f".{FILE_NAME}"
-    half.write_bytes(TypeAdapter(JobState).dump_json(job, indent=1) + b"\n")
+    half.write_bytes(TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n")
     half.replace(folder / FILE_NAME)

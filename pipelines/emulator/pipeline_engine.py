@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.emulator import environment, messages
 from pipelines.emulator.clock import Clock
-from pipelines.emulator.job_service import find_job_folders, time_of
+from pipelines.emulator.job_service import find_job_folders
 from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.processes import Guardian, Process
 
@@ -147,7 +147,7 @@ class PipelineEngine:
             done = directory / ".completed" / f"{name}.json"
             if done.is_file():
                 state = "SUCCEEDED" if state == "RUNNING" else state
-                end = time_of(done)
+                end = datetime.datetime.fromtimestamp(done.stat().st_mtime, datetime.timezone.utc)
                 start = end - datetime.timedelta(seconds=task["seconds"])
                 detail |= {"startTime": start.isoformat(), "endTime": end.isoformat()}
                 detail["outputs"] = {

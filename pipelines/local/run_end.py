@@ -88,7 +88,7 @@ def _describe_kill(replica: Replica) -> str:
 def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
     """Link <run>/tensorboard to the logs of the run's last job that has any."""
     for job in reversed(jobs):
-        base = job.request.job_spec.base_output_directory.output_uri_prefix
+        base = job.message.job_spec.base_output_directory.output_uri_prefix
         logs = pathlib.Path(base, "logs")
         if base and logs.is_dir():
             (directory / "tensorboard").symlink_to(os.path.relpath(logs, directory))

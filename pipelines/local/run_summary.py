@@ -108,7 +108,7 @@ def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
 
 def _summarize_job(job: CustomJob) -> dict[str, Any]:
     pools = []
-    for index, pool in enumerate(job.request.job_spec.worker_pool_specs):
+    for index, pool in enumerate(job.message.job_spec.worker_pool_specs):
         if is_empty(pool):
             continue
         machine = pool.machine_spec
@@ -125,7 +125,7 @@ def _summarize_job(job: CustomJob) -> dict[str, Any]:
                 "peak_memory_bytes": [replica.peak_memory for replica in replicas],
             }
         )
-    result = {"name": job.request.display_name, "state": job.state, "worker_pools": pools}
+    result = {"name": job.message.display_name, "state": job.state, "worker_pools": pools}
     return {**result, "error": job.error} if job.error else result
 
 

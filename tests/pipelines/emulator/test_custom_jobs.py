@@ -51,7 +51,7 @@ def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     name = one.create_custom_job(parent=PARENT, custom_job=JOB).name
     one.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
-    wait_for(lambda: '"CANCELLED"' in (folder / "job.json").read_text())
+    wait_for(lambda: '"JOB_STATE_CANCELLED"' in (folder / "job.json").read_text())
     (folder / "job.json").write_text("[]")
     with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
         other.get_custom_job(name=name)

@@ -55,10 +55,10 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     assert states(result.summary) == dict(zip(TASKS, ended, strict=True))
     assert latest.resolve() == killed
     (job,) = job_states(killed)
-    assert job["state"] == "SUCCEEDED"
+    assert job["job"]["state"] == "JOB_STATE_SUCCEEDED"
     # The logs of the first attempt are kept apart.
     before = killed / "logs" / "attempt-1" / "custom-training-job" / "job.json"
-    assert json.loads(before.read_text())["state"] == "RUNNING"
+    assert json.loads(before.read_text())["job"]["state"] == "JOB_STATE_RUNNING"
     run = run_history.load_by_name(tmp_path, "latest")
     assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
