@@ -27,19 +27,12 @@ _FIELDS = "prefixes,items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
 class File(NamedTuple):
-    """A file of a source.
+    """A file of a source."""
 
-    Attributes:
-        path: relative to the listed folder; empty if a single file is listed.
-        size: in bytes.
-        version: text that changes with the content: a checksum, or the time of the last change.
-        md5: of the content, if the storage reports it.
-    """
-
-    path: str
-    size: int
-    version: str
-    md5: bytes = b""
+    path: str  # relative to the listed folder; empty if a single file is listed
+    size: int  # in bytes
+    version: str  # changes with the content: a checksum, or the time of the last change
+    md5: bytes = b""  # of the content, if the storage reports it
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:

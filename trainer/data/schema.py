@@ -23,29 +23,23 @@ SCHEMA_VERSION = 1
 class Feature:
     """A feature of tf.train.Example.
 
-    Attributes:
-        name: key in the example, and name of the model's input.
-        kind: "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an
-            index into classes), "key" (bytes: where the example came from). A column of a table
-            is "numeric", "bucketized" (a float), "identity" (an int64), "vocabulary" or
-            "hashed" (bytes); all columns share three features, see
-            trainer.data.tables.row_records. A "cross" is not in the records: it is computed
-            from the columns in its settings.
-        dtype: of the tensor that a reader returns, by TensorFlow's name.
-        shape: of that tensor, without the batch dimension; images [height, width, channels].
-        encoding: of an image's bytes: "raw" or "jpeg"; empty for other kinds.
-        settings: of a column, how the model encodes it: boundaries, values, buckets, ...
-        statistics: of a column, over the training split: mean, deviation, a hundred quantiles
-            (0.005, 0.015, ...), counts of values; and under "missing" the share of missing values
-            by split.
+    Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an index into
+    classes) or "key" (bytes: where the example came from). A column of a table is "numeric",
+    "bucketized" (a float), "identity" (an int64), "vocabulary" or "hashed" (bytes); all columns
+    share three features, see trainer.data.tables.row_records. A "cross" is not in the records: it
+    is computed from the columns in its settings.
     """
 
-    name: str
+    name: str  # key in the example, and name of the model's input
     kind: str
-    dtype: str
+    dtype: str  # of the tensor that a reader returns, by TensorFlow's name
+    # Of that tensor, without the batch dimension; images [height, width, channels].
     shape: list[int] = dataclasses.field(default_factory=list)
-    encoding: str = ""
+    encoding: str = ""  # of an image's bytes: "raw" or "jpeg"; empty for other kinds
+    # Of a column, how the model encodes it: boundaries, values, buckets, ...
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Of a column, over the training split: mean, deviation, a hundred quantiles (0.005, 0.015,
+    # ...), counts of values; and under "missing" the share of missing values by split.
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -77,25 +71,15 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The content and location of dataset.json.
+    """The content and location of dataset.json."""
 
-    Attributes:
-        uri: the folder, gs://, /gcs/ or local; not part of the file.
-        name: of the source, such as "digits".
-        features: by position; exactly one of kind "label".
-        classes: names, in the order of label indices.
-        splits: by name: train, validation, test. A split may be empty.
-        rejected: {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}.
-        creation: how the records were made: source, options, counts, versions.
-    """
-
-    uri: str
-    name: str
-    features: list[Feature]
-    classes: list[str]
-    splits: dict[str, Split]
-    rejected: dict[str, Any]
-    creation: dict[str, Any]
+    uri: str  # the folder, gs://, /gcs/ or local; not part of the file
+    name: str  # of the source, such as "digits"
+    features: list[Feature]  # exactly one of kind "label"
+    classes: list[str]  # names, in the order of label indices
+    splits: dict[str, Split]  # train, validation and test, which may be empty
+    rejected: dict[str, Any]  # {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}
+    creation: dict[str, Any]  # how the records were made: source, options, counts, versions
 
     def feature(self, kind: str) -> Feature:
         """Return the only feature of `kind`; raise InputError if the data set has none."""

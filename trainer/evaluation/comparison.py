@@ -72,18 +72,14 @@ class Pairs:
 
     Memory does not grow with the examples: beyond a million, the gains of neighbors are added up.
     The tests remain valid, because sums of independent gains are independent.
-
-    Attributes:
-        right: number of examples by (candidate is right, champion is right), int [2, 2].
-        losses: sums of the candidate's and the champion's losses.
-        gains: improvements in loss by the candidate; None if a loss is undefined.
     """
 
     def __init__(self, examples: int) -> None:
         self.examples = examples
-        self.right = np.zeros((2, 2), int)
-        self.losses = np.zeros(2)
+        self.right = np.zeros((2, 2), int)  # examples by (candidate, champion) being right
+        self.losses = np.zeros(2)  # sums, of the candidate and of the champion
         self._size = -(-examples // _GAINS)
+        # Improvements in loss by the candidate; None if a loss is undefined.
         self.gains: np.ndarray | None = np.zeros(-(-examples // self._size))
         self._added = 0
 

@@ -27,15 +27,11 @@ _NAMED = 20
 
 
 class RequestError(Exception):
-    """A request can't be answered; the message says why.
-
-    Attributes:
-        body: the body of the error response.
-    """
+    """A request can't be answered; the message says why."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
-        self.body = {"error": message, **more}
+        self.body = {"error": message, **more}  # of the response
 
 
 class InstanceError(Exception):
@@ -68,27 +64,18 @@ class BadInstancesError(RequestError):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Instances of a request that one signature answers.
-
-    Attributes:
-        places: the indices of these instances in the request.
-        inputs: an array [n, ...] for each argument of the signature, by name.
-    """
+    """Instances of a request that one signature answers."""
 
     signature: str
-    places: list[int]
-    inputs: dict[str, np.ndarray]
+    places: list[int]  # the indices of these instances in the request
+    inputs: dict[str, np.ndarray]  # an array [n, ...] for each argument of the signature
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request whose instances match the model's signatures.
+    """A request whose instances match the model's signatures."""
 
-    Attributes:
-        keys: the keys of its instances, in order; None for an instance without one.
-    """
-
-    keys: list[Any]
+    keys: list[Any]  # the keys of its instances, in order; None for an instance without one
     parts: list[Part]
 
     def __len__(self) -> int:

@@ -41,14 +41,10 @@ from trainer.serving.row_instances import RowInstances
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """The model's answers to a request's instances, in order.
-
-    Attributes:
-        outcomes: a pair of label and probabilities for each instance, or an error message.
-    """
+    """The model's answers to a request's instances, in order."""
 
     keys: list[Any]
-    outcomes: list[Any]
+    outcomes: list[Any]  # a pair of label and probabilities for each instance, or an error message
 
 
 class Predictor:

@@ -39,19 +39,13 @@ LANES = 8
 class InputShare:
     """The part of every global batch that a worker reads.
 
-    Attributes:
-        batch_size: examples of a global batch.
-        worker, workers: index of this worker, and number of workers.
-        local_replicas: devices of this worker; each gets an equal part of its batch.
-
-    Raises:
-        InputError: the replicas can't share a global batch equally.
+    Raise InputError if the replicas can't share a global batch equally.
     """
 
-    batch_size: int
-    worker: int = 0
-    workers: int = 1
-    local_replicas: int = 1
+    batch_size: int  # examples of a global batch
+    worker: int = 0  # index of this worker
+    workers: int = 1  # number of workers
+    local_replicas: int = 1  # devices of this worker; each gets an equal part of its batch
 
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size, self.workers * self.local_replicas)

@@ -41,34 +41,22 @@ class Reference(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A listed example.
-
-    Attributes:
-        reference: its place.
-        label: index into the source's classes.
-        digest: of its content, `DIGEST_BYTES` long; equal content, equal digest.
-        split: one of SPLITS if the source has its own splits, else empty.
-    """
+    """A listed example."""
 
     reference: Reference
-    label: int
-    digest: bytes
-    split: str
+    label: int  # index into the source's classes
+    digest: bytes  # of its content, `DIGEST_BYTES` long; equal content, equal digest
+    split: str  # one of SPLITS if the source has its own splits, else empty
 
 
 @dataclasses.dataclass(frozen=True)
 class Rejection:
-    """An item of a source that can't be used.
+    """An item of a source that can't be used."""
 
-    Attributes:
-        key: where it came from.
-        reason: why, without the key.
-        tolerated: does not count against `max_rejected_fraction`: duplicates and stray files
-            say nothing about the quality of the data.
-    """
-
-    key: str
-    reason: str
+    key: str  # where it came from
+    reason: str  # why, without the key
+    # It does not count against `max_rejected_fraction`: duplicates and stray files say nothing
+    # about the quality of the data.
     tolerated: bool = False
 
 
@@ -130,23 +118,14 @@ class SourceKind:
 
 
 class ImageSource(SourceKind):
-    """Base of sources of images. A subclass sets `name`, `classes` and, if it has one, `location`.
+    """Base of sources of images; a subclass sets `name`, `classes` and, if any, `location`."""
 
-    Attributes:
-        name: of the data, such as "digits".
-        unit: what one example is called in messages, in the plural.
-        location: the URI that it reads, if any.
-        classes: names, in the order of label indices.
-        features: of its examples; for a table, known once it has been listed.
-        details: entries for dataset.json, besides the options.
-    """
-
-    name: str
-    unit = "images"
-    location = ""
-    classes: list[str]
-    features: list[Feature]
-    details: ClassVar[dict[str, Any]] = {}
+    name: str  # of the data, such as "digits"
+    unit = "images"  # what examples are called in messages
+    location = ""  # the URI that it reads, if any
+    classes: list[str]  # names, in the order of label indices
+    features: list[Feature]  # of its examples; for a table, known once it has been listed
+    details: ClassVar[dict[str, Any]] = {}  # entries for dataset.json, besides the options
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         from trainer.data.write.pixels import PixelFormat

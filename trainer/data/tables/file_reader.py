@@ -22,16 +22,12 @@ if TYPE_CHECKING:
 
 
 class TableKind(SourceKind):
-    """Base of sources of rows; an instance reads a table block by block, in any process.
-
-    Attributes, besides those of an `ImageSource`:
-        names: of its files; keys begin with them.
-    """
+    """Base of sources of rows; an instance reads a table block by block, in any process."""
 
     is_table = True
     name: str
     location: str
-    names: list[str]
+    names: list[str]  # of its files; keys begin with them
     details: dict[str, Any]
     _wanted: Sequence[str]
 

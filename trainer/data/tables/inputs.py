@@ -33,17 +33,13 @@ MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "stri
 
 
 class Category(NamedTuple):
-    """A categorical input: ids from 0 (missing) to size - 1.
-
-    Attributes:
-        embedding: its dimension in the deep part; 0: none.
-        indicators: whether the deep part gets indicators if there is no embedding; of numbers it
-            gets places in buckets, of crosses nothing.
-    """
+    """A categorical input: ids from 0 (missing) to size - 1."""
 
     name: str
     size: int
-    embedding: int
+    embedding: int  # its dimension in the deep part; 0: none
+    # Whether the deep part gets indicators if there is no embedding; of numbers it gets places in
+    # buckets, of crosses nothing.
     indicators: bool
 
 

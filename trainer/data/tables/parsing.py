@@ -21,19 +21,12 @@ _SHOWN = 40
 
 
 class Rows(NamedTuple):
-    """The rows of a block, as a reader found them.
+    """The rows of a block, as a reader found them."""
 
-    Attributes:
-        numbers: the end of each row's key, such as its line; int64 [n].
-        digests: of the rows' content, `DIGEST_BYTES` each, concatenated.
-        columns: of the schema, by name.
-        rejections: (number, reason) of rows without usable fields.
-    """
-
-    numbers: np.ndarray
-    digests: bytes
-    columns: dict[str, pa.Array]
-    rejections: list[tuple[int, str]]
+    numbers: np.ndarray  # the end of each row's key, such as its line; int64 [n]
+    digests: bytes  # of the rows' content, `DIGEST_BYTES` each, concatenated
+    columns: dict[str, pa.Array]  # of the schema, by name
+    rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
 class ParsedBlock(NamedTuple):

@@ -42,11 +42,7 @@ PIECE_ROWS = 1 << 12
 
 
 class Table:
-    """The rows of a table; a `Source` whose examples are planned and written in blocks.
-
-    Attributes:
-        reader: its files.
-    """
+    """The rows of a table; a `Source` whose examples are planned and written in blocks."""
 
     unit = "rows"
     is_table = True

@@ -38,15 +38,10 @@ ERROR = "error"
 
 
 class Plan(NamedTuple):
-    """The plan that every worker gets once the totals are known.
+    """The plan that every worker gets once the totals are known."""
 
-    Attributes:
-        writer: of shards, with its fingerprint and the source's classes.
-        counts: shards of each split; empty if an earlier run has finished the data set.
-    """
-
-    writer: ShardWriter
-    counts: dict[str, int]
+    writer: ShardWriter  # with its fingerprint and the source's classes
+    counts: dict[str, int]  # shards of each split; empty: an earlier run finished the data set
 
 
 @contextlib.contextmanager
@@ -62,19 +57,13 @@ def _noting(folder: str) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class RecordsPipeline:
-    """The transforms from a source to its data set.
+    """The transforms from a source to its data set."""
 
-    Attributes:
-        source: from `open_source`.
-        folder: URI of the job's own files.
-        check: raises if another writer has taken `output_uri`.
-    """
-
-    source: Any
+    source: Any  # from `open_source`
     options: RecordOptions
     output_uri: str
-    folder: str
-    check: Callable[[], None]
+    folder: str  # URI of the job's own files
+    check: Callable[[], None]  # raises if another writer has taken `output_uri`
 
     def begin(self, runner: Any, **options: Any) -> Any:
         """Run all transforms; return Beam's result."""

@@ -38,12 +38,6 @@ class Layout:
     Args:
         rows: the examples that `totals` count.
         stored: shards of earlier records, in the store that `options` name; None: no store.
-
-    Attributes:
-        kept: stored shards to copy, by new file name.
-        tasks: a task for each of the other shards.
-        examples: the examples of all tasks.
-        seconds: the approximate time that one process needs for all tasks.
     """
 
     def __init__(
@@ -55,8 +49,9 @@ class Layout:
         stored: Sequence[StoredShard] | None,
     ) -> None:
         mean, seconds = totals.estimate_record_cost(source)
-        self.kept: dict[str, StoredShard] = {}
-        self.tasks: list[ShardTask] = []
+        self.kept: dict[str, StoredShard] = {}  # stored shards to copy, by new file name
+        self.tasks: list[ShardTask] = []  # a task for each of the other shards
+        # The examples of all tasks, and the approximate time that one process needs for them.
         self.examples, self.seconds = 0, 0.0
         for split, count in shard_counts(totals, mean, options).items():
             left, copies = totals.examples[split], variant_count(split, options)

@@ -35,17 +35,13 @@ def shard_name(split: str, number: int, count: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShardTask:
-    """A shard to write: one of the `count` shards of a split.
-
-    Attributes:
-        variants: augmented copies to write after each example.
-        rows: all rows in order; None: those in one of `count` equal ranges of digests.
-    """
+    """A shard to write: one of the `count` shards of a split."""
 
     split: str
     number: int
     count: int
-    variants: int
+    variants: int  # augmented copies to write after each example
+    # All rows in order; None: those in one of `count` equal ranges of digests.
     rows: Sequence[pa.Table] | None = None
 
     @property
@@ -82,19 +78,13 @@ class ShardResult:
 
 @dataclasses.dataclass(frozen=True)
 class ShardWriter:
-    """Writes shards of `source` into the folder `output_uri`.
-
-    Attributes:
-        creation: for dataset.json.
-        fingerprint: of the plan and of its layout.
-        rows: for tasks without rows of their own.
-    """
+    """Writes shards of `source` into the folder `output_uri`."""
 
     source: Any
     output_uri: str
-    creation: dict[str, Any]
-    fingerprint: str
-    rows: Spill | None = None
+    creation: dict[str, Any]  # for dataset.json
+    fingerprint: str  # of the plan and of its layout
+    rows: Spill | None = None  # for tasks without rows of their own
 
     @property
     def notes_uri(self) -> str:

@@ -34,13 +34,10 @@ class Spill:
     """Rows by partition; a pickled copy still reads what was added before.
 
     The folder is removed with the process that made it or, if that was killed, by the next one.
-
-    Attributes:
-        counts: rows of each partition, int64 [splits, partitions].
     """
 
     def __init__(self) -> None:
-        self.counts = np.zeros((len(SPLITS), 1), np.int64)
+        self.counts = np.zeros((len(SPLITS), 1), np.int64)  # rows by split and partition
         self._folder = ""
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0

@@ -41,27 +41,21 @@ ClassCounts = collections.Counter[tuple[str, str]]
 
 @dataclasses.dataclass
 class Totals:
-    """Everything that is known about all examples of a source, or of a part of it.
-
-    Attributes:
-        counts: examples by split and class.
-        rejections: what can't be used, and duplicates between splits.
-        contradictions: pairs with equal content and different labels.
-        pairs: the first NAMED_PAIRS of these, sorted.
-        content: an additive hash of all examples, uint64 [2].
-        sample: the SAMPLE training examples with the least digests; empty for a table.
-        statistics: of each column of a table.
-        entry_bytes: of all encoded rows of a table.
-    """
+    """Everything that is known about all examples of a source, or of a part of it."""
 
     counts: ClassCounts = dataclasses.field(default_factory=collections.Counter)
+    # What can't be used, and duplicates between splits.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
-    contradictions: int = 0
+    contradictions: int = 0  # pairs with equal content and different labels
+    # The first NAMED_PAIRS of these, sorted.
     pairs: list[list[str]] = dataclasses.field(default_factory=list)
+    # An additive hash of all examples, uint64 [2].
     content: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(2, np.uint64))
+    # The SAMPLE training examples with the least digests; empty for a table.
     sample: list[Example] = dataclasses.field(default_factory=list)
+    # Of each column of a table.
     statistics: list[ColumnStatistics] = dataclasses.field(default_factory=list)
-    entry_bytes: int = 0
+    entry_bytes: int = 0  # of all encoded rows of a table
 
     def merge(self, other: "Totals") -> None:
         """Add the totals of another part.
