@@ -130,11 +130,7 @@ def join(uri: str, *parts: str) -> str:
 
 
 def load_dataset(uri: str) -> Dataset:
-    """Read `<uri>/dataset.json`.
-
-    Raises:
-        InputError: the file is missing, damaged or not that of a data set.
-    """
+    """Read `<uri>/dataset.json`; raise InputError if it is missing, damaged or not a data set's."""
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
@@ -175,8 +171,7 @@ def _sha256(content: Any) -> str:
 def find_training_data(model: str) -> Dataset | None:
     """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
 
-    Raises:
-        InputError: as `load_dataset`.
+    Raise InputError as `load_dataset` does.
     """
     folder = join(model, EXTRA_ASSETS)
     return load_dataset(folder) if storage.exists(join(folder, FILE_NAME)) else None

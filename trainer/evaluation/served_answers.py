@@ -17,13 +17,12 @@ _RECORDS = 32
 def check(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
     """Compare predictions of the first records of the test split; return their number.
 
+    Raise InputError if one differs from the SavedModel's by more than `TOLERANCE`.
+
     Args:
         model: URI of the SavedModel that was evaluated.
         records: URI of the records that it was evaluated on.
         ask: sends an instance, {"b64": a serialized tf.Example}, and returns its probabilities.
-
-    Raises:
-        InputError: a prediction differs from the SavedModel's by more than `TOLERANCE`.
     """
     dataset = schema.load_dataset(records)
     examples = next(iter(read_stored_batches(dataset, "test", _RECORDS)))

@@ -29,12 +29,11 @@ class JobPrice:
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
     """Return the price of all replicas of `pools` for an hour, in the currency of `rates`.
 
+    Raise UnknownPriceError with all resources that have no rate.
+
     Args:
         rates: hourly price by name of a machine type, an accelerator, or a disk type (per GB).
             The price of a machine type with built-in accelerators includes them.
-
-    Raises:
-        UnknownPriceError: a resource has no rate; the message lists all of them.
     """
     missing = [name for name in part_names(pools) if name not in rates]
     if missing:

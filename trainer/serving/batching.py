@@ -52,9 +52,7 @@ class Batcher:
     async def submit(self, item: Any, size: int) -> Any:
         """Return the result of `item`, which is not run if this call is cancelled while it waits.
 
-        Raises:
-            QueueFullError: the queue has no room for the item.
-            Exception: `run` raised it for the item's batch.
+        Raise QueueFullError if the queue has no room for it, or what `run` raised for its batch.
         """
         if self._waiting + size > self._capacity:
             raise QueueFullError

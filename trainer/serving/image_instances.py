@@ -167,8 +167,7 @@ def _brackets(shape: Sequence[int]) -> bytes:
 def check_file(content: bytes) -> None:
     """Refuse an image file, by its header, that takes too much memory to decode.
 
-    Raises:
-        InstanceError: it is too large, animated, or its header is damaged.
+    Raise InstanceError if it is too large, animated, or its header is damaged.
     """
     try:
         with warnings.catch_warnings():

@@ -103,13 +103,12 @@ def group_instances(
 ) -> Request:
     """Group instances by the signature that answers them, as arrays.
 
+    Raise BadInstancesError if some instances can't be used.
+
     Args:
         value_of: returns an instance's signature and value, or raises InstanceError.
         inputs_of: converts a signature's values, by place, to arrays; adds problems, by place.
         has_keys: the field `KEY` of an instance is its key.
-
-    Raises:
-        BadInstancesError: some instances can't be used.
     """
     keys: list[Any] = [None] * len(instances)
     found: dict[str, dict[int, Any]] = collections.defaultdict(dict)

@@ -64,8 +64,7 @@ class Predictor:
     def load(self, artifacts_uri: str, **_: Any) -> None:
         """Load the SavedModel in the folder `artifacts_uri`, gs:// or local, and warm it up.
 
-        Raises:
-            InputError: there is no SavedModel, or it lacks the signatures.
+        Raise InputError if there is no SavedModel, or it lacks the signatures.
         """
         self.version = (
             self.version
@@ -103,8 +102,7 @@ class Predictor:
     def preprocess(self, prediction_input: Any) -> Request:
         """Check a request's body and convert its instances to arrays.
 
-        Raises:
-            RequestError: there are no instances, too many, or some that can't be used.
+        Raise RequestError for no instances, too many, or some that can't be used.
         """
         return self._parser.parse(instances_of(prediction_input))
 
@@ -113,11 +111,7 @@ class Predictor:
         return self.predict_together([instances])[0]
 
     def postprocess(self, prediction_results: Answers) -> dict[str, Any]:
-        """Return the body of the answer.
-
-        Raises:
-            BadInstancesError: the model can't read some instances.
-        """
+        """Return the answer's body; raise BadInstancesError for instances the model can't read."""
         keys, outcomes = prediction_results.keys, prediction_results.outcomes
         problems = {place: one for place, one in enumerate(outcomes) if isinstance(one, str)}
         if problems:

@@ -43,8 +43,7 @@ class _PrivateHandler(handlers.RotatingFileHandler):
 def open_log(path: str) -> Log:
     """Return a function that appends instances to a file, readable by its owner alone.
 
-    Raises:
-        InputError: the file can't be written.
+    Raise InputError if the file can't be written.
     """
     try:
         handler = _PrivateHandler(path, maxBytes=_BYTES, backupCount=_OLDER, encoding="utf-8")
@@ -66,8 +65,7 @@ def open_log(path: str) -> Log:
 def read(path: str) -> Iterator[Any]:
     """Yield the instances of a log, the oldest first.
 
-    Raises:
-        InputError: a file can't be read, or is not a request log.
+    Raise InputError for a file that can't be read, or is not a request log.
     """
     files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
     for file in [*filter(Path.exists, files), Path(path)]:

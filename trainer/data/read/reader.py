@@ -88,8 +88,7 @@ def read_training_batches(
         `decoding.parse_examples` returns them, weights float32 [replica_batch_size] (0: padding).
         Successive elements belong to successive local replicas.
 
-    Raises:
-        InputError: a shard is missing or damaged.
+    Raise InputError for a missing or damaged shard.
     """
     content = dataset.splits[split]
     lanes = share.lanes // share.workers

@@ -90,11 +90,7 @@ class SourceKind:
 
     @classmethod
     def open(cls, place: str, options: RecordOptions) -> Source:
-        """Open the source at `place`.
-
-        Raises:
-            InputError: it does not exist, or has nothing to train on.
-        """
+        """Open the source; raise InputError if it does not exist, or has nothing to train on."""
         raise NotImplementedError
 
     @classmethod
@@ -153,21 +149,18 @@ class ImageSource(SourceKind):
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
         """List all that the source has, in the same order each time.
 
+        Raise InputError if it can't be read, or a class has no examples.
+
         Args:
             mapped: applies a function to items one by one, maybe in other processes or on other
                 machines; yield what it returns unchanged.
-
-        Raises:
-            InputError: the source can't be read, or a class has no examples.
         """
         raise NotImplementedError
 
     def fetch(self, reference: Reference) -> Any:
         """Read an example, mostly an image file; may be called from several threads.
 
-        Raises:
-            RejectedError: the example can't be used.
-            OSError: it can't be read any more.
+        Raise RejectedError if the example can't be used, OSError if it can't be read any more.
         """
         raise NotImplementedError
 
@@ -178,10 +171,7 @@ class ImageSource(SourceKind):
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
         """Return the features, without label, of an example and of `variants` augmented copies.
 
-        Features without a key get that of the reference.
-
-        Raises:
-            RejectedError: the example can't be used.
+        Features without a key get the reference's. Raise RejectedError for an unusable example.
         """
         return self._format.encode_file(fetched, key, variants)
 
@@ -195,9 +185,7 @@ def kinds() -> dict[str, type[SourceKind]]:
 def parse_source(source: str) -> tuple[type[SourceKind], str]:
     """Split `images:URI` into the kind of source and what follows the colon.
 
-    Raises:
-        InputError: there is no such source, it can't be imported, or its place has the wrong
-            form.
+    Raise InputError for an unknown source, one that can't be imported, or an unfit place.
     """
     name, _, place = source.partition(":")
     kind = kinds().get(name) or _import_source(name)

@@ -82,8 +82,7 @@ class ImageFolder(ImageSource):
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
         """List every file under the folder, sorted by path; digest those without an MD5.
 
-        Raises:
-            InputError: the folder can't be listed, or a class has no file.
+        Raise InputError if the folder can't be listed, or a class has no file.
         """
         return mapped(self._examine_file, self._list_files())
 

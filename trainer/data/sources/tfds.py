@@ -66,8 +66,7 @@ class PreparedDataset(ImageSource):
     def examples(self, _: Any = map, /) -> Iterator[Example | Rejection]:
         """Read every file once; keys are TensorFlow Datasets' own ids, `<file>__<index>`.
 
-        Raises:
-            InputError: a file is missing or damaged.
+        Raise InputError for a missing or damaged file.
         """
         from trainer.data.write import records
 
@@ -111,8 +110,7 @@ class PreparedDataset(ImageSource):
 def load_info(name: str, data_dir: str) -> Any:
     """Return the DatasetInfo of a prepared data set, from its files alone.
 
-    Raises:
-        InputError: it is not prepared in `data_dir`, or not in TFRecord files.
+    Raise InputError if it is not prepared in `data_dir`, or not in TFRecord files.
     """
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core import registered

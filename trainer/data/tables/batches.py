@@ -34,8 +34,7 @@ class Batch(NamedTuple):
 def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     """Return the rows of a batch with the columns that are `wanted`.
 
-    Raises:
-        InputError: one of these holds neither numbers nor text.
+    Raise InputError if one of these holds neither numbers nor text.
     """
     columns = {
         name: _decode_dictionary(batch.rows.column(name))

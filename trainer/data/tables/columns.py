@@ -178,8 +178,7 @@ def list_columns(dataset: Dataset) -> list[Feature]:
 def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
     """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
 
-    Raises:
-        InputError: names the parameter, the position in it, and what would be right.
+    An InputError names the parameter, the position in it, and what would be right.
     """
     if not columns:
         raise InputError(

@@ -41,8 +41,7 @@ class TableKind(SourceKind):
     def blocks(self, file: int) -> Iterator[Any]:
         """Yield the blocks, for `read`, of the file with this index, which is their `file`.
 
-        Raises:
-            InputError: the file can't be read.
+        Raise InputError if it can't be read.
         """
         raise NotImplementedError
 

@@ -44,11 +44,7 @@ class Category(NamedTuple):
 
 
 def require_columns(dataset: Dataset) -> list[Feature]:
-    """Return the columns of a table, as its records hold them.
-
-    Raises:
-        InputError: the examples are not rows of a table.
-    """
+    """Return the columns of a table, as its records hold them; raise InputError for images."""
     columns = list_columns(dataset)
     if not columns:
         raise InputError(

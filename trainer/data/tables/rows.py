@@ -50,8 +50,7 @@ class Block(NamedTuple):
 def read_header(uri: str) -> list[str]:
     """Return the names in a file's first row; empty if the file is empty.
 
-    Raises:
-        InputError: the file can't be read, or its first row can't be parsed.
+    Raise InputError if the file can't be read, or its first row can't be parsed.
     """
     for block in read_blocks(uri, 0):
         for _, row in split_rows(block.text):
@@ -65,8 +64,7 @@ def read_header(uri: str) -> list[str]:
 def read_blocks(uri: str, file: int) -> Iterator[Block]:
     """Yield the text of a file, gzipped or not, in blocks of complete rows.
 
-    Raises:
-        InputError: the file can't be read, is damaged, or has no line ends.
+    Raise InputError if it can't be read, is damaged, or has no line ends.
     """
     carry, line = b"", 1
     try:
@@ -251,11 +249,7 @@ def split_rows(text: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def split_fields(row: bytes) -> list[str]:
-    """Return a row's fields.
-
-    Raises:
-        BadRowError: it is not UTF-8, or is quoted wrongly.
-    """
+    """Return a row's fields; raise BadRowError if it is not UTF-8, or is quoted wrongly."""
     try:
         text = row.decode()
     except UnicodeDecodeError:

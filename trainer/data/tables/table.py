@@ -57,8 +57,7 @@ class Table:
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Return totals and all rows; set classes and features.
 
-        Raises:
-            InputError: the table has no rows, or its label is not one of classes.
+        Raise InputError if the table has no rows, or its label is not one of classes.
         """
         totals, rows = Totals(), Spill()
         files = range(len(self.reader.names))

@@ -43,14 +43,11 @@ LINE_SECONDS = 1.0
 
 
 class BeamEngine:
-    """Creates data sets with Beam.
+    """Creates data sets with Beam; raises InputError if that is not installed.
 
     Args:
         job: `build_job_options` of Dataflow; None: on this machine, in this process.
         say: called with a line about the job, and every few seconds with the shards written.
-
-    Raises:
-        InputError: Apache Beam is not installed.
     """
 
     def __init__(self, job: dict[str, Any] | None, say: Callable[[str], None] = print) -> None:
@@ -129,14 +126,13 @@ def open_engine(
 ) -> BeamEngine | None:
     """Return the engine that `options` name; None: this machine's own processes.
 
+    Raise InputError if Apache Beam is needed but not installed.
+
     Args:
         project: of Google Cloud; "local" for a run on this machine.
         environment: may set another endpoint of Dataflow, by gcloud's variable.
         say: as for `BeamEngine`.
         job: the region, image, service_account, network and encryption_key of `build_job_options`.
-
-    Raises:
-        InputError: Apache Beam is needed but not installed.
     """
     if options.records_engine == "local":
         return None

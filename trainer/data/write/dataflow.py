@@ -64,16 +64,13 @@ def build_job_options(
 
 
 class RunOnDataflow:
-    """A Beam pipeline as a Dataflow job.
+    """A Beam pipeline as a Dataflow job; raises InputError if it can't be started.
 
     Args:
         job: from `build_job_options`.
         pipeline: runs the pipeline by a runner with its options.
         output_uri: the folder to write. Only one job at a time can write it.
         folder: URI below which the job keeps its own files.
-
-    Raises:
-        InputError: the job can't be started.
     """
 
     def __init__(

@@ -32,8 +32,7 @@ def is_pattern(location: str) -> bool:
 def fingerprint(source: str, data_dir: str) -> Fingerprint:
     """Return the fingerprint of a source; `source` and `data_dir` are as in `RecordOptions`.
 
-    Raises:
-        InputError: there is no such source, it can't be listed, or it has no files.
+    Raise InputError for a source that is unknown, can't be listed or has no files.
     """
     kind, place = parse_source(source)
     version, location = kind.version(place, data_dir)

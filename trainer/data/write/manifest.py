@@ -53,8 +53,7 @@ def begin(
 ) -> tuple[ShardWriter, Dataset | None]:
     """Return the writer of a plan, and the data set if an earlier run finished it.
 
-    Raises:
-        InputError: as `finish`.
+    Raise InputError as `finish` does.
     """
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
@@ -88,8 +87,7 @@ def finish(
 ) -> Dataset:
     """Check what was written and complete the data set, or remove all of it.
 
-    Raises:
-        InputError: too much was rejected, or a class or a split has no example.
+    Raise InputError if too much was rejected, or a class or a split has no example.
     """
     source = writer.source
     results = sorted(results, key=lambda result: result.shard.file)

@@ -43,13 +43,11 @@ JOB = "job-"
 def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
     """Make the folder and hold its lock; yield a function that raises if the lock is lost.
 
-    That function may be called on any machine.
+    That function may be called on any machine. Raise InputError if another process is writing to
+    the folder, or it can't be made.
 
     Args:
         source: the source that is written, for other writers' messages.
-
-    Raises:
-        InputError: another process is writing to the folder, or it can't be made.
     """
     note = join(uri, UNFINISHED, _WRITER)
     with contextlib.ExitStack() as stack:

@@ -36,11 +36,7 @@ def serialize(values: Values) -> bytes:
 
 
 def parse(serialized: bytes) -> dict[str, list[Any]]:
-    """Return the features of a tf.train.Example, each as a list.
-
-    Raises:
-        google.protobuf.message.DecodeError: `serialized` is not an Example.
-    """
+    """Return the features of a tf.train.Example, each as a list; raise protobuf's DecodeError."""
     kinds = {e.key: e.value.ListFields() for e in _Example.FromString(serialized).features.feature}
     return {name: list(found[0][1].value) for name, found in kinds.items() if found}
 
@@ -54,8 +50,7 @@ def frame(record: bytes) -> bytes:
 def read_record(file: BinaryIO) -> bytes | None:
     """Return the record at the file's position, or None at its end.
 
-    Raises:
-        DamagedFileError: the file ends within the record, or a checksum is wrong.
+    Raise DamagedFileError if the file ends within the record, or a checksum is wrong.
     """
     head = file.read(12)
     if not head:
@@ -72,8 +67,7 @@ def read_record(file: BinaryIO) -> bytes | None:
 def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield every record from the file's position on: (its offset in bytes, the record).
 
-    Raises:
-        DamagedFileError: as `read_record`.
+    Raise DamagedFileError as `read_record` does.
     """
     offset = file.tell()
     while (record := read_record(file)) is not None:

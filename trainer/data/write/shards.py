@@ -93,8 +93,7 @@ class ShardWriter:
     def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
         """Write a shard unless an earlier run did; call `report(n)` as n more examples are done.
 
-        Raises:
-            InputError: the output can't be written, or the source is no longer as listed.
+        Raise InputError if the output can't be written, or the source is no longer as listed.
         """
         result = self.find_result(task.file)
         if result is not None:

@@ -61,12 +61,11 @@ class StoredShard:
 class RecordsStore:
     """The last records that were written under the same conditions.
 
+    Raises InputError if the folder can't be written to.
+
     Args:
         uri: folder, local, /gcs/ or gs://; created if missing.
         conditions: everything besides an example that determines its record; JSON-serializable.
-
-    Raises:
-        InputError: the folder can't be written to.
     """
 
     def __init__(self, uri: str, conditions: Any) -> None:
@@ -81,8 +80,7 @@ class RecordsStore:
     def list_shards(self, output_uri: str) -> list[StoredShard]:
         """Return the shards that still exist; empty if they are those in `output_uri` itself.
 
-        Raises:
-            InputError: the store's file can't be read, or `save` did not write it.
+        Raise InputError if the store's file can't be read, or `save` did not write it.
         """
         try:
             content = json.loads(storage.read(self._entry))
@@ -109,8 +107,7 @@ class RecordsStore:
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
         """Save these shards, with the identities of their examples, for the next run.
 
-        Raises:
-            InputError: the folder can't be written to.
+        Raise InputError if the folder can't be written to.
         """
         content = {
             "uri": records_uri,
@@ -153,8 +150,7 @@ def find_unchanged(
 def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
     """Copy shards, each to its new file name, unless an earlier run did.
 
-    Raises:
-        InputError: the output can't be written, or a shard is damaged.
+    Raise InputError if the output can't be written, or a shard is damaged.
     """
 
     def copy_shard(named: tuple[str, StoredShard]) -> ShardResult:

@@ -60,8 +60,7 @@ class Totals:
     def merge(self, other: "Totals") -> None:
         """Add the totals of another part.
 
-        Raises:
-            InputError: a column has too many different values for a vocabulary.
+        Raise InputError if a column has too many different values for a vocabulary.
         """
         # Unlike +=, update visits only the other's counts: there may be many parts and classes.
         self.counts.update(+other.counts)
