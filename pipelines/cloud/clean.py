@@ -211,9 +211,8 @@ def _make_run_items(
 ) -> Iterator[Item]:
     """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
 
-    The run is last because only the run names its cache entries and its training jobs (those that
-    a schedule started have no label). A cache entry left after the run would make a later run use
-    files that are gone from the folder.
+    The run is last because only the run names its cache entries and its training jobs. A cache
+    entry left after the run would make a later run use files that are gone from the folder.
     """
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
     for one in custom_jobs:
