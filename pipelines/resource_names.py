@@ -1,8 +1,8 @@
 """Check names of Google Cloud resources against the forms that its APIs take.
 
 The forms are those of the fields of a CustomJob and of its EncryptionSpec:
-https://cloud.google.com/vertex-ai/docs/reference/rest/v1/CustomJobSpec
-https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EncryptionSpec
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/Shared.Types/CustomJobSpec
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/EncryptionSpec
 https://cloud.google.com/iam/docs/service-account-types
 The checks do not look up whether a resource exists.
 """
@@ -126,8 +126,8 @@ def check_place(name: str, place: str) -> None:
 def check_region(values: Mapping[str, str], region: str) -> None:
     """Raise InputError for a key, a TensorBoard or a subnetwork in another region than the run.
 
-    https://cloud.google.com/vertex-ai/docs/experiments/tensorboard-setup and EncryptionSpec, as
-    above, require the region of the job.
+    EncryptionSpec, as above, and the page on TensorBoard require the region of the job:
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/experiments/tensorboard-setup
     """
     for name in _REGIONAL:
         match = _FORMS[name][0].fullmatch(values.get(name, ""))
@@ -154,7 +154,7 @@ def check_serving_image(image: str, region: str) -> None:
 def check_peering(network: str, accelerator: str) -> None:
     """Raise InputError for a network with accelerators whose machines can't be peered.
 
-    https://cloud.google.com/vertex-ai/docs/training/using-private-ip
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
     """
     if network and accelerator in _NOT_PEERED:
         raise InputError(

@@ -4,7 +4,7 @@ A recipe's versions belong to one model, whose ID is the recipe's name. The n-th
 the alias champion-n, which never moves, so former champions stay known. A rollback removes the
 last of these aliases, so a withdrawn champion is never restored by a later rollback. Setting an
 alias on one version removes it from the version that had it, in one request.
-https://cloud.google.com/vertex-ai/docs/model-registry/model-alias
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/model-registry/model-alias
 """
 
 import contextlib

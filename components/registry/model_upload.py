@@ -17,7 +17,7 @@ MADE_BY = {"made-by": "vertex-tensorflow-training"}
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 """Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
-https://cloud.google.com/vertex-ai/docs/predictions/pre-built-containers"""
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/pre-built-containers"""
 PREBUILT_REPOSITORY = ".pkg.dev/vertex-ai/prediction/"
 
 _UPLOAD_SECONDS = 1800.0

@@ -4,7 +4,7 @@ The Model Registry has no compare-and-set for aliases: mergeVersionAliases takes
 version sets an alias of its own, promoting-<its number>, and reads those of the others. This is
 Lamport's one-bit algorithm, in which the lower number goes first.
 https://lamport.azurewebsites.net/pubs/mutual2.pdf
-https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.models/mergeVersionAliases
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/projects.locations.models/mergeVersionAliases
 """
 
 import contextlib

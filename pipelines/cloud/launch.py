@@ -143,9 +143,10 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     """Resume an interrupted run; return the exit code.
 
     Vertex AI can't resume a PipelineJob, so this starts a new one of the same pipeline and
-    parameters. (Its rerun of single tasks, a preview, would also start a new one.) It takes the records from the cache, and its parameter resume_from names the
-    directory of the interrupted training job, which holds the checkpoint. Training refuses a
-    checkpoint of other records or settings. If the run is being cancelled, wait for its end first.
+    parameters. (Its rerun of single tasks, a preview, would also start a new one.) It takes the
+    records from the cache, and its parameter resume_from names the directory of the interrupted
+    training job, which holds the checkpoint. Training refuses a checkpoint of other records or
+    settings. If the run is being cancelled, wait for its end first.
 
     Args:
         recipe: a recipe, whose latest run is resumed unless `run_id` is given, or the ID of a run.

@@ -1,6 +1,6 @@
 """Cron expressions of schedules: five fields and a time zone.
 
-https://cloud.google.com/vertex-ai/docs/reference/rest/v1/projects.locations.schedules
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/projects.locations.schedules
 """
 
 import dataclasses

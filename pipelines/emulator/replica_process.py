@@ -152,7 +152,7 @@ def _cluster_variables(
 ) -> dict[str, str]:
     """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
 
-    https://cloud.google.com/vertex-ai/docs/training/distributed-training
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
 
     Args:
         addresses: host:port of every replica, by worker pool; [] for an empty pool.

@@ -15,7 +15,7 @@ from trainer.machines.price import UnknownPriceError, hourly_price, part_names
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
-# https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#quota
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#quota
 _PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
 """Strategies that count against the quota of preemptible machines."""
 NOT_INCLUDED = (
@@ -165,7 +165,8 @@ def quotas(
     A step of the pipeline with an accelerator runs as a CustomJob of its own, after the training
     job. The vCPUs of its machine are not counted, as Vertex AI picks the machine.
 
-    https://cloud.google.com/vertex-ai/docs/quotas, "Custom-trained model quotas".
+    "Custom-trained model quotas":
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
     """
     training = f"{_SERVICE}/custom_model_training_"
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training

@@ -48,10 +48,10 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
 
     FLEX_START requires L4, A100, H100, H200 or B200 accelerators, and the same machines in all
     worker pools.
-    https://cloud.google.com/vertex-ai/docs/training/schedule-jobs-dws#requirements
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#requirements
 
     SPOT provides all machine types of training.
-    https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/use-spot-vms
     """
     for role in machines.replicas:
         name = machines.machine_type(role)

@@ -4,7 +4,7 @@
 
 returns the list for a CustomJob. Vertex AI derives the role of a pool from its position:
 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
-https://cloud.google.com/vertex-ai/docs/training/distributed-training
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
 
 The launcher of CustomTrainingJobOp drops empty pools, which shifts later ones. Without parameter
 servers, the evaluator therefore gets the position of workers or parameter servers. The flag

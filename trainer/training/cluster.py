@@ -3,7 +3,7 @@
 Vertex AI sets it on each replica of a job with several, with the keys chief, worker and ps (older
 images use master for chief). It is not set on a single replica. Outside Vertex AI it often has no
 chief: then worker 0 is the chief.
-https://cloud.google.com/vertex-ai/docs/training/distributed-training
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
 """
 
 import dataclasses
