@@ -74,7 +74,9 @@ class PredictionJobOptions:
         64, help="Instances in each request to a replica.", minimum=1, maximum=MAX_INSTANCES
     )
     service_account: str = option(
-        "", help="Service account of the replicas; empty: Vertex AI's default."
+        "",
+        help="Service account of the replicas, on which Vertex AI's service agent needs the role "
+        "iam.serviceAccountAdmin; empty: Vertex AI's own, which may read the model.",
     )
     labels: dict = option({}, help="Labels of the job, as a JSON object of text.")
     encryption_spec_key_name: str = option(

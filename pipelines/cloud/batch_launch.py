@@ -1,5 +1,6 @@
 """Batch prediction on Vertex AI: its runs and schedules."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from pipelines.cloud.connection import Connection
 from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
 from pipelines.console import say
+from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
@@ -33,7 +35,7 @@ def launch(
     _check_champion(connection, values)
     _check_input(connection, values["input"])
     package = job_request.compile_package(recipe, settings, batch=True)
-    values |= job_request.values_from_settings(values, settings, package, run_id)
+    values |= _values_from_settings(values, settings, package, run_id)
     runs.create(connection, job_request.build_pipeline_job(package, settings, values), run_id)
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
@@ -51,8 +53,20 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     values = prediction_values.complete_values(recipe, batch.schedule.parameters, place=place)
     _check_places(values, settings)
     package = job_request.compile_package(recipe, settings, batch=True)
-    values |= job_request.values_from_settings(values, settings, package, "")
+    values |= _values_from_settings(values, settings, package, "")
     return schedules.update(connection, package, batch.schedule, values)
+
+
+def _values_from_settings(
+    values: Mapping[str, Any], settings: Settings, package: Package, run_id: str
+) -> dict[str, Any]:
+    """Return the values that settings give, without the service account.
+
+    Vertex AI's own account may read the model, which is all that the replicas need. As another
+    account they run only if Vertex AI's service agent has roles/iam.serviceAccountAdmin on it.
+    """
+    others = dataclasses.replace(settings, service_account="")
+    return job_request.values_from_settings(values, others, package, run_id)
 
 
 def _check_places(values: Mapping[str, Any], settings: Settings) -> None:

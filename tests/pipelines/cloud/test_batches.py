@@ -48,6 +48,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
     assert request["pipelineJobId"] == "first"
     compiled = yaml.safe_load((tmp_path / "build" / "digits-batch.yaml").read_text())
     assert request["pipelineJob"]["pipelineSpec"] == compiled
+    assert request["pipelineJob"]["serviceAccount"] == ACCOUNT
     assert compiled["pipelineInfo"]["name"] == "prediction-digits"
     values = request["pipelineJob"]["runtimeConfig"]["parameterValues"]
     labels = values.pop("labels")
@@ -59,7 +60,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
         "machine_type": "n1-standard-4",
         "replica_count": 3,
         "batch_size": 64,
-        "service_account": ACCOUNT,
+        "service_account": "",
         "encryption_spec_key_name": "",
     }
     assert "CreateContext" not in vertex.names()
