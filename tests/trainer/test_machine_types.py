@@ -6,6 +6,7 @@ import pytest
 
 from trainer.machines.machine_types import accelerators, disk_types, load_content, types
 from trainer.machines.prediction_machines import MACHINE_TYPES
+from trainer.machines.scheduling import SCHEDULING_STRATEGIES
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,13 @@ def test_quotas_are_those_of_the_page(page):
     assert of_cpus - {"", "g2"} == {title.split()[-2].lower() for title in cpus} - {"e2"}
     of_disks = matching("(.*) usage .GB. during training.*", lines)
     assert of_disks == {disk["quota_title"] for disk in load_content()["disks"]}
+
+
+def test_scheduling_strategies_are_those_of_the_page(vertex_pages):
+    text = (vertex_pages / "reference/rest/Shared.Types/Strategy.md").read_text()
+    described = dict(re.findall(r"^`(\w+)`\n\n(.*)", text, re.MULTILINE))
+    current = {name for name, said in described.items() if not said.startswith("Deprecated.")}
+    assert current == {*SCHEDULING_STRATEGIES, "STRATEGY_UNSPECIFIED"}
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):

@@ -7,7 +7,7 @@ from trainer.errors import InputError
 from trainer.machines.machine_types import accelerators, types
 from trainer.machines.worker_pools import MachineOptions
 
-SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START", "ON_DEMAND", "LOW_COST")
+SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
 
 _FLEXIBLE = tuple(sorted(name for name, one in accelerators().items() if one.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
