@@ -15,6 +15,7 @@ from pipelines.cloud.connection import Connection
 from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
 from pipelines.console import say
+from pipelines.machines import regions
 from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import list_objects
@@ -73,6 +74,7 @@ def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
     """Raise InputError for a missing input or a place that Vertex AI can't reach."""
     key = values["encryption_spec_key_name"] or settings.encryption_key
     resource_names.check_region({"encryption_spec_key_name": key}, settings.region)
+    regions.check_serving_machine(values["machine_type"], settings.region)
     if not values["input"]:
         raise InputError("batch prediction has no input; give input = ... in [batch]")
     for name in ("input", "output"):

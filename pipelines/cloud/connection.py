@@ -22,15 +22,12 @@ from components.vertex_client import (
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
-from trainer.errors import InputError
-from trainer.fields import suggest
+from pipelines.machines import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
 _CONNECTING_SECONDS = 2.5
 _TRIES = 2
-_COMMON_REGION = "us-central1"
-"""Not looked up, as that imports google.cloud.aiplatform, which takes seconds."""
 
 
 def _declare_client(name: str) -> Any:
@@ -81,7 +78,7 @@ class Connection:
         if endpoint := self.settings.endpoint:
             advice = f"the setting endpoint is {endpoint}: check it, and that its server is running"
             self.check_answers(self._local_endpoint or endpoint, advice)
-        _check_region(self.settings.region)
+        regions.check_region(self.settings.region)
 
     @property
     def _local_endpoint(self) -> str:
@@ -194,19 +191,6 @@ class Connection:
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise its error, if any."""
         finish(operation, self.retry)
-
-
-def _check_region(region: str) -> None:
-    """Raise InputError for a region that Vertex AI does not have."""
-    if region == _COMMON_REGION:
-        return
-    from google.cloud.aiplatform.constants.base import SUPPORTED_REGIONS
-
-    if region not in SUPPORTED_REGIONS:
-        raise InputError(
-            f"region={region!r} is unknown to google-cloud-aiplatform"
-            f"{suggest(region, sorted(SUPPORTED_REGIONS))}"
-        )
 
 
 def check_server(url: str, advice: str) -> None:

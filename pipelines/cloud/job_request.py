@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
+from pipelines.machines import regions
 from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
@@ -68,6 +69,10 @@ def run_values(
     resource_names.check_tensorboard(sent["tensorboard"], sent["service_account"])
     resource_names.check_serving_image(sent["serving_image"], settings.region)
     resource_names.check_peering(sent["network"], sent["accelerator_type"])
+    for accelerator in (sent["accelerator_type"], recipe.run_options.evaluation_accelerator):
+        regions.check_accelerator(accelerator, settings.region)
+    if parameters.pipeline.deploy_champion:
+        regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)
     package.arguments(changed)
     return changed

@@ -33,7 +33,7 @@ def deploy(
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
-    from pipelines.machines import cost
+    from pipelines.machines import cost, regions
 
     if (traffic is not None) + rollback + monitor + undeploy > 1:
         raise InputError(
@@ -59,6 +59,7 @@ def deploy(
             return
         else:
             serving = loaded.run_options.serving
+            regions.check_serving_machine(serving.machine_type, connection.settings.region)
             price = cost.describe_serving_price(
                 serving.machine_type, serving.min_replicas, cost.load_table()
             )

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pipelines.machines.regions import load_content as load_regions
 from trainer.machines.machine_types import accelerators, disk_types, load_content, types
 from trainer.machines.prediction_machines import MACHINE_TYPES
 from trainer.machines.scheduling import SCHEDULING_STRATEGIES
@@ -106,6 +107,27 @@ def test_scheduling_strategies_are_those_of_the_page(vertex_pages):
     described = dict(re.findall(r"^`(\w+)`\n\n(.*)", text, re.MULTILINE))
     current = {name for name, said in described.items() if not said.startswith("Deprecated.")}
     assert current == {*SCHEDULING_STRATEGIES, "STRATEGY_UNSPECIFIED"}
+
+
+def test_regions_and_their_accelerators_are_those_of_the_page(page):
+    lines = page("general/locations")
+    listed = between(lines, "## Available locations for machine learning services", "### Feature")
+    regions = load_regions()["accelerators"]
+    assert matching(r"- .* \( `(.*?)` \)", listed) == set(regions)
+    named = {"A100 40GB": "NVIDIA_TESLA_A100", "A100 80GB": "NVIDIA_A100_80GB"}
+    for name in accelerators():
+        parts = name.removeprefix("NVIDIA_").removeprefix("TESLA_").split("_")
+        short = "RTX PRO 6000" if "RTX" in parts else parts[0] + " Mega" * ("MEGA" in parts)
+        named.setdefault(short, name)
+    expected: dict[str, set[str]] = {name: set() for name in regions}
+    for line in between(lines, "### Using accelerators", "### Machine type requirements"):
+        if row := re.fullmatch(r"\| `(.*?)` .*\| .* \| (.*?) *\|", line):
+            # A dagger: not available for training.
+            cells = [
+                cell.partition(" <")[0].strip() for cell in row[2].split(",") if "†" not in cell
+            ]
+            expected[row[1]] = {named[cell] for cell in cells if not cell.startswith("TPU")}
+    assert {name: set(held) for name, held in regions.items()} == expected
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):

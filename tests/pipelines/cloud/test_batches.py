@@ -78,6 +78,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
         ("gs://bucket/in/*.jsonl --set output=answers", "output: 'answers' is on this mac"),
         ("gs://bucket/in/*.jsonl --set model_name=other", "'other' has no champion in pro"),
         (f"bq://p.d.t --set encryption_spec_key_name={KEY}", "takes no encryption key"),
+        ("gs://bucket/in/*.jsonl --region me-west1", "'n1-standard-4' needs an accelerator in me-"),
         ("bq://p.d.t", "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],
 )

@@ -128,6 +128,14 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
         "can't be peered with machines that have NVIDIA_H200_141GB": (
             f"--network {NETWORK} {h200} accelerator_type=NVIDIA_H200_141GB {balanced}"
         ),
+        "accelerator_type='NVIDIA_L4' is not available for training in europe-west1": (
+            "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4 "
+            "--set accelerator_count=1 --region europe-west1"
+        ),
+        "machine_type='n1-standard-4' needs an accelerator in me-west1": (
+            "--set deploy_champion=true --region me-west1 "
+            f"--serving-image {SERVING.replace('us-central1', 'me-west1')}"
+        ),
         "encryption_key='k' is not projects/PROJECT/locations/REGION": "--encryption-key k",
         f"encryption_spec_key_name='{KEY}' is in us-central1, but the run is in us-east1": (
             f"--encryption-key {KEY} --region us-east1"

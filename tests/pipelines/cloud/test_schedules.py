@@ -106,7 +106,7 @@ def test_wrong_declaration_sends_nothing(vertex, refused, declared, old, new, me
         ("digits-batch", "declares no schedule of batch predictions; add [batch.schedule] with cr"),
         (
             "digits --region us-centrall1",
-            "region='us-centrall1' is unknown to google-cloud-aiplatform; did you mean",
+            "region='us-centrall1' is not a region of Vertex AI (locations, 2026-08); did you mean",
         ),
     ],
 )
