@@ -9,7 +9,7 @@
     run.state, run.verdict, run.metrics["accuracy"]
     model = api.load_model(api.results("latest"))       # a keras.Model
 
-A mistake in a recipe or a value raises trainer.errors.InputError, whose message is one line.
+A mistake in a recipe or a value raises trainer.errors.InputError with a one-line message.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def compile(
     """Compile a recipe to `<directory>/<recipe>.yaml`, which Vertex AI runs; return the file.
 
     Args:
-        image: image of components and replicas, which Vertex AI must be able to pull; empty: the
-            image in the existing file, else a local name.
-        gpu_image: image of a step with an accelerator, if the recipe has no gpu_image_uri; empty:
-            the one in the existing file, else `image`.
-        batch: compile the recipe's batch prediction, to `<directory>/<recipe>-batch.yaml`.
+        image: container image for components and replicas, which Vertex AI must be able to pull;
+            default: the image in the existing file, or else a local name.
+        gpu_image: container image for a step with an accelerator, if the recipe has no
+            gpu_image_uri; default: the GPU image in the existing file, or else `image`.
+        batch: compile the recipe's batch prediction to `<directory>/<recipe>-batch.yaml` instead.
     """
     from pipelines import compilation
 
@@ -98,17 +98,17 @@ def run(
     root: str = "",
     place: str = "values",
 ) -> PastRun:
-    """Compile a recipe, run it on this machine to its end, and return its results.
+    """Compile a recipe, run it on this machine, and return its results when it has ended.
 
     Shows the run's progress. A run that fails or is interrupted raises no exception; check `state`
     and `error` of the result.
 
     Args:
         values: parameter values that override the recipe's.
-        runs_directory: folder of all runs; the run gets a folder in it.
+        runs_directory: folder of all runs, in which the run creates its own.
         cache: reuse the records of earlier runs.
         in_containers: run components and replicas in containers of the pipeline's image.
-        root: gs:// URI to write artifacts below; empty: the run's folder.
+        root: gs:// URI of the folder to write artifacts to; default: the run's folder.
         place: where `values` come from, for messages.
     """
     from pipelines import plan as planning
@@ -117,14 +117,14 @@ def run(
 
     parameters = recipe.with_values(values or {}, place=place)
     planning.check_affordable(parameters)
-    given = {name: parameters.values()[name] for name in values or {}}
-    given |= sources.check_local_sources(parameters, in_containers=in_containers)
-    given["labels"] = parameters.job.labels
+    arguments = {name: parameters.values()[name] for name in values or {}}
+    arguments |= sources.check_local_sources(parameters, in_containers=in_containers)
+    arguments["labels"] = parameters.job.labels
     evaluation = recipe.run_options.evaluation_accelerator
     for line in accelerators.describe_substitutes(parameters.machines, evaluation):
         say(line)
     options = {"cache": cache, "in_containers": in_containers, "root": root}
-    return _run_here(recipe, given, runs_directory, options)
+    return _compile_and_run(recipe, arguments, runs_directory, options)
 
 
 def predict(
@@ -137,17 +137,17 @@ def predict(
 ) -> PastRun:
     """Run batch prediction by a recipe's champion on this machine; return its results.
 
-    Its parameters are input, output, batch_size and others of the table [batch].
+    `values` are input, output, batch_size and other keys of the recipe's [batch] table.
     """
     from pipelines.prediction_values import make_paths_absolute
 
-    given = make_paths_absolute(recipe, values, runs_directory, place)
-    return _run_here(recipe, given, runs_directory, {"root": root}, batch=True)
+    arguments = make_paths_absolute(recipe, values, runs_directory, place)
+    return _compile_and_run(recipe, arguments, runs_directory, {"root": root}, batch=True)
 
 
-def _run_here(
+def _compile_and_run(
     recipe: Recipe,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     runs_directory: Path,
     options: Mapping[str, Any],
     *,
@@ -160,11 +160,11 @@ def _run_here(
         from pipelines.package import Package
 
         package = Package(compile(recipe, batch=batch))
-    given["labels"] = {**given["labels"], **package.labels}
+    arguments["labels"] = {**arguments["labels"], **package.labels}
     result = run_locally(
         package.path,
         recipe=package.recipe,
-        parameters=given,
+        parameters=arguments,
         runs_directory=runs_directory,
         **options,
     )
@@ -177,10 +177,10 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
     Args:
         recipe: a recipe, whose latest run is resumed unless `name` is given, or the name of a run.
     """
-    if name or run_history.is_here(runs_directory, recipe):
-        found = run_history.load_by_name(runs_directory, name or recipe)
-        if name and found.recipe != recipe:
-            raise InputError(f"{found.name} is a run of {found.recipe!r}, not of {recipe!r}")
+    if name or run_history.is_local(runs_directory, recipe):
+        run = run_history.load_by_name(runs_directory, name or recipe)
+        if name and run.recipe != recipe:
+            raise InputError(f"{run.name} is a run of {run.recipe!r}, not of {recipe!r}")
     else:
         runs = run_history.list_runs(runs_directory, recipe)
         if not runs:
@@ -188,10 +188,10 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
                 f"there is no run of {recipe!r} in the folder {runs_directory} to resume; "
                 "`python -m pipelines runs` lists the runs"
             )
-        found = runs[0]
+        run = runs[0]
     from pipelines.local.resumption import resume as resume_locally
 
-    return run_history.load(resume_locally(Path(found.link)).directory)
+    return run_history.load(resume_locally(Path(run.link)).directory)
 
 
 def results(
@@ -206,21 +206,21 @@ def results(
         name: name of a run on this machine or on Vertex AI, or "latest".
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
-    if not run_history.is_here(runs_directory, name):
+    if not run_history.is_local(runs_directory, name):
         from pipelines.cloud import past_runs
         from pipelines.cloud.connection import Connection
         from pipelines.cloud.settings import load as load_settings
 
-        own = settings() if settings else load_settings({}, os.environ)
-        if own.project:
-            return past_runs.fetch(Connection(own), name)
+        resolved = settings() if settings else load_settings({}, os.environ)
+        if resolved.project:
+            return past_runs.fetch(Connection(resolved), name)
     return run_history.load_by_name(runs_directory, name)
 
 
 def load_model(run: PastRun) -> keras.Model:
     """Return the model of a run, which maps the records' inputs to logits.
 
-    Imports the module of a model of your own, which defines its layers.
+    If the model is one of your own, this imports its module, which defines its layers.
     """
     from trainer.training import weights
 

@@ -14,24 +14,26 @@ from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, add
 
 def build_pipeline(run_options: RunOptions) -> Any:
     """Return the pipeline of a recipe's batch prediction."""
-    function = with_parameters(batch_prediction, run_options, known=PARAMETERS, topics=TOPICS)
+    function = with_parameters(batch_prediction, run_options, declared=PARAMETERS, topics=TOPICS)
     return dsl.pipeline(name="batch-prediction")(function)
 
 
 def batch_prediction(parameters: dict[str, Any], run_options: RunOptions) -> None:
     """Predict in a batch job, by the model that is the champion when the run starts."""
     with notified(run_options):
-        place: dict[str, Any] = {
-            "project": PROJECT_ID_PLACEHOLDER,
-            "location": LOCATION_PLACEHOLDER,
-        }
-        plan = add_step("Find the champion", plan_prediction, parameters, **place)
+        plan = add_step(
+            "Find the champion",
+            plan_prediction,
+            parameters,
+            project=PROJECT_ID_PLACEHOLDER,
+            location=LOCATION_PLACEHOLDER,
+        )
         arguments = {name: output for name, output in plan.outputs.items() if name != "predictions"}
         job = ModelBatchPredictOp(
             job_display_name=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             location=LOCATION_PLACEHOLDER,
             machine_type=parameters["machine_type"],
-            # There is no autoscaling: only the first counts, and it must not exceed the second.
+            # Vertex AI uses only the starting count, which must not exceed the maximum.
             starting_replica_count=parameters["replica_count"],
             max_replica_count=parameters["replica_count"],
             manual_batch_tuning_parameters_batch_size=parameters["batch_size"],

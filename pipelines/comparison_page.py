@@ -33,8 +33,7 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         legend=[(series, name, None) for series, name in enumerate(names, start=1)],
         metrics=compared.metrics,
         parameters=[
-            (name, format_value(one), format_value(other))
-            for name, one, other in compared.parameters
+            (name, format_value(old), format_value(new)) for name, old, new in compared.parameters
         ],
     )
     try:

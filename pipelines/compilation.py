@@ -27,19 +27,19 @@ def write_yaml(
     *,
     batch: bool = False,
 ) -> Path:
-    """Compile a recipe as `api.compile` says; raise InputError for an invalid name of an image.
+    """Compile a recipe as `api.compile` does; raise InputError for an invalid image name.
 
-    Leaves a file alone that already has these bytes; replaces any other atomically.
+    A file that already has the same content is left unchanged; any other is replaced atomically.
     """
     path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
     try:
-        present = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        known, known_gpu = _read_images(path)
-        image, gpu_image = image or known or IMAGE, gpu_image or known_gpu
+        existing = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        previous, previous_gpu = _read_images(path)
+        image, gpu_image = image or previous or IMAGE, gpu_image or previous_gpu
         text = (
             compile_batch_yaml(recipe, image) if batch else compile_yaml(recipe, image, gpu_image)
         )
-        if text != present:
+        if text != existing:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_whole(str(path), text.encode(), shared=True)
     except OSError as error:
@@ -48,7 +48,7 @@ def write_yaml(
 
 
 def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
-    """Return the YAML of `recipe`, the same bytes each time; raise as `write_yaml` does."""
+    """Return the YAML of a recipe, which is always the same; raise InputError as `write_yaml`."""
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
@@ -61,9 +61,9 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 
 def compile_batch_yaml(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
-    own = prediction_values.complete_values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
+    values = prediction_values.complete_values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
     function = batch_prediction.build_pipeline(recipe.run_options)
-    return _compile(function, "prediction", recipe.name, own, image)
+    return _compile(function, "prediction", recipe.name, values, image)
 
 
 def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
@@ -88,14 +88,16 @@ def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], imag
 
 
 def _read_images(path: Path) -> tuple[str, str]:
-    """Return a compiled pipeline's image and, if different, that of its step with an accelerator.
+    """Return the image of a compiled pipeline, and the image of its step with an accelerator.
 
-    Either is empty if there is none.
+    The second is empty if it equals the first; both are empty if the file can't be read.
     """
     try:
         package = Package(path)
         accelerated = (
-            one for one in package.containers if "accelerator" in one.get("resources", {})
+            container
+            for container in package.containers
+            if "accelerator" in container.get("resources", {})
         )
         gpu_image = next(accelerated, {}).get("image", "")
         return package.image, gpu_image if gpu_image != package.image else ""

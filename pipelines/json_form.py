@@ -20,8 +20,8 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
         raise InputError(f"{path} can't be read ({error.strerror})") from None
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{path} can't be read ({place and f'{place}: '}{first['msg']}): it is not what a run "
-            "writes; remove it"
+            f"{path} can't be read ({field and f'{field}: '}{first['msg']}): it is damaged, or no "
+            "run wrote it; remove it"
         ) from None

@@ -23,7 +23,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     from pipelines.emulator.operations import Operations
     from pipelines.emulator.server import Emulator
 
-    # The client of this server reads them.
+    # The client reads these variables.
     os.environ.update(environment.bypass_proxies(os.environ))
     operations = Operations()
     models = ModelService(runs_directory / FOLDER_NAME, operations)
@@ -35,7 +35,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
 
 
 def model_of(recipe: str, model_name: str | None) -> str:
-    """Return `model_name`, else the recipe's model; raise InputError if there is none."""
+    """Return `model_name` if given, else the recipe's model; raise InputError if it has none."""
     model = model_name or recipes.load(recipe).parameters.registry.model_name
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty; give --model-name")
@@ -48,11 +48,11 @@ def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) ->
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)
-    found = None
+    champion = None
     if (runs_directory / FOLDER_NAME).exists():
         with opened(runs_directory) as registry:
-            found = registry.find_champion(model)
-    if found is None:
+            champion = registry.find_champion(model)
+    if champion is None:
         remedy = f"train one: python -m pipelines run {recipe} --local"
         raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)
-    return found
+    return champion

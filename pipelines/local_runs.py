@@ -37,8 +37,8 @@ def show_status(folder: pathlib.Path, name: str) -> None:
     for replica in _read_replicas(directory):
         restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
         # A replica that was killed with its run is still recorded as running.
-        left = replica.state == "RUNNING" and run.state == run_history.KILLED
-        state = run_history.KILLED if left else replica.state
+        was_killed = replica.state == "RUNNING" and run.state == run_history.KILLED
+        state = run_history.KILLED if was_killed else replica.state
         say(f"replica   {state:<13}  {replica.name}{restarts}")
     if summary := _read_summary(directory):
         show_results(Console(), vars(summary))
@@ -75,7 +75,7 @@ def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"registry  {registered}, {summary['registered_as']}"
     for batch in summary.get("batch_predictions", ()):
         yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
-        if batch["folder"]:  # A job that can't read its input makes none.
+        if batch["folder"]:  # A job that can't read its input creates no folder.
             yield f"output    {_format_path(batch['folder'])}"
     if report := summary["report"]:
         yield f"report    {_format_path(report)}"
@@ -84,14 +84,15 @@ def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _format_path(path: str) -> str:
-    """Return a path that no line break divides, relative to the working folder."""
+    """Return a path relative to the working folder, with spaces that don't break lines."""
     return shorten_path(path).replace(" ", _NO_BREAK)
 
 
 def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) -> None:
     """Print the last log lines of a replica, such as chief-0 or workerpool0-0, or of "all".
 
-    Without a replica, print the run's error and the lines of what failed, else of the chief.
+    If no replica is given, print the run's error and the log of the replica or task that failed;
+    if none failed, print the chief's log.
     """
     from pipelines.local.failures import read_tail, remove_noise
 
@@ -118,23 +119,25 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
 def _choose_logs(directory: pathlib.Path, replica: str | None) -> list[pathlib.Path]:
     replicas = _read_replicas(directory)
     if replica == "all":
-        return [one.log for one in replicas]
+        return [state.log for state in replicas]
     if replica is not None:
-        names = {one.name: one for one in replicas}
-        names |= {f"workerpool{ROLES.index(one.role)}-{one.index}": one for one in replicas}
-        if replica not in names:
-            known = ", ".join(one.name for one in replicas) or "none yet"
+        logs = {state.name: state.log for state in replicas}
+        logs |= {
+            f"workerpool{ROLES.index(state.role)}-{state.index}": state.log for state in replicas
+        }
+        if replica not in logs:
+            known = ", ".join(state.name for state in replicas) or "none yet"
             raise InputError(
                 f"--replica {replica!r} is not a replica of {directory.name}; there are: {known}"
             )
-        return [names[replica].log]
-    failed = [one.log for one in replicas if one.state == "FAILED"]
+        return [logs[replica]]
+    failed = [state.log for state in replicas if state.state == "FAILED"]
     failed += [
         directory / "logs" / f"{task.name}.log"
         for task in _read_tasks(directory)
         if task.state == "FAILED"
     ]
-    return [*failed, *(one.log for one in replicas)][:1]
+    return [*failed, *(state.log for state in replicas)][:1]
 
 
 def _read_summary(directory: pathlib.Path) -> run_history.Summary | None:

@@ -2,7 +2,7 @@
 
 steps = ["my_package.steps:announce"]
 
-A step's inputs get the pipeline's parameters and the outputs in `OFFERED` by name.
+The pipeline's parameters and the outputs in `OFFERED` are passed to a step's inputs by name.
 """
 
 import importlib
@@ -17,11 +17,11 @@ OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",
     "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
 )  # fmt: skip
-"""Inputs that a step can take in addition to the parameters."""
+"""Outputs of the pipeline that a step can have as inputs, in addition to the parameters."""
 
 
 def check(names: Sequence[str]) -> None:
-    """Raise InputError if a step's module is missing, without an import."""
+    """Raise InputError if a step's module is missing; don't import it."""
     for name in names:
         find_module_file("steps", name)
 
@@ -38,14 +38,14 @@ def _load_component(name: str) -> Any:
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"steps={name!r}: {file} can't be imported ({reason})") from None
-    found = content.get(attribute)
+    component = content.get(attribute)
     # KFP checks no references in a pipeline's texts, dicts and lists.
-    if not isinstance(found, BaseComponent) or isinstance(found, GraphComponent):
-        known = [one for one, value in content.items() if isinstance(value, BaseComponent)]
+    if not isinstance(component, BaseComponent) or isinstance(component, GraphComponent):
+        known = [key for key, value in content.items() if isinstance(value, BaseComponent)]
         remedy = "; decorate its function with @dsl.component"
-        hint = fields.suggest(attribute, known, remedy) if found is None else remedy
+        hint = fields.suggest(attribute, known, remedy) if component is None else remedy
         raise InputError(f"steps={name!r}: {file} has no KFP component {attribute!r}{hint}")
-    return found
+    return component
 
 
 def add(name: str, available: Mapping[str, Any]) -> None:
@@ -57,15 +57,15 @@ def add(name: str, available: Mapping[str, Any]) -> None:
 
     assert set(OFFERED) <= set(available)
     component, arguments = _load_component(name), {}
-    for one, spec in (component.component_spec.inputs or {}).items():
-        if one in available:
-            arguments[one] = available[one]
+    for key, spec in (component.component_spec.inputs or {}).items():
+        if key in available:
+            arguments[key] = available[key]
         elif not spec.optional:
             hint = fields.suggest(
-                one, available, f"; take a parameter or one of {', '.join(OFFERED)}"
+                key, available, f"; name a parameter or one of {', '.join(OFFERED)}"
             )
             raise InputError(
-                f"steps={name!r}: the pipeline has nothing for the input {one!r}{hint}"
+                f"steps={name!r}: the pipeline has no value for the input {key!r}{hint}"
             )
     try:
         task = component(**arguments)

@@ -24,7 +24,7 @@ _LAUNCHERS = {
     f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
     for kind in ("custom_job", "batch_prediction_job")
 }
-"""Modules of Google's that create a job on Vertex AI and wait for its end."""
+"""Google's modules that create a job on Vertex AI and wait for its end."""
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
 
 _TYPES: dict[str, type] = {
@@ -71,7 +71,7 @@ class Package:
 
     @property
     def recipe(self) -> str:
-        """Return the name of the recipe that it was compiled from."""
+        """Return the name of the recipe that the pipeline was compiled from."""
         return self.path.stem
 
     @property
@@ -81,29 +81,31 @@ class Package:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the labels of resources that its runs create."""
+        """Return the labels of the resources that the pipeline's runs create."""
         labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
         commit = git_commit()
         return {**labels, "commit": commit} if commit else labels
 
     @property
     def launcher(self) -> str:
-        """Return Google's module that launches its job; empty if no task launches one."""
-        commands = (one.get("command", []) for one in self.containers)
+        """Return Google's module that launches the job; empty if no task launches a job."""
+        commands = (container.get("command", []) for container in self.containers)
         return next(filter(None, map(find_launcher, commands)), "")
 
     @property
     def image(self) -> str:
-        """Return the common image of its components; empty without components."""
+        """Return the image that the components share; empty if there are no components."""
         google = {*_LAUNCHERS, MAIL_MODULE}
-        own = (one["image"] for one in self.containers if not google & {*one["command"]})
-        return next(own, "")
+        for container in self.containers:
+            if not google & {*container["command"]}:
+                return container["image"]
+        return ""
 
     @property
     def containers(self) -> list[dict[str, Any]]:
-        """Return the containers of its executors, that of the planning step first.
+        """Return the containers of the executors, beginning with the planning step's.
 
-        The user's own steps, and those with an accelerator, may have another image.
+        The user's own steps, and steps with an accelerator, may have another image.
         """
         executors = self.content["deploymentSpec"]["executors"]
         keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))

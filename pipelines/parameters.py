@@ -28,8 +28,8 @@ from trainer.machines.worker_pools import MachineOptions
 from trainer.models import MODELS, open_model
 from trainer.training.preparation import check_config_and_machines
 
-# A task gets its inputs as one argument, which Linux limits to 131,072 bytes; the rest is for
-# artifacts, their metadata and the names that KFP adds.
+# A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
+# rest is for artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
 _MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
 
@@ -90,12 +90,12 @@ GROUPS = tuple(TOPICS.values())
 
 
 def _list_parameters() -> dict[str, tuple[type, dataclasses.Field]]:
-    """Return, by name, the first group that has the field, and the field."""
-    found: dict[str, tuple[type, dataclasses.Field]] = {}
+    """Return each field by its name, with the first group that has it."""
+    parameters: dict[str, tuple[type, dataclasses.Field]] = {}
     for group in GROUPS:
         for field in dataclasses.fields(group):
-            found.setdefault(field.name, (group, field))
-    return found
+            parameters.setdefault(field.name, (group, field))
+    return parameters
 
 
 PARAMETERS = _list_parameters()
@@ -131,8 +131,8 @@ def _check_size(values: ParameterSet) -> None:
     if sum(sizes.values()) > _PARAMETER_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
         raise InputError(
-            f"the parameters take {sum(sizes.values()):,} bytes as JSON, of which {largest} takes "
-            f"{sizes[largest]:,}; a task of the pipeline takes {_PARAMETER_BYTES:,}: shorten it"
+            f"the parameters are {sum(sizes.values()):,} bytes as JSON, and {largest} alone is "
+            f"{sizes[largest]:,}; a task accepts {_PARAMETER_BYTES:,} in total: shorten it"
         )
 
 
@@ -141,15 +141,15 @@ def _check_consistency(values: ParameterSet) -> None:
     for group in (values.machines, values.registry, values.job):
         resource_names.check_names(vars(group))
     resource_names.check_tensorboard(values.job.tensorboard, values.job.service_account)
-    kind, place = parse_source(values.records.source)
-    places = {
+    kind, location = parse_source(values.records.source)
+    uris = {
         "data_dir": values.records.data_dir,
-        "source": kind.uri(place),
+        "source": kind.uri(location),
         "records_store": values.records.records_store,
         "warm_start": values.training.warm_start,
     }
-    for name, uri in places.items():
-        resource_names.check_place(name, uri)
+    for name, uri in uris.items():
+        resource_names.check_uri(name, uri)
     _check_table(values, kind.is_table)
     check_engine(values.records, values.engine)
     training, records = values.training, values.records
@@ -172,7 +172,7 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
     model, source = values.training.model, values.records.source
     takes_rows = open_model(model, values.training.model_options).takes_rows
     if takes_rows is not None and is_table != takes_rows:
-        tabular = [name for name, one in MODELS.items() if one.takes_rows]
+        tabular = [name for name, kind in MODELS.items() if kind.takes_rows]
         needs, fitting = (
             ("images", f"use {' or '.join(tabular)}, or a source of images")
             if is_table
@@ -189,23 +189,23 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
 def with_parameters(
     body: Callable[..., Any],
     *others: Any,
-    known: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
+    declared: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
     topics: Mapping[str, type] = TOPICS,
 ) -> Callable[..., Any]:
-    """Give a pipeline function the signature of all parameters.
+    """Return a pipeline function whose signature declares all parameters.
 
-    `body` is called with a dictionary of the parameters' channels and `others`. KFP reads names,
-    types and defaults from the signature and descriptions from the docstring. Each description
-    begins with its topic, as the console lists parameters by name.
+    The function calls `body` with a dictionary of the parameters' channels, and `others`. KFP reads
+    names, types and defaults from the signature, and descriptions from the docstring. Each
+    description begins with its topic, because the console lists parameters by name.
     """
     names = {group: topic for topic, group in topics.items()}
     lines = [
         f"    {name}: [{names[group].capitalize()}] {field.metadata['help']}"
-        for name, (group, field) in known.items()
+        for name, (group, field) in declared.items()
     ]
 
     def function(*channels: Any) -> Any:
-        return body(dict(zip(known, channels, strict=True)), *others)
+        return body(dict(zip(declared, channels, strict=True)), *others)
 
     function.__name__ = body.__name__
     function.__doc__ = "\n".join([f"{inspect.getdoc(body)}\n\nArgs:", *lines])
@@ -217,7 +217,7 @@ def with_parameters(
                 default=fields.default_of(field),
                 annotation=fields.type_of(group, name),
             )
-            for name, (group, field) in known.items()
+            for name, (group, field) in declared.items()
         ]
     )
     return function

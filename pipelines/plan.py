@@ -31,8 +31,8 @@ def show(
         minutes: expected duration of the training job; 0: unknown.
         rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
     """
-    own = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
-    plan = _Plan(parameters, cost.load_table().override(own), own, minutes)
+    user_rates = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
+    plan = _Plan(parameters, cost.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
@@ -58,12 +58,12 @@ class _Plan:
 
     parameters: ParameterSet
     prices: cost.PriceTable
-    own: Mapping[str, float] = dataclasses.field(default_factory=dict)  # rates that the user gave
+    user_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)  # given by --rate
     minutes: float = 0.0  # expected duration of the training job; 0: unknown
 
     @property
     def pools(self) -> list[dict[str, Any]]:
-        """Return the same list as the step plan_training."""
+        """Return the worker pools that the step plan_training will build."""
         return build_worker_pool_specs(self.parameters.machines)
 
     def timeout(self) -> str:
@@ -81,10 +81,10 @@ class _Plan:
             accelerators = "none"
             if "accelerator_type" in machine:
                 accelerators = f"{machine['accelerator_count']} x {machine['accelerator_type']}"
-            place = f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}"
+            boot_disk = f"{disk['boot_disk_size_gb']} GB {disk['boot_disk_type']}"
             prices = [self._format_price(pool, spot=spot) for spot in (False, True)]
             kind = machine["machine_type"]
-            rows.append((role, str(pool["replica_count"]), kind, accelerators, place, *prices))
+            rows.append((role, str(pool["replica_count"]), kind, accelerators, boot_disk, *prices))
         titles = ("Role", "Replicas", "Machine", "Accelerators", "Disk", hour, "Spot")
         show_table(titles, rows, right=("Replicas", hour, "Spot"))
 
@@ -152,11 +152,11 @@ class _Plan:
         )
 
     def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
-        """Yield prices of an hour, the expected and the longest time, and the fee of a run."""
-        own, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
+        """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
+        given_price, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
         # The parameter price_per_hour has no price of spot machines.
-        hourly = {"on demand": own or cost.price(self.pools, prices)}
-        if not own:
+        hourly = {"on demand": given_price or cost.price(self.pools, prices)}
+        if not given_price:
             hourly["spot"] = cost.price(self.pools, prices, spot=True)
         width = max(len(cost.format_money(price)) for price in [*hourly.values(), prices.run])
         for name, price in hourly.items():
@@ -191,7 +191,7 @@ class _Plan:
         if options.price_per_hour:
             yield "prices", f"of the job: the parameter price_per_hour={options.price_per_hour:g}"
         else:
-            given = ", ".join(f"{name} {rate:g}" for name, rate in self.own.items())
+            given = ", ".join(f"{name} {rate:g}" for name, rate in self.user_rates.items())
             table = f"of {prices.region}, {prices.date}, without discounts"
             by_rate = f"; by --rate: {given}" if given else ""
             yield "prices", f"{table}: pipelines/machines/prices.toml{by_rate}"

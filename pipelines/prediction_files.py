@@ -50,12 +50,12 @@ def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[
         if name not in header:
             raise InputError(f"{file} has no column {name!r}{suggest(name, header)}")
     for row in reader:
-        place = f"{file}:{reader.line_num}"
+        position = f"{file}:{reader.line_num}"
         if None in row or None in row.values():
             raise InputError(
-                f"{place} does not have as many fields as the header, {len(header)}; fix the line"
+                f"{position} does not have as many fields as the header, {len(header)}; fix it"
             )
-        yield place, {name: row[name] or None for name in columns}
+        yield position, {name: row[name] or None for name in columns}
 
 
 def _parse_lines(file: str, text: str) -> Iterator[tuple[str, Any]]:

@@ -30,31 +30,31 @@ def name_of(recipe: str) -> str:
 
 
 def base_of(name: str) -> str:
-    """Return the recipe whose batch prediction has a name; empty if there is none."""
+    """Return the recipe whose batch prediction is called `name`; empty if there is none."""
     base, known = name.removesuffix(_SUFFIX), recipes.list_names()
     return base if base != name and base in known and name not in known else ""
 
 
 def complete_values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return every parameter's value, in the signature's order; see `check_parameters`."""
-    own = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
-    own["model_name"] = own["model_name"] or recipe.parameters.registry.model_name
-    merged = {**own, **given}
+    """Return every parameter's value, in the signature's order; check as `check_parameters`."""
+    defaults = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
+    defaults["model_name"] = defaults["model_name"] or recipe.parameters.registry.model_name
+    merged = {**defaults, **given}
     try:
         for name in merged:
             if name not in PARAMETERS:
                 hint = fields.suggest(name, PARAMETERS)
                 raise InputError(f"batch prediction has no parameter {name!r}{hint}")
-        found: dict[str, Any] = {}
+        checked: dict[str, Any] = {}
         for group in TOPICS.values():
-            found |= vars(fields.build(group, fields.pick(group, merged)))
-        check_prediction_machine("machine_type", found["machine_type"])
-        resource_names.check_names(found)
-        if not found["model_name"]:
+            checked |= vars(fields.build(group, fields.pick(group, merged)))
+        check_prediction_machine("machine_type", checked["machine_type"])
+        resource_names.check_names(checked)
+        if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return {name: found[name] for name in PARAMETERS}
+    return {name: checked[name] for name in PARAMETERS}
 
 
 def make_paths_absolute(
@@ -62,21 +62,21 @@ def make_paths_absolute(
 ) -> dict[str, Any]:
     """Return every parameter's value, with paths made absolute.
 
-    Raises InputError for an input that is missing or invalid, or without a champion.
+    Raises InputError if the input is missing or invalid, or the model has no champion.
     """
     from components import prediction_input
     from pipelines import local_registry
     from trainer.data.schema import find_training_data
 
-    found = complete_values(recipe, given, place=place)
+    values = complete_values(recipe, given, place=place)
     for name in ("input", "output"):
-        if found[name].startswith(BIGQUERY):
+        if values[name].startswith(BIGQUERY):
             raise InputError(
-                f"{name}={found[name]!r} is on Google Cloud; leave out --local, or give files"
+                f"{name}={values[name]!r} is on Google Cloud; leave out --local, or give files"
             )
-        if found[name] and not is_remote(found[name]):
+        if values[name] and not is_remote(values[name]):
             # Each step runs in a folder of its own.
-            found[name] = os.path.abspath(found[name])  # noqa: PTH100 - it may be a pattern
-    champion = local_registry.fetch_champion(recipe.name, found["model_name"], runs_directory)
-    prediction_input.check(found["input"], find_training_data(champion.artifact_uri))
-    return found
+            values[name] = os.path.abspath(values[name])  # noqa: PTH100 - it may be a pattern
+    champion = local_registry.fetch_champion(recipe.name, values["model_name"], runs_directory)
+    prediction_input.check(values["input"], find_training_data(champion.artifact_uri))
+    return values

@@ -1,10 +1,10 @@
 """Recipes: named values for the pipeline's parameters, in *.toml files.
 
-Built-in recipes are in recipes/ beside this file, the user's own in recipes/ of the working
-folder.
+Built-in recipes are in recipes/ beside this file; the user's own recipes are in the folder recipes/
+of the working folder.
 
-The first comment line of a file is its summary. The next ones say what it reproduces, the
-accuracy to expect, the time, the cost and the command.
+The first comment line of a file is its summary. The following lines say what the recipe
+reproduces, the accuracy to expect, the time, the cost and the command.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from trainer.errors import InputError
 from trainer.toml_reader import tomllib
 
 DIRECTORY = Path(__file__).parent / "recipes"
-OWN_DIRECTORY = Path("recipes")
+USER_DIRECTORY = Path("recipes")
 """Folder of the user's own recipes, in the working folder."""
 _SCHEMA = re.compile(r"\A#:schema .*\n")
 """First line of a recipe that names its JSON schema, for editors."""
@@ -50,31 +50,31 @@ def list_names() -> list[str]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe, with which editors complete and check its file."""
     groups = [fields.json_schema(group)["properties"] for group in reversed(GROUPS)]
-    parameters = {name: one for group in groups for name, one in group.items()}
-    own = fields.json_schema(RunOptions)["properties"]
+    parameters = {name: schema for group in groups for name, schema in group.items()}
+    options = fields.json_schema(RunOptions)["properties"]
     machines = {name: parameters[name] for name in FALLBACK}
-    own["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
+    options["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": "object",
         "required": ["source"],
         "additionalProperties": False,
-        "properties": {**parameters, **own},
+        "properties": {**parameters, **options},
     }
 
 
 def load(name: str, *folders: Path) -> Recipe:
     """Read and check a recipe from `folders`; default: the built-in and the user's own recipes.
 
-    Raises InputError if there is none or two of that name, for invalid TOML and invalid values.
+    Raises InputError if no recipe or two have that name, for invalid TOML and for invalid values.
     """
-    known = _find_paths(*folders)
-    if name not in known:
-        hint = fields.suggest(name, known)
+    paths = _find_paths(*folders)
+    if name not in paths:
+        hint = fields.suggest(name, paths)
         if name.endswith(".toml"):
-            hint = f"; give the name of a file in {OWN_DIRECTORY}/, without .toml"
+            hint = f"; give the name of a file in {USER_DIRECTORY}/, without .toml"
         raise InputError(f"no recipe {name!r}{hint}")
-    path, *others = known[name]
+    path, *others = paths[name]
     if others:
         raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")
     try:
@@ -95,7 +95,7 @@ def load(name: str, *folders: Path) -> Recipe:
         _check_values(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
         raise InputError(
-            f'{path.name} has no source of data; add source = "images:FOLDER", or another source'
+            f'{path.name} has no data source; add source = "images:FOLDER", or another source'
         )
     return Recipe(
         name=name,
@@ -109,7 +109,7 @@ def load(name: str, *folders: Path) -> Recipe:
 def _check_values(
     given: Mapping[str, Any], values: Mapping[str, Any], *, place: str
 ) -> ParameterSet:
-    """Check values of TOML, which must have the right types, together with `given`."""
+    """Check values from TOML, which must have the right types, together with `given`."""
     try:
         for name in PARAMETERS.keys() & values.keys():
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})
@@ -120,8 +120,8 @@ def _check_values(
 
 def _find_paths(*folders: Path) -> dict[str, list[Path]]:
     """Return the files of each recipe by name, built-in ones first."""
-    found: dict[str, list[Path]] = {}
-    for folder in folders or (DIRECTORY, OWN_DIRECTORY):
+    paths: dict[str, list[Path]] = {}
+    for folder in folders or (DIRECTORY, USER_DIRECTORY):
         for path in folder.glob("*.toml"):
-            found.setdefault(path.stem, []).append(path)
-    return found
+            paths.setdefault(path.stem, []).append(path)
+    return paths

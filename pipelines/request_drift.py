@@ -17,17 +17,17 @@ from trainer.evaluation.drift import Drift
 from trainer.serving.instances import DEFAULT, BadInstancesError
 from trainer.serving.row_instances import RowInstances
 
-_AT_ONCE = 1024
+_CHUNK = 1024
 
 
 def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int]:
     """Compare requests with the training split of a table.
 
-    Serialized tf.Examples among the instances are ignored. Returns the drift of each column, as
-    `drift.measure` does, without the classes, and the number of rows.
+    Serialized tf.Examples among the instances are ignored. Returns the drift of each column except
+    the label, as `drift.measure` does, and the number of rows.
     """
     columns = require_columns(before)
-    names = {argument_name(one.name): one.dtype for one in columns}
+    names = {argument_name(column.name): column.dtype for column in columns}
     parts = list(_parse_instances(RowInstances(names, list(names)), instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")
@@ -43,7 +43,7 @@ def _parse_instances(
     parser: RowInstances, instances: Iterable[Any]
 ) -> Iterator[dict[str, np.ndarray]]:
     left = iter(instances)
-    while chunk := list(itertools.islice(left, _AT_ONCE)):
+    while chunk := list(itertools.islice(left, _CHUNK)):
         try:
             request = parser.parse(chunk)
         except BadInstancesError as error:
@@ -60,12 +60,12 @@ def _build_feature(column: Feature, values: np.ndarray) -> Feature:
     figures: dict[str, Any] = {"missing": {"train": float(missing.mean())}}
     present = values[~missing]
     if "quantiles" in column.statistics:
-        found = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
-        figures["quantiles"] = list(map(float, found))
+        quantiles = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
+        figures["quantiles"] = list(map(float, quantiles))
     elif counts := column.statistics.get("counts"):
-        asked = collections.Counter(
-            one.decode() if isinstance(one, bytes) else str(one) for one in present.tolist()
+        requested = collections.Counter(
+            value.decode() if isinstance(value, bytes) else str(value) for value in present.tolist()
         )
-        # Only values that the records count are counted here.
-        figures["counts"] = {name: asked[name] for name in counts}
+        # Count only the values that the training records count.
+        figures["counts"] = {name: requested[name] for name in counts}
     return dataclasses.replace(column, statistics=figures)

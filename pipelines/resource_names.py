@@ -1,6 +1,6 @@
-"""Check names of Google Cloud resources against the forms that its APIs take.
+"""Check names of Google Cloud resources against the forms that its APIs accept.
 
-The forms are those of the fields of a CustomJob and of its EncryptionSpec:
+The forms come from the descriptions of a CustomJob's fields and of its EncryptionSpec:
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/Shared.Types/CustomJobSpec
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/EncryptionSpec
 https://cloud.google.com/iam/docs/service-account-types
@@ -71,9 +71,9 @@ _FORMS = {
     ),
 }
 LABEL_KEY, LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
-_BUCKET_PLACE = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
+_STORAGE_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
-_OTHERWISE = {
+_ALIASES = {
     **dict.fromkeys(("gpu_image", "serving_image", "image_uri", "gpu_image_uri"), "image"),
     "encryption_key": "encryption_spec_key_name",
 }
@@ -82,9 +82,9 @@ _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
 def check(kind: str, value: str, called: str = "") -> None:
-    """Raise InputError for a value that is not a name of a kind of resource; accept empty ones.
+    """Raise InputError for a value that does not name a resource of this kind; accept an empty one.
 
-    The message calls it `called`; default: kind.
+    The message refers to the value by `called`; default: `kind`.
     """
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
@@ -92,9 +92,9 @@ def check(kind: str, value: str, called: str = "") -> None:
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Raise InputError for settings or parameters that are not names of their resources."""
+    """Raise InputError for settings or parameters that are not valid names of resources."""
     for name, value in values.items():
-        kind = _OTHERWISE.get(name, name)
+        kind = _ALIASES.get(name, name)
         if kind in _FORMS:
             check(kind, value, name)
     check_labels(values.get("labels", {}))
@@ -114,17 +114,17 @@ def check_labels(labels: Mapping[str, Any]) -> None:
             )
 
 
-def check_place(name: str, place: str) -> None:
-    """Raise InputError for a URI that is not of Cloud Storage; accept paths."""
-    if "://" in place and not _BUCKET_PLACE.fullmatch(place):
+def check_uri(name: str, uri: str) -> None:
+    """Raise InputError for a URI that is not in Cloud Storage; accept paths."""
+    if "://" in uri and not _STORAGE_URI.fullmatch(uri):
         raise InputError(
-            f"{name}: {place!r} is not a place in Cloud Storage; give gs://BUCKET/FOLDER, or the "
-            "path of a folder"
+            f"{name}: {uri!r} is not a Cloud Storage URI; give gs://BUCKET/FOLDER, or the path of "
+            "a folder"
         )
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:
-    """Raise InputError for a key, a TensorBoard or a subnetwork in another region than the run.
+    """Raise InputError for a key, TensorBoard or subnetwork that is not in the run's region.
 
     EncryptionSpec, as above, and the page on TensorBoard require the region of the job:
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/experiments/tensorboard-setup
@@ -139,12 +139,12 @@ def check_region(values: Mapping[str, str], region: str) -> None:
 
 
 def check_serving_image(image: str, region: str) -> None:
-    """Raise InputError for a custom image that the region's Model Registry does not take.
+    """Raise InputError for a custom image that the region's Model Registry does not accept.
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
     """
-    own = image and PREBUILT_REPOSITORY not in image
-    if own and not image.startswith(f"{region}-docker.pkg.dev/"):
+    is_custom = image and PREBUILT_REPOSITORY not in image
+    if is_custom and not image.startswith(f"{region}-docker.pkg.dev/"):
         raise InputError(
             f"serving_image={image!r} is not in the Artifact Registry of {region}, the region of "
             f"its models; push it to {region}-docker.pkg.dev/PROJECT/REPOSITORY"
@@ -167,6 +167,6 @@ def check_tensorboard(tensorboard: str, service_account: str) -> None:
     """Raise InputError for a TensorBoard without the service account that writes to it."""
     if tensorboard and not service_account:
         raise InputError(
-            f"tensorboard={tensorboard!r} needs a service_account that may write to it; give one, "
-            "such as by --service-account"
+            f"tensorboard={tensorboard!r} needs a service_account that may write to it; set one, "
+            "for example with --service-account"
         )

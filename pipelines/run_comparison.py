@@ -15,7 +15,7 @@ from trainer.evaluation.gate_options import METRICS
 
 CONFIDENCE = 0.95
 _ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
-"""Confidence of each of two bounds that have CONFIDENCE together."""
+"""Confidence of each bound of an interval whose confidence is CONFIDENCE."""
 _NOT_COMPARED = ("labels",)
 """Parameters that name a run, its template and its commit; they have no effect on training."""
 _BOUNDS = ("_low", "_high")
@@ -81,9 +81,7 @@ def find_differing_parameters(first: PastRun, second: PastRun) -> list[tuple[str
     names = dict.fromkeys([*first.parameters, *second.parameters])
     pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
     return [
-        (name, one, other)
-        for name, one, other in pairs
-        if one != other and name not in _NOT_COMPARED
+        (name, old, new) for name, old, new in pairs if old != new and name not in _NOT_COMPARED
     ]
 
 
@@ -111,36 +109,50 @@ def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:
 
 
 def _describe_differences(
-    first: PastRun, second: PastRun, ours: Predictions | None, others: Predictions | None
+    first: PastRun,
+    second: PastRun,
+    first_answers: Predictions | None,
+    second_answers: Predictions | None,
 ) -> list[str]:
-    missing = [run.name for run, one in ((first, ours), (second, others)) if one is None]
+    pairs = ((first, first_answers), (second, second_answers))
+    missing = [run.name for run, answers in pairs if answers is None]
     if missing:
         return [
             f"No test of the difference: {' and '.join(missing)} kept no predictions of the test "
             "records. Compare the intervals."
         ]
-    assert ours
-    assert others
-    if ours.examples != others.examples:
+    assert first_answers
+    assert second_answers
+    if first_answers.examples != second_answers.examples:
         return [
             "No test of the difference: the runs were evaluated on different test records. "
             "Compare the intervals."
         ]
-    return [_describe_difference(first, second, ours, others, metric) for metric in METRICS]
+    return [
+        _describe_difference(first, second, first_answers, second_answers, metric)
+        for metric in METRICS
+    ]
 
 
 def _describe_difference(
-    first: PastRun, second: PastRun, ours: Predictions, others: Predictions, metric: str
+    first: PastRun,
+    second: PastRun,
+    first_answers: Predictions,
+    second_answers: Predictions,
+    metric: str,
 ) -> str:
-    forth, back = (
-        comparison.compare(Pairs.of(one, other), metric=metric, confidence=_ONE_SIDED)
-        for one, other in ((others.scores, ours.scores), (ours.scores, others.scores))
+    forward, backward = (
+        comparison.compare(Pairs.of(*scores), metric=metric, confidence=_ONE_SIDED)
+        for scores in (
+            (second_answers.scores, first_answers.scores),
+            (first_answers.scores, second_answers.scores),
+        )
     )
-    p_value = min(1.0, 2 * min(forth.p_value, back.p_value))
+    p_value = min(1.0, 2 * min(forward.p_value, backward.p_value))
     title = metric.replace("_", " ").capitalize()
-    if not forth.difference:
-        return f"{title}: equal on the same {forth.examples:,} test records"
-    better, result = (second, forth) if forth.difference > 0 else (first, back)
+    if not forward.difference:
+        return f"{title}: equal on the same {forward.examples:,} test records"
+    better, result = (second, forward) if forward.difference > 0 else (first, backward)
     noise = "more than noise" if p_value <= 1 - CONFIDENCE else "within the noise"
     return (
         f"{title}: {better.name} is better by {result.difference:.4g} ({result.low:.4g} to "

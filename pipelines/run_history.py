@@ -29,7 +29,7 @@ SUMMARY_FILE_NAME = "summary.json"
 LATEST = "latest"
 KILLED = "KILLED"
 RUNNING = "RUNNING"
-HERE = "this machine"
+THIS_MACHINE = "this machine"
 _LOCK_FILE_NAME = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LOCK_SECONDS = 5.0
@@ -46,7 +46,7 @@ class RunRecord:
     package: str  # SHA-256 of the YAML
     cache: bool = True  # reuse outputs of earlier runs
     in_containers: bool = False  # run components and replicas in containers
-    root: str = ""  # gs:// URI above its artifacts; empty: they are in its folder
+    root: str = ""  # gs:// folder of the artifacts; empty: they are in the run's folder
     code: str = ""  # digest of the code that its steps run
 
 
@@ -61,7 +61,7 @@ class PastTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The fields of a run's summary.json that are read."""
+    """The fields of a run's summary.json that commands read."""
 
     state: str
     tasks: list[PastTask]
@@ -85,7 +85,7 @@ class PastRun:
     name: str  # name of the run; on this machine, also of its folder
     place: str  # "this machine" or "Vertex AI"
     recipe: str  # name of the recipe
-    # RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if its process ended without a summary; on
+    # RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if the process ended without a summary; on
     # Vertex AI also PENDING and the like, and EXPIRED: `runs.find_expiry`.
     state: str
     started: datetime.datetime  # an aware datetime
@@ -109,16 +109,16 @@ def list_runs(
 
     Adds an error for each run that can't be read to `errors`.
     """
-    found = []
+    runs = []
     for record in sorted(runs_directory.glob(f"*/{RECORD_FILE_NAME}")):
         try:
             # `latest` is a link to one of the others.
-            found += [] if record.parent.is_symlink() else [load(record.parent)]
+            runs += [] if record.parent.is_symlink() else [load(record.parent)]
         except InputError as error:
             if errors is not None:
                 errors.append(str(error))
-    found.sort(key=lambda run: (run.started, run.name), reverse=True)
-    return [run for run in found if recipe in ("", run.recipe)]
+    runs.sort(key=lambda run: (run.started, run.name), reverse=True)
+    return [run for run in runs if recipe in ("", run.recipe)]
 
 
 def load_by_name(runs_directory: pathlib.Path, name: str) -> PastRun:
@@ -130,8 +130,8 @@ def load_by_name(runs_directory: pathlib.Path, name: str) -> PastRun:
     )
 
 
-def is_here(runs_directory: pathlib.Path, name: str) -> bool:
-    """Return True if `name` is a run in a folder, or "latest"."""
+def is_local(runs_directory: pathlib.Path, name: str) -> bool:
+    """Return True if `name` is a run in a folder on this machine, or "latest"."""
     return name == LATEST or exists(runs_directory, name)
 
 
@@ -158,7 +158,7 @@ def load(directory: pathlib.Path) -> PastRun:
         summary = Summary(state=KILLED, tasks=[], error=str(error))
     return PastRun(
         name=directory.name,
-        place=HERE,
+        place=THIS_MACHINE,
         recipe=record.recipe,
         state=summary.state,
         started=started,

@@ -44,16 +44,16 @@ _CRON_BOUNDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A schedule on which runs start by themselves. Times are in RFC 3339, as in the API."""
+    """A schedule on which runs start automatically. Times are in RFC 3339, as in the API."""
 
     cron: str = option("", help="Five fields: minute, hour, day of month, month, day of week.")
     time_zone: str = option("UTC", help="IANA time zone of cron.")
-    start: str = option("", help="No run before this time; empty: from now on.")
-    end: str = option("", help="No run after this time; empty: no end.")
+    start: str = option("", help="Time before which no run starts; empty: from now on.")
+    end: str = option("", help="Time after which no run starts; empty: no end.")
     max_runs: int = option(0, help="Total number of runs; 0: no limit.", minimum=0)
-    max_concurrent_runs: int = option(1, help="Number of runs at the same time.", minimum=1)
+    max_concurrent_runs: int = option(1, help="Largest number of runs at the same time.", minimum=1)
     allow_queueing: bool = option(
-        False, help="Queue a run over max_concurrent_runs instead of skipping it."
+        False, help="Queue runs in excess of max_concurrent_runs instead of skipping them."
     )
     parameters: dict = option({}, help="Pipeline parameters of scheduled runs.")
 
@@ -93,10 +93,10 @@ class StepMachine:
 
 
 # Steps are provisioned as STANDARD.
-_SINGLE = [
+_STEP_ACCELERATORS = [
     name
     for name in list_offered_accelerators()
-    if any(not one.strategies for one in find_types(name, count=1))
+    if any(not machine.strategies for machine in find_types(name, count=1))
 ]
 
 
@@ -106,8 +106,8 @@ class EvaluationMachine(StepMachine):
 
     accelerator_type: str = option(
         "",
-        help="Type of the step's one accelerator, which needs the GPU image; empty: none.",
-        choices=("", *_SINGLE),
+        help="Type of the step's accelerator, which needs the GPU image; empty: no accelerator.",
+        choices=("", *_STEP_ACCELERATORS),
     )
 
 
@@ -115,9 +115,9 @@ class EvaluationMachine(StepMachine):
 class StepMachines:
     """Machines of single steps, compiled into the pipeline.
 
-    They are not parameters: KFP would pass those by an input that the component does not declare,
-    and no documentation says that Vertex AI resolves it. KFP also takes only a positive number of
-    accelerators, so a parameter could not turn them off.
+    They can't be parameters: KFP would pass a parameter through an input that the component does
+    not declare, and no documentation says that Vertex AI resolves it. Also, KFP accepts only a
+    positive number of accelerators, so a parameter could not turn them off.
     """
 
     records: StepMachine | None = option(None, help="Machine of the step that writes TFRecords.")
@@ -130,7 +130,7 @@ class StepMachines:
 class Batch(PredictionJobOptions, PredictionOptions):
     """Batch prediction by the champion: its pipeline's parameters and its schedule."""
 
-    schedule: Schedule | None = option(None, help="Schedule on which it runs by itself.")
+    schedule: Schedule | None = option(None, help="Schedule on which it runs automatically.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ class RunOptions:
         0.0, help="Expected minutes of the training job, for its price; 0: unknown.", minimum=0
     )
     notify: list[str] = option(
-        [], help="Up to three addresses that get an e-mail when a run ends in any state."
+        [], help="Up to three e-mail addresses to notify when a run ends in any state."
     )
     steps: list[str] = option(
         [], help="Your own components, run after the evaluation, each as MODULE:NAME."
@@ -173,7 +173,7 @@ class RunOptions:
     fallbacks: list = option(
         [], help="Tables of other machines to try in order when machines are unavailable."
     )
-    retraining: Schedule | None = option(None, help="Schedule on which runs start by themselves.")
+    retraining: Schedule | None = option(None, help="Schedule on which runs start automatically.")
 
     @property
     def evaluation_accelerator(self) -> str:
@@ -214,10 +214,10 @@ FALLBACK += ["scheduling_strategy"]
 
 def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
     """Split a recipe's TOML into values of the pipeline's parameters and its run options."""
-    own = fields.pick(RunOptions, document)
-    fields.check_typed(RunOptions, own)
-    values = {name: value for name, value in document.items() if name not in own}
-    return values, fields.build(RunOptions, own)
+    options = fields.pick(RunOptions, document)
+    fields.check_typed(RunOptions, options)
+    values = {name: value for name, value in document.items() if name not in options}
+    return values, fields.build(RunOptions, options)
 
 
 def parse_time(text: str) -> datetime.datetime | None:

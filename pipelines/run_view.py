@@ -24,7 +24,7 @@ _PLAIN_SECONDS = 5.0
 _ECHO = 3
 """Columns left free, so that the echo of a key such as ^C does not wrap."""
 _CLOCK_WIDTH = 7
-"""Minimum columns of a clock, enough for 9:59:59."""
+"""Minimum width of the durations' column, enough for 9:59:59."""
 
 _MARKS = {
     "PENDING": ("·", "dim"),
@@ -41,7 +41,7 @@ _MARKS = {
 def choose_view(
     rows: Callable[[], Iterable[Row]], console: Console, title: str
 ) -> "LiveView | PlainView":
-    """Return the view that suits the console; a terminal shows the title above the table."""
+    """Return a live view for a terminal, with a title above the table, or else a plain view."""
     live = console.is_terminal and not console.is_dumb_terminal
     return LiveView(rows, console, title) if live else PlainView(rows, console)
 
@@ -49,7 +49,7 @@ def choose_view(
 class LiveView:
     """A table that is redrawn in place, with a row for each task and replica.
 
-    Text that is too long for its row continues below, or is cut if the screen is too low for that.
+    Text that is too long for its row is wrapped, or cut if the screen is not high enough for that.
     """
 
     def __init__(self, rows: Callable[[], Iterable[Row]], console: Console, title: str) -> None:

@@ -27,8 +27,9 @@ _TIMEOUT_SECONDS = 5
 def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
     """Check local sources and folders; return the parameters that change on this machine.
 
-    Local paths become absolute, as each step runs in its own folder. Raises InputError for what is
-    missing or unusable: a folder, a file, a class without an image, a column, Apache Beam.
+    Local paths become absolute, because each step runs in its own folder. Raises InputError for a
+    missing or unusable folder, file or column, for a class without an image, and without Apache
+    Beam if it is needed.
     """
     changed: dict[str, Any] = {}
     records = parameters.records
@@ -73,14 +74,14 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
 
 
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
-    """Raise InputError for an unusable local source, with the same message as the step."""
+    """Raise InputError for an unusable local source, with the message that the step would give."""
     try:
         if classes := kind.find_classes(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
-        place = error.filename or location
+        file = error.filename or location
         raise InputError(
-            f"source: {place} can't be read ({error.strerror or error}); fix its permissions, or "
+            f"source: {file} can't be read ({error.strerror or error}); fix its permissions, or "
             "give another source"
         ) from None
 
@@ -108,7 +109,7 @@ def _check_imagenet(backbone: str) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise InputError(
-            f"model_options: weights='imagenet': those of {backbone} are not in {cache}, "
+            f"model_options: weights='imagenet': the weights of {backbone} are not in {cache}, "
             f"and {_WEIGHTS} does not answer ({reason}); download the file on a machine with a "
             "network and give it as weights, or use weights=none"
         ) from None
@@ -131,12 +132,12 @@ def _resolve_folder(name: str, location: str) -> Path:
 def _resolve_writable(name: str, location: str) -> Path:
     """Return the absolute path of a folder that exists or can be created."""
     folder = _make_absolute(location)
-    present = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    if not present.is_dir():
-        raise InputError(f"{name}={location!r}: {present} is not a folder; give another folder")
-    if not os.access(present, os.W_OK | os.X_OK):
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not existing.is_dir():
+        raise InputError(f"{name}={location!r}: {existing} is not a folder; give another folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
-            f"{name}={location!r}: {present} can't be written to; fix its permissions, or give "
+            f"{name}={location!r}: {existing} can't be written to; fix its permissions, or give "
             "another folder"
         )
     return folder

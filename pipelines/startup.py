@@ -10,7 +10,7 @@ from typing import NoReturn
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended, by the convention of shells."""
 _USAGE = 2
-_OWN = ("components", "pipelines", "trainer")
+_PROJECT_PACKAGES = ("components", "pipelines", "trainer")
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def one_line_errors() -> Iterator[None]:
         end(INTERRUPTED)
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
-        if name in _OWN:
+        if name in _PROJECT_PACKAGES:
             raise
         print(
             f"error: {sys.executable} has no package {name!r}; activate the environment that has "

@@ -30,7 +30,10 @@ from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 # Vertex AI replaces these with the project and region of the run.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"
 LOCATION_PLACEHOLDER = "{{$.pipeline_google_cloud_location}}"
-_PLACE: dict[str, Any] = {"project": PROJECT_ID_PLACEHOLDER, "location": LOCATION_PLACEHOLDER}
+_PROJECT_AND_LOCATION: dict[str, Any] = {
+    "project": PROJECT_ID_PLACEHOLDER,
+    "location": LOCATION_PLACEHOLDER,
+}
 _RUN = dsl.PIPELINE_JOB_NAME_PLACEHOLDER
 RETRIES = 2
 """Number of retries of a failed step."""
@@ -46,10 +49,10 @@ def add_step(
     machine: StepMachine | None = None,
     **inputs: Any,
 ) -> dsl.PipelineTask:
-    """Add an idempotent step, which is retried after a failure.
+    """Add an idempotent step, which Vertex AI retries after a failure.
 
-    Not for the training job, whose replicas Vertex AI restarts itself. The component gets its
-    inputs from `available`, by name.
+    Don't use it for the training job, whose replicas Vertex AI restarts. The component's inputs are
+    filled by name, from `available`.
     """
     taken = component.component_spec.inputs.keys() & available.keys()
     task = component(**{**{name: available[name] for name in taken}, **inputs})
@@ -89,7 +92,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
     # Not cached: the content of a source may change under the same name.
     listed = add_step("List the source", fingerprint_source, parameters)
 
-    # Cached: the same options and the same source give the same records.
+    # Cached: the same options and the same source produce the same records.
     records = add_step(
         "Create TFRecords",
         create_tfrecords,
@@ -99,7 +102,7 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
         source_digest=listed.outputs["digest"],
         # Compilation replaces it with the image of the components.
         image=IMAGE,
-        **_PLACE,
+        **_PROJECT_AND_LOCATION,
     ).outputs["records"]
 
     # Not cached, like all later steps: each run has its own directory and model.
@@ -112,10 +115,10 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
         rates_of=f"{cost.load_table().region}, {cost.load_table().date}",
         run=_RUN,
         recipe_sets=recipe_sets,
-        **_PLACE,
+        **_PROJECT_AND_LOCATION,
     )
 
-    # KFP leaves the branches of an If without an Else open, so those of the gate must come last.
+    # KFP leaves an If without an Else open, so the gate's branches must come last.
     with dsl.If(plan.outputs["trains"] == "no", name="skip"):
         add_step("Record that nothing changed", skip_training, plan.outputs)
     with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
@@ -134,39 +137,45 @@ def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: 
             .set_display_name("Train")
             .set_caching_options(False)
         )
-        _add_judging_steps(parameters, records, plan, job, run_options)
+        _add_evaluation_steps(parameters, records, plan, job, run_options)
 
 
-def _add_judging_steps(
+def _add_evaluation_steps(
     parameters: dict[str, Any],
     records: Any,
     plan: dsl.PipelineTask,
     job: dsl.PipelineTask,
     run_options: RunOptions,
 ) -> None:
-    """Add the steps after training: evaluation, the user's own, registration, deployment."""
+    """Add the steps after training: evaluation, the user's own steps, registration, deployment."""
     collected = add_step("Collect model and metrics", collect_training, plan.outputs)
     artifacts: dict[str, Any] = {
         "records": records,
         "model": collected.after(job).outputs["model"],
         "training": plan.outputs["training"],
     }
-    judged = add_step(
+    evaluated = add_step(
         "Evaluate and compare with the champion",
         evaluate_model,
         parameters,
         machine=run_options.step_machines.evaluation,
         title=_RUN,
         **artifacts,
-        **_PLACE,
+        **_PROJECT_AND_LOCATION,
     )
-    available = {**parameters, **judged.outputs, **artifacts, **_PLACE, "run": _RUN}
+    available = {
+        **parameters,
+        **evaluated.outputs,
+        **artifacts,
+        **_PROJECT_AND_LOCATION,
+        "run": _RUN,
+    }
     for name in run_options.steps:
         own_steps.add(name, available)
 
     candidate = {**available, "configuration": plan.outputs["configuration"]}
     # A model without a role is not registered.
-    with dsl.If(judged.outputs["role"] == CHAMPION, name="champion"):
+    with dsl.If(evaluated.outputs["role"] == CHAMPION, name="champion"):
         champion = add_step("Register as champion", register_model, candidate, role=CHAMPION)
         with dsl.If(parameters["deploy_champion"] == True, name="deploy"):  # noqa: E712
             add_step(
@@ -175,5 +184,5 @@ def _add_judging_steps(
                 {**candidate, **vars(run_options.serving)},
                 registered=champion.outputs["registered"],
             )
-    with dsl.Elif(judged.outputs["role"] == CHALLENGER, name="challenger"):
+    with dsl.Elif(evaluated.outputs["role"] == CHALLENGER, name="challenger"):
         add_step("Register as challenger", register_model, candidate, role=CHALLENGER)

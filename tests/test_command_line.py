@@ -92,7 +92,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("runn digits", "No such command 'runn'. Did you mean 'run', 'runs'? --help shows"),
+        ("runn digits", "No such command 'runn'. Did you mean 'run', 'runs'? --help lists"),
         ("run digit --local", "no recipe 'digit'; did you mean 'digits'?"),
         (
             "plan digits --set chief_machine_type=n1-standard-2",
@@ -132,12 +132,12 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run digits --local --set 'model_options={'", "is not a JSON object"),
         ("run digits --local --set 'split_fractions=[1,1,1]'", "that add up to 1"),
         ("run digits --local --runs-directory file/runs", "file"),
-        ("emulator --folder file/x", "--folder 'file/x' can't be made (Not a directory); give"),
+        ("emulator --folder file/x", "--folder 'file/x' can't be created (Not a directory); give"),
         ("run digits --local --set epochs=1 --set epochs=2", "'2'; give it once"),
         (f"run digits --local --set epochs={10**20}", "it must be at most 90071992547"),
         ('run digits --local --set \'labels={"": "x"}\'', "labels: ='x' is not a label: up to 63"),
         ("run digits --local --set 'source=tfds:no such'", "does not fit; use tfds:NAME"),
-        ("run flowers --local --set source=images:s3://b", "'s3://b' is not a place"),
+        ("run flowers --local --set source=images:s3://b", "'s3://b' is not a Cloud Storage URI"),
         ("run digits --local --set records_store=gs://", "give gs://BUCKET/FOLDER, or"),
         ("run digits --local --project p", "--project is for runs on Vertex AI"),
         ("run digits --local --image i", "--image is for runs on Vertex AI; leave it out of"),

@@ -1,6 +1,6 @@
 """Commands on Vertex AI (run, schedule, upload, clean), through Google's own client libraries.
 
-Functions raise CloudError where Google refuses or does not answer, and InputError for a mistake
-of the user's. Google's SDK takes seconds to import, so modules here import it inside the
-functions that use it.
+Functions raise CloudError if Google Cloud refuses a request or does not answer, and InputError for
+a user's mistake. Google's SDK takes seconds to import, so modules of this package import it inside
+the functions that use it.
 """

@@ -21,7 +21,7 @@ from pipelines.recipe import Recipe
 from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
 
-_PREBUILT_TAKES = ("jsonl", "bigquery")
+_PREBUILT_FORMATS = ("jsonl", "bigquery")
 
 
 def launch(
@@ -31,7 +31,7 @@ def launch(
     settings.require("project", "pipeline_root")
     run_id = job_request.make_run_id(prediction_values.name_of(recipe.name), name)
     values = prediction_values.complete_values(recipe, given, place="--batch")
-    _check_places(values, settings)
+    _check_locations(values, settings)
     connection = Connection(settings, say)
     _check_champion(connection, values)
     _check_input(connection, values["input"])
@@ -50,9 +50,9 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
             "[batch.schedule] with cron = ... to its file"
         )
     settings = connection.settings
-    place = "[batch.schedule] parameters"
-    values = prediction_values.complete_values(recipe, batch.schedule.parameters, place=place)
-    _check_places(values, settings)
+    origin = "[batch.schedule] parameters"
+    values = prediction_values.complete_values(recipe, batch.schedule.parameters, place=origin)
+    _check_locations(values, settings)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, "")
     return schedules.update(connection, package, batch.schedule, values)
@@ -70,23 +70,23 @@ def _values_from_settings(
     return job_request.values_from_settings(values, others, package, run_id)
 
 
-def _check_places(values: Mapping[str, Any], settings: Settings) -> None:
-    """Raise InputError for a missing input or a place that Vertex AI can't reach."""
+def _check_locations(values: Mapping[str, Any], settings: Settings) -> None:
+    """Raise InputError if the input is missing, or Vertex AI can't reach the input or output."""
     key = values["encryption_spec_key_name"] or settings.encryption_key
     resource_names.check_region({"encryption_spec_key_name": key}, settings.region)
     regions.check_serving_machine(values["machine_type"], settings.region)
     if not values["input"]:
-        raise InputError("batch prediction has no input; give input = ... in [batch]")
+        raise InputError("batch prediction has no input; set input = ... in [batch]")
     for name in ("input", "output"):
-        place = values[name]
-        if place and not place.startswith(("gs://", BIGQUERY)):
+        uri = values[name]
+        if uri and not uri.startswith(("gs://", BIGQUERY)):
             raise InputError(
-                f"{name}: {place!r} is on this machine, where Vertex AI can't reach it; give "
+                f"{name}: {uri!r} is on this machine, where Vertex AI can't reach it; give "
                 "gs://BUCKET/..., or add --local"
             )
-        if key and place.startswith(BIGQUERY):
+        if key and uri.startswith(BIGQUERY):
             raise InputError(
-                f"{name}={place!r}: Vertex AI takes no encryption key with BigQuery; use gs://"
+                f"{name}={uri!r}: Vertex AI accepts no encryption key with BigQuery; use gs://"
             )
     if values["input"].startswith(BIGQUERY) and not values["output"].startswith(BIGQUERY):
         raise InputError(
@@ -104,10 +104,10 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri
     if champion is None:
         raise no_champion_error(model, connection.settings.parent)
-    if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_TAKES:
+    if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_FORMATS:
         raise InputError(
-            f"{champion.name} is served by {image}, which takes only "
-            f"{' and '.join(_PREBUILT_TAKES)}, not {kind}; register a version with the setting "
+            f"{champion.name} is served by {image}, which accepts only "
+            f"{' and '.join(_PREBUILT_FORMATS)}, not {kind}; register a version with the setting "
             "serving_image"
         )
 
@@ -115,8 +115,8 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
 def _check_input(connection: Connection, uri: str) -> None:
     if uri.startswith(BIGQUERY):
         return
-    found = None
+    match = None
     with translated(f"looking for {uri}"), tolerated(NOT_FOUND):
-        found = next(list_objects(connection.storage, uri), None)
-    if found is None:
+        match = next(list_objects(connection.storage, uri), None)
+    if match is None:
         raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")

@@ -1,9 +1,9 @@
 """Find and delete what this project left on Vertex AI and in the bucket and no longer needs.
 
 Only resources that carry this project's label are deleted. Three kinds of runs are always kept:
-those that have not ended, those whose model has an alias (a champion's), and those whose records
-a kept run reuses from the cache. A resource that is already deleted is no error: somebody else
-may clean up, too, or an answer was lost.
+runs that have not ended, runs whose model version has an alias such as champion, and runs whose
+records a kept run reuses from the cache. It is not an error if a resource is already deleted:
+somebody else may be cleaning up as well, or an answer was lost.
 """
 
 import collections
@@ -25,7 +25,7 @@ from pipelines.cloud.connection import Connection
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
+_THREADS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,55 +41,56 @@ class Item:
 def find_items(
     connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
 ) -> tuple[list[Item], list[str]]:
-    """Return items that ended before a time, in order of deletion, and why others stay.
+    """Return items that ended before a time, in order of deletion, and why others are kept.
 
     Args:
-        recipe: the only recipe to clean up after; empty: all.
-        keep_last: number of each recipe's last successful runs that stay, however old.
+        recipe: clean up after this recipe only; empty: after all recipes.
+        keep_last: number of each recipe's last successful runs to keep, however old they are.
     """
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
     versions = _list_model_versions(connection)
-    unused = [one for one in versions if _is_unused(one, before, labels)]
-    known = runs.list_runs(connection)
-    kept = [f"endpoint {one}" for one in _find_idle_endpoints(connection, labels)]
-    chosen = [job for job in known if runs.has_labels(job, labels)]
-    to_delete = {job.name for job in _find_old_runs(chosen, before, keep_last, kept)}
-    jobs = _fetch_with_tasks(connection, known) if to_delete else []
-    # Each resource that stays, with the URIs that it uses.
+    unused = [version for version in versions if _is_unused(version, before, labels)]
+    all_runs = runs.list_runs(connection)
+    kept = [f"endpoint {line}" for line in _find_idle_endpoints(connection, labels)]
+    matching = [job for job in all_runs if runs.has_labels(job, labels)]
+    to_delete = {job.name for job in _find_old_runs(matching, before, keep_last, kept)}
+    jobs = _fetch_with_tasks(connection, all_runs) if to_delete else []
+    # Each resource that is kept, with the URIs that it uses.
     users = [
         (f"run {runs.id_of(job)}", _list_uris(job)) for job in jobs if job.name not in to_delete
     ]
-    for one in versions:
-        if one not in unused:
-            aliases = ", ".join(one.version_aliases) or "no alias"
-            users.append((f"model version {_version_name(one)} ({aliases})", [one.artifact_uri]))
+    for version in versions:
+        if version not in unused:
+            aliases = ", ".join(version.version_aliases) or "no alias"
+            name = f"model version {_version_name(version)} ({aliases})"
+            users.append((name, [version.artifact_uri]))
     items = [
         _make_item(
             connection,
             "schedule",
-            one.name,
-            f"completed, {schedules.recipe_of(one)}",
+            schedule.name,
+            f"completed, {schedules.recipe_of(schedule)}",
             connection.schedules.delete_schedule,
         )
-        for one in _list_ended_schedules(connection, before, labels)
+        for schedule in _list_ended_schedules(connection, before, labels)
     ]
     # The registry does not delete a version that has an alias, such as default.
     delete = connection.models.delete_model_version
-    for one in unused:
-        detail = f"{one.display_name}, no alias"
-        items.append(_make_item(connection, "model version", _version_name(one), detail, delete))
+    for version in unused:
+        name, detail = _version_name(version), f"{version.display_name}, no alias"
+        items.append(_make_item(connection, "model version", name, detail, delete))
     custom_jobs = _list_ended_custom_jobs(connection, before, labels)
-    for job in (one for one in jobs if one.name in to_delete):
+    for job in (job for job in jobs if job.name in to_delete):
         folder = _folder_of(job)
-        used = (name for name, uris in users if any(one.startswith(folder) for one in uris))
-        user = next(used, "") if folder else ""
+        used_by = (name for name, uris in users if any(uri.startswith(folder) for uri in uris))
+        user = next(used_by, "") if folder else ""
         if user:
             kept.append(f"run {runs.id_of(job)}: {user} uses its outputs")
         else:
             items += _make_run_items(connection, job, folder, custom_jobs)
-    ids = {"", *map(runs.id_of, known)}
-    orphans = [one for one in custom_jobs if one.labels.get("run", "") not in ids]
-    return [*items, *(_make_custom_job_item(connection, one) for one in orphans)], kept
+    ids = {"", *map(runs.id_of, all_runs)}
+    orphans = [job for job in custom_jobs if job.labels.get("run", "") not in ids]
+    return [*items, *(_make_custom_job_item(connection, job) for job in orphans)], kept
 
 
 def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
@@ -100,7 +101,7 @@ def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
     )
 
 
-def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]:
+def _fetch_with_tasks(connection: Connection, all_runs: Sequence[Any]) -> list[Any]:
     """Fetch runs one by one with their inputs and outputs, which the list method leaves out.
 
     Also fetches runs without this project's label that share the cache: Vertex AI keeps one cache
@@ -112,7 +113,7 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
         with tolerated(NOT_FOUND):
             job = connection.pipelines.get_pipeline_job(name=name)
             pipelines.add(job.pipeline_spec["pipelineInfo"]["name"])
-            # Save memory: 200 KB for each of perhaps a thousand runs.
+            # Save memory: a pipeline is 200 KB, and there may be a thousand runs.
             job._pb.ClearField("pipeline_spec")
             return job
         return None
@@ -123,20 +124,20 @@ def _fetch_with_tasks(connection: Connection, known: Sequence[Any]) -> list[Any]
 
     with (
         translated("reading the runs' inputs and outputs"),
-        concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool,
+        concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
     ):
-        jobs = fetch_all([one.name for one in known])
-        seen = {job.name for job in jobs}
+        jobs = fetch_all([job.name for job in all_runs])
+        fetched = {job.name for job in jobs}
         for pipeline in sorted(pipelines):
             others = runs.list_runs(connection, text=f'pipelineName="{pipeline}"')
-            jobs += fetch_all([one.name for one in others if one.name not in seen])
+            jobs += fetch_all([job.name for job in others if job.name not in fetched])
     return jobs
 
 
 def _find_old_runs(
     jobs: Sequence[Any], before: datetime.datetime, keep_last: int, kept: list[str]
 ) -> Iterator[Any]:
-    """Yield runs that ended before a time, except each recipe's last; add those to `kept`."""
+    """Yield runs that ended before a time; add the last ones of each recipe to `kept` instead."""
     succeeded: collections.Counter[str] = collections.Counter()
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
@@ -150,7 +151,7 @@ def _find_old_runs(
 
 
 def _list_model_versions(connection: Connection) -> list[Any]:
-    """Return every version of every model: others' versions may use a run's outputs, too."""
+    """Return all versions of all models, since unlabeled ones may use a run's outputs, too."""
     with translated("listing the models"):
         return [
             version
@@ -162,13 +163,13 @@ def _list_model_versions(connection: Connection) -> list[Any]:
 def _find_idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
     """Yield a line for each endpoint that is billed but unused, with the reason."""
     with translated("listing the endpoints"):
-        for one in connection.endpoints.list_endpoints(parent=connection.settings.parent):
-            name = runs.id_of(one)
-            if not one.deployed_models or not runs.has_labels(one, labels):
+        for endpoint in connection.endpoints.list_endpoints(parent=connection.settings.parent):
+            name = runs.id_of(endpoint)
+            if not endpoint.deployed_models or not runs.has_labels(endpoint, labels):
                 continue
             if is_test(name):
                 yield f"{name}: billed, left over from a step; delete it unless a run is using it"
-            elif not one.traffic_split:
+            elif not endpoint.traffic_split:
                 yield f"{name}: billed, without traffic; remove it with `deploy --undeploy`"
 
 
@@ -184,11 +185,11 @@ def _list_ended_schedules(
 ) -> list[Any]:
     """Return the completed schedules; others may still start runs."""
     return [
-        one
-        for one in schedules.list_schedules(connection)
-        if one.state.name == "COMPLETED"
-        and runs.seconds_of(one.update_time or one.end_time) < before.timestamp()
-        and runs.has_labels(one.create_pipeline_job_request.pipeline_job, labels)
+        schedule
+        for schedule in schedules.list_schedules(connection)
+        if schedule.state.name == "COMPLETED"
+        and runs.seconds_of(schedule.update_time or schedule.end_time) < before.timestamp()
+        and runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
     ]
 
 
@@ -211,17 +212,18 @@ def _make_run_items(
 ) -> Iterator[Item]:
     """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
 
-    The run is last because only the run names its cache entries and its training jobs. A cache
-    entry left after the run would make a later run use files that are gone from the folder.
+    The run comes last because only the run names its cache entries and training jobs. A cache entry
+    that outlives its run would make a later run use files that are no longer in the folder.
     """
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
-    for one in custom_jobs:
-        if runs.id_of(one) in names or one.labels.get("run") == run_id:
-            yield _make_custom_job_item(connection, one)
+    for custom_job in custom_jobs:
+        if runs.id_of(custom_job) in names or custom_job.labels.get("run") == run_id:
+            yield _make_custom_job_item(connection, custom_job)
     part = f"of the run {run_id}"
     if folder:
         yield Item("folder", folder, part, functools.partial(_delete_folder, connection, folder))
-    cached = [one.execution.name for one in job.job_detail.task_details if one.execution.name]
+    executions = (task.execution.name for task in job.job_detail.task_details)
+    cached = [name for name in executions if name]
     if cached:
         delete = functools.partial(_delete_executions, connection, cached)
         yield Item("cache", f"{len(cached)} entries", part, delete)
@@ -241,8 +243,8 @@ def _make_item(connection: Connection, kind: str, name: str, detail: str, method
 
 def _list_uris(job: Any) -> list[str]:
     """Return the URIs of a run's inputs, outputs and parameters such as `resume_from`."""
-    given = [one for one in job.runtime_config.parameter_values.values() if isinstance(one, str)]
-    return given + [
+    parameters = job.runtime_config.parameter_values.values()
+    return [value for value in parameters if isinstance(value, str)] + [
         artifact.uri
         for detail in job.job_detail.task_details
         for side in (detail.outputs, detail.inputs)

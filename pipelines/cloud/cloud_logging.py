@@ -20,7 +20,7 @@ _MARGIN = datetime.timedelta(hours=1)
 def fetch_lines(
     connection: Connection, job: Any, job_id: str, replica: str = "", limit: int = 50
 ) -> list[str]:
-    """Return the last lines of a run's job, of all replicas or of one, oldest first."""
+    """Return the last log lines of a run's job, from one replica or all, oldest first."""
     # Cloud Logging searches slowly without bounds.
     terms = [
         'resource.type="ml_job"',
@@ -50,14 +50,14 @@ def fetch_lines(
 
 
 def find_source(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
-    """Return the job with the lines about a run's failure, or else about its training.
+    """Return the job whose log explains a run's failure, or else the job that trains.
 
     Returns:
-        The ID of a CustomJob, or of the job as which Vertex AI runs a task, and the replica that
-        failed; empty if the error names no replica.
+        The ID of a CustomJob, or of the job that Vertex AI runs a task as, and the replica that
+        failed; the replica is empty if the error names none.
     """
     tasks = runs.tasks_of(job)
-    failed_jobs = [one for one in jobs if one.error.message]
+    failed_jobs = [custom_job for custom_job in jobs if custom_job.error.message]
     if jobs and (failed_jobs or not any(task.state == "FAILED" for task in tasks)):
         custom_job = (failed_jobs or jobs)[-1]
         match = _REPLICA.search(custom_job.error.message)

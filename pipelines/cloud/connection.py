@@ -97,8 +97,8 @@ class Connection:
     def credentials(self) -> Any:
         """Return valid Application Default Credentials, or the emulator's for a local endpoint.
 
-        They are refreshed here, so that the first call reports expired ones: gRPC would take them
-        for an outage.
+        They are refreshed immediately, which reports expired credentials: gRPC would treat them as
+        an outage.
         """
         import google.auth
         from google.auth.transport.requests import Request
@@ -142,12 +142,12 @@ class Connection:
             options["client_options"] = {"api_endpoint": self._local_endpoint}
         with translated("signing in"):
             client = storage.Client(project=self.settings.project, **options)
-        advice = f"STORAGE_EMULATOR_HOST is {emulator}: check that it runs there"
+        advice = f"STORAGE_EMULATOR_HOST is {emulator}: check that it is running there"
         self.check_answers(emulator or self._local_endpoint or _STORAGE, advice if emulator else "")
         return client
 
     def call_api(self, service: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Call an API that has no client library here, such as Cloud Logging's.
+        """Call an API whose client library this project does not use, such as Cloud Logging's.
 
         gcloud's own variable CLOUDSDK_API_ENDPOINT_OVERRIDES_SERVICE overrides the endpoint
         SERVICE.googleapis.com. Without it, a Vertex AI endpoint on this machine serves every API.
@@ -167,7 +167,7 @@ class Connection:
         return answer
 
     def send_request(self, method: str, url: str, **content: Any) -> Any:
-        """Send a request of `requests`; return its Response, or raise GoogleAPICallError."""
+        """Send a request with `requests`; return its Response, or raise GoogleAPICallError."""
         from google.api_core import exceptions
         from google.auth.transport.requests import AuthorizedSession
 
@@ -215,7 +215,7 @@ def check_server(url: str, advice: str) -> None:
 
 
 def console_link(settings: Settings, path: str) -> str:
-    """Return the URL of a page of the console; {region} in its path becomes the region."""
+    """Return the URL of a page of the console, with {region} in `path` replaced."""
     path = path.format(region=settings.region)
     return f"https://console.cloud.google.com/{path}?project={settings.project}"
 

@@ -1,6 +1,6 @@
 """Check whether a project is ready: a line for each check, with the fix if it fails.
 
-The checks only read. A check that can't be made, perhaps for lack of permission, says so.
+The checks change nothing. A check that can't be made, perhaps for lack of permission, says so.
 """
 
 import functools
@@ -24,9 +24,9 @@ def examine(
 ) -> Iterator[Finding]:
     """Yield a finding for each check; a check that fails does not stop the others.
 
-    Without credentials, or once a server does not answer in time, one line names the checks that
-    are left out. Quota and permissions are checked for runs with `parameters`, whose evaluation
-    has an `accelerator`.
+    Without credentials, or after a server does not answer in time, a last finding names the checks
+    that were skipped. Quota and permissions are checked for runs with `parameters`, whose
+    evaluation uses an `accelerator`.
     """
     signed_in = _run_check("credentials", lambda: _examine_credentials(connection))
     yield signed_in
@@ -56,7 +56,7 @@ def _list_checks(
     checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _examine_vertex}
     for name in project_checks.APIS:
         checks[f"API {name}"] = functools.partial(project_checks.examine_api, name=name)
-    checks["own rights"] = project_checks.examine_own_rights
+    checks["your permissions"] = project_checks.examine_caller
     checks["bucket"] = project_checks.examine_bucket
     checks["pipeline repository"] = project_checks.examine_pipeline_repository
     checks["image"] = project_checks.examine_image
@@ -69,9 +69,10 @@ def _list_checks(
             project_checks.examine_image, setting="serving_image"
         )
     if settings.template_repository:
-        checks["own right to upload"] = project_checks.examine_right_to_upload
+        checks["your permission to upload"] = project_checks.examine_upload_permission
     if settings.service_account:
-        checks["own right to act as the account of runs"] = project_checks.examine_right_to_act
+        name = "your permission to act as the service account"
+        checks[name] = project_checks.examine_act_as_permission
         deploys = parameters is not None and parameters.pipeline.deploy_champion
         account = functools.partial(project_checks.examine_service_account, deploys=deploys)
         checks["service account"] = account
@@ -89,7 +90,7 @@ def _run_check(name: str, check: Callable[[], Finding]) -> Finding:
         with translated(unchecked):
             return check()
     except (CloudError, InputError) as error:
-        # An error that names its own call is a failure; any other may be missing permission.
+        # An error that names its own call is a failure; other errors may be missing permissions.
         _, unnamed, why = str(error).partition(f"{unchecked}: ")
         if unnamed:
             return Finding(None, f"{name}: {unchecked}", why)
@@ -105,6 +106,6 @@ def _examine_credentials(connection: Connection) -> Finding:
 
 def _examine_vertex(connection: Connection) -> Finding:
     settings = connection.settings
-    found = runs.list_runs(connection, limit=1)
-    last = f", last run {runs.id_of(found[0])}" if found else ""
+    latest = runs.list_runs(connection, limit=1)
+    last = f", last run {runs.id_of(latest[0])}" if latest else ""
     return Finding(True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}")

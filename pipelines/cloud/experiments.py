@@ -40,9 +40,9 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
     from google.cloud.aiplatform_v1 import types
 
     experiment = experiment_of(recipe)
-    own = _wait_for_context(connection, run_id)
-    # projects/…/metadataStores/default of …/metadataStores/default/contexts/ID.
-    store = own.rpartition("/contexts/")[0]
+    run_context = _wait_for_context(connection, run_id)
+    # projects/…/metadataStores/default from …/metadataStores/default/contexts/ID.
+    store = run_context.rpartition("/contexts/")[0]
     name = f"{store}/contexts/{experiment}"
     context = types.Context(
         display_name=experiment,
@@ -58,11 +58,11 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
         except Exception as error:
             if status_of(error) != CONFLICT:
                 raise
-            # Runs are contexts, too: one may have the recipe's name.
+            # Runs are contexts, too, and a run may have the recipe's name.
             kind = connection.metadata.get_context(name=name).schema_title
             if kind != _SCHEMA:
                 raise CloudError(f"{experiment!r} is already the name of a {kind}") from None
-        connection.metadata.add_context_children(context=name, child_contexts=[own])
+        connection.metadata.add_context_children(context=name, child_contexts=[run_context])
     return experiment
 
 

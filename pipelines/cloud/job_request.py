@@ -18,8 +18,8 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.machines.worker_pools import IMAGE
 
-_KEPT = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account", "network",
-         "encryption_spec")  # fmt: skip
+_COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
+                  "network", "encryption_spec")  # fmt: skip
 """Fields of a PipelineJob that `copy_job` copies."""
 _RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
@@ -35,7 +35,7 @@ def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) 
 
 
 def require_image(package: Package, settings: Settings) -> None:
-    """Raise InputError if the image is a local one; warn if it has no digest."""
+    """Raise InputError if the image is local; warn if it has no digest."""
     image = package.image
     if image == IMAGE:
         settings.require("image")
@@ -50,10 +50,10 @@ def require_image(package: Package, settings: Settings) -> None:
 def run_values(
     recipe: Recipe, parameters: ParameterSet, settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
-    """Return a run's values that differ from the defaults compiled into its template.
+    """Return a run's parameter values that differ from the defaults in its template.
 
-    Raises InputError for a source that Vertex AI can't read, a resource of another region, a
-    max_cost that is too low, or a name or type that the template does not have.
+    Raises InputError for a source that Vertex AI can't read, a resource in another region, a
+    max_cost that is too low, a name that the template does not have, or a wrong type.
     """
     values = parameters.values()
     _check_sources(values)
@@ -81,7 +81,7 @@ def run_values(
 def values_from_settings(
     values: Mapping[str, Any], settings: Settings, package: Package, run_id: str
 ) -> dict[str, Any]:
-    """Return the values that settings give to parameters the user has not set, and the labels."""
+    """Return the labels, and the settings' values for parameters that the user has not set."""
     carried = {
         "service_account": settings.service_account,
         "network": settings.network,
@@ -90,9 +90,9 @@ def values_from_settings(
         "serving_image": settings.serving_image,
         "gpu_image_uri": settings.gpu_image if values.get("accelerator_count") else "",
     }
-    found = {name: value for name, value in carried.items() if value and values.get(name) == ""}
-    own = {"run": run_id} if run_id else {}
-    return {**found, "labels": {**settings.labels, **values["labels"], **package.labels, **own}}
+    used = {name: value for name, value in carried.items() if value and values.get(name) == ""}
+    labels = {**settings.labels, **values["labels"], **package.labels}
+    return {**used, "labels": {**labels, "run": run_id} if run_id else labels}
 
 
 def build_pipeline_job(
@@ -130,7 +130,7 @@ def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
 
     new = types.PipelineJob(job)
     for field, _ in job._pb.ListFields():
-        if field.name not in _KEPT:
+        if field.name not in _COPIED_FIELDS:
             new._pb.ClearField(field.name)
     values = new.runtime_config.parameter_values
     values["labels"] = {**(values.get("labels") or {}), "run": run_id}
@@ -140,28 +140,28 @@ def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
 
 
 def make_run_id(recipe: str, name: str) -> str:
-    """Return the ID of a run: its name if given, else <recipe>-<time>; check the name."""
+    """Return the ID of a run: `name`, which is checked, or <recipe>-<time> if it is empty."""
     if not name:
         now = datetime.datetime.now()
         stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
         return f"{stem}-{now:%Y%m%d-%H%M%S}"
     if not _RUN_NAME.fullmatch(name):
         raise InputError(
-            f"--name {name!r} is not a valid name of a run; use up to 63 of a-z, 0-9 and -, "
+            f"--name {name!r} is not a valid name for a run; use up to 63 of a-z, 0-9 and -, "
             "starting with a letter"
         )
     return name
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:
-    """Raise InputError for a place that Vertex AI can't reach."""
-    kind, place = parse_source(values["source"])
-    kind.check_cloud(place, values["data_dir"])
-    places = {name: values[name] for name in ("data_dir", "records_store")}
-    places["source"] = kind.uri(place)
+    """Raise InputError for a URI or path that Vertex AI can't read."""
+    kind, location = parse_source(values["source"])
+    kind.check_cloud(location, values["data_dir"])
+    uris = {name: values[name] for name in ("data_dir", "records_store")}
+    uris["source"] = kind.uri(location)
     if values["warm_start"] != CHAMPION:
-        places["warm_start"] = values["warm_start"]
-    for name, uri in places.items():
+        uris["warm_start"] = values["warm_start"]
+    for name, uri in uris.items():
         if uri and "://" not in uri and not uri.startswith("/gcs/"):
             raise InputError(
                 f"{name}: {uri!r} is on this machine, where Vertex AI can't read it; copy it to "

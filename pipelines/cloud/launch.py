@@ -37,7 +37,7 @@ def launch(
 
     If its machines are unavailable, start another run with the recipe's next fallback. The new
     run's name ends in a number, and it does not repeat cached steps unless `cache` is False.
-    A mistake is an InputError, raised before anything is sent where possible.
+    A user's mistake raises InputError, before anything is sent if possible.
     """
     settings.require("project", "pipeline_root")
     first_id = job_request.make_run_id(recipe.name, name)
@@ -46,8 +46,8 @@ def launch(
     plans = {}
     for number, fallback in enumerate([{}, *recipe.run_options.fallbacks]):
         run_id = f"{first_id[:60]}-{number + 1}" if number else first_id
-        place = f"fallbacks[{number}]" if number else "--set"
-        parameters = recipe.with_values({**values, **fallback}, place=place)
+        origin = f"fallbacks[{number}]" if number else "--set"
+        parameters = recipe.with_values({**values, **fallback}, place=origin)
         plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
     connection = Connection(settings, say)
     for run_id, run_values in plans.items():
@@ -70,7 +70,7 @@ def launch(
 def follow(
     connection: Connection, recipe: str, run_id: str, *, detach: bool, last: bool = True
 ) -> int | None:
-    """Print a run's links, add it to the recipe's experiment and, unless `detach`, await its end.
+    """Print a run's links, add it to its experiment and, unless `detach`, wait for its end.
 
     Returns:
         The exit code; None if the run failed for lack of machines and is not the `last` to try.
@@ -102,12 +102,12 @@ def follow(
         return 0 if state == "SUCCEEDED" else FAILED
     reason = runs.failure_of(job, jobs)
     print_error(f"error: {reason}")
-    text, place = cloud_logging.fetch_failure_lines(connection, job, jobs)
+    text, log_link = cloud_logging.fetch_failure_lines(connection, job, jobs)
     # If Vertex AI refuses the training job, only its launcher's log says why.
     lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
     if lacking and not last:
         return None
-    say(*(f"  {line}" for line in text), f"logs      {place}")
+    say(*(f"  {line}" for line in text), f"logs      {log_link}")
     return FAILED
 
 
@@ -128,8 +128,8 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
                 ) from None
             state = runs.state_of(job)
             rows[:] = [
-                (escape_controls(one.name), one.state, one.seconds, escape_controls(one.error))
-                for one in runs.tasks_of(job)
+                (escape_controls(task.name), task.state, task.seconds, escape_controls(task.error))
+                for task in runs.tasks_of(job)
             ]
             rows.append(("run", state, 0.0, ""))
             view.update()
@@ -142,11 +142,11 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
     """Resume an interrupted run; return the exit code.
 
-    Vertex AI can't resume a PipelineJob, so this starts a new one of the same pipeline and
-    parameters. (Its rerun of single tasks, a preview, would also start a new one.) It takes the
-    records from the cache, and its parameter resume_from names the directory of the interrupted
-    training job, which holds the checkpoint. Training refuses a checkpoint of other records or
-    settings. If the run is being cancelled, wait for its end first.
+    Vertex AI can't resume a PipelineJob, so this starts a new one with the same pipeline and
+    parameters. (Its rerun of single tasks, a preview, would also start a new one.) The new run
+    reads the records from the cache, and its parameter resume_from names the directory of the
+    interrupted training job, which holds the checkpoint. Training refuses a checkpoint of other
+    records or settings. A run that is being cancelled is waited for first.
 
     Args:
         recipe: a recipe, whose latest run is resumed unless `run_id` is given, or the ID of a run.

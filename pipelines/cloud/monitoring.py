@@ -27,7 +27,7 @@ _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
 
 
 def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
-    """Create or update the monitoring of an endpoint's models of a table; return the job."""
+    """Create or update the monitoring of an endpoint whose models read a table; return the job."""
     from google.cloud.aiplatform_v1 import types
 
     if not endpoint.deployed_models:
@@ -42,8 +42,8 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         display_name=model,
         endpoint=endpoint.name,
         model_deployment_monitoring_objective_configs=[
-            {"deployed_model_id": one.id, "objective_config": objective}
-            for one in endpoint.deployed_models
+            {"deployed_model_id": deployed.id, "objective_config": objective}
+            for deployed in endpoint.deployed_models
         ],
         model_deployment_monitoring_schedule_config={
             "monitor_interval": {"seconds": _INTERVAL_SECONDS}
@@ -77,15 +77,16 @@ def remove(connection: Connection, endpoint: Any) -> None:
 
 
 def _find_training_uri(recipe: Recipe) -> str:
-    """Return the URI of the training data; empty if Vertex AI can't read them.
+    """Return the URI of the training data; empty if Vertex AI can't read the data.
 
-    Vertex AI reads CSV files in buckets and tables of BigQuery.
+    Vertex AI reads CSV files in buckets and BigQuery tables.
     """
-    kind, _, place = recipe.parameters.records.source.partition(":")
+    kind, _, location = recipe.parameters.records.source.partition(":")
     if kind == "bigquery":
-        return f"bq://{place}"
-    if kind == "csv" and place.startswith("gs://"):
-        return place if "*" in place or place.endswith(".csv") else f"{place.rstrip('/')}/*.csv"
+        return f"bq://{location}"
+    if kind == "csv" and location.startswith("gs://"):
+        is_file = "*" in location or location.endswith(".csv")
+        return location if is_file else f"{location.rstrip('/')}/*.csv"
     return ""
 
 
@@ -94,13 +95,13 @@ def _build_objective(recipe: Recipe) -> dict[str, Any]:
     uri, threshold = _find_training_uri(recipe), {"value": recipe.run_options.monitoring.threshold}
     if not uri:
         return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
-    place = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
+    data = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
     if uri.startswith("bq://"):
-        place = {"bigquery_source": {"input_uri": uri}}
+        data = {"bigquery_source": {"input_uri": uri}}
     return {
         "training_dataset": {
             "target_field": str(recipe.parameters.records.label["column"]),
-            **place,
+            **data,
         },
         "training_prediction_skew_detection_config": {"default_skew_threshold": threshold},
     }
@@ -109,7 +110,9 @@ def _build_objective(recipe: Recipe) -> dict[str, Any]:
 def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
     """Write the schema of an instance to the bucket; return its URI."""
     columns = recipe.parameters.records.columns
-    properties = {one["name"]: {"type": _TYPES.get(one["type"], "string")} for one in columns}
+    properties = {
+        column["name"]: {"type": _TYPES.get(column["type"], "string")} for column in columns
+    }
     content = yaml.safe_dump({"type": "object", "properties": properties}, sort_keys=False)
     settings = connection.settings.require("pipeline_root")
     uri = f"{settings.pipeline_root.rstrip('/')}/monitoring/{model}.yaml"
@@ -121,11 +124,11 @@ def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
 def describe(recipe: Recipe) -> list[str]:
     """Return lines that say what requests are compared with and who is notified."""
     monitoring, uri = recipe.run_options.monitoring, _find_training_uri(recipe)
-    compared = f"with {uri}" if uri else "with earlier ones, as Vertex AI can't read the source"
+    other = uri or "earlier requests, as Vertex AI can't read the source"
     emails = ", ".join(recipe.run_options.notify)
     return [
-        f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared "
-        f"{compared}, every 24 hours",
-        f"distances over {monitoring.threshold:g} go to Cloud Logging"
+        f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared with "
+        f"{other}, every 24 hours",
+        f"distances over {monitoring.threshold:g} are reported to Cloud Logging"
         + (f" and to {emails}" if emails else "; for e-mails, set notify in the recipe"),
     ]

@@ -15,7 +15,7 @@ from trainer.errors import InputError
 
 PLACE = "Vertex AI"
 PLAN, TRAINING = "plan-training", "training"
-"""The task that makes the directory of the training job, and its output."""
+"""The task that creates the training job's directory, and the output that names it."""
 _EVALUATION = "evaluate-model"
 _THREADS = 8
 
@@ -80,16 +80,16 @@ def _read_metrics(job: Any) -> dict[str, float]:
 
 
 def uri_of(job: Any, task: str, output: str) -> str:
-    """Return the URI of a task's output; empty if it has not written it."""
+    """Return the URI of a task's output; empty if the task has not written it."""
     artifact = _find_artifact(job, task, output)
     return artifact.uri if artifact is not None else ""
 
 
 def _find_artifact(job: Any, task: str, output: str) -> Any:
     for detail in job.job_detail.task_details:
-        found = detail.outputs.get(output) if detail.task_name == task else None
-        if found and found.artifacts:
-            return found.artifacts[0]
+        written = detail.outputs.get(output) if detail.task_name == task else None
+        if written and written.artifacts:
+            return written.artifacts[0]
     return None
 
 

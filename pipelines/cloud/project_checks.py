@@ -13,22 +13,22 @@ from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
 )
-OWN_PERMISSIONS = (
+CALLER_PERMISSIONS = (
     "aiplatform.pipelineJobs.create",
     "aiplatform.schedules.create",
     "aiplatform.customJobs.get",
     "aiplatform.endpoints.deploy",
     "logging.logEntries.list",
 )
-NEEDED = (
+ACCOUNT_ROLES = (
     ("roles/aiplatform.user", "aiplatform.customJobs.create"),
     ("roles/logging.logWriter", "logging.logEntries.create"),
     ("roles/storage.objectUser", "storage.objects.create"),
     ("roles/storage.legacyBucketReader", "storage.buckets.get"),
 )
-"""Usual role and permission, for each permission that the service account of runs needs."""
-DEPLOYING = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
-"""The same for the permission that deploy_champion needs in addition."""
+"""The permissions that the service account of runs needs, each after a role that grants it."""
+DEPLOYMENT_ROLES = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
+"""The same for the permission that deploy_champion also needs."""
 
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
@@ -57,7 +57,7 @@ def examine_api(connection: Connection, name: str) -> Finding:
     )
 
 
-def _examine_rights(
+def _examine_permissions(
     connection: Connection, what: str, resource: str, wanted: Sequence[str], grant: str
 ) -> Finding:
     """Check whether the caller has permissions on SERVICE/RESOURCE."""
@@ -68,13 +68,13 @@ def _examine_rights(
 
 
 def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
-    missing = ", ".join(one for one in wanted if one not in granted)
+    missing = ", ".join(permission for permission in wanted if permission not in granted)
     return Finding(
         not missing, what + (f": no {missing}" if missing else ""), f"an administrator: {grant}"
     )
 
 
-def examine_own_rights(connection: Connection) -> Finding:
+def examine_caller(connection: Connection) -> Finding:
     """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
     grant = (
@@ -82,10 +82,10 @@ def examine_own_rights(connection: Connection) -> Finding:
         "--role=roles/aiplatform.user (and roles/logging.viewer)"
     )
     resource = f"cloudresourcemanager/projects/{project}"
-    return _examine_rights(connection, "own rights", resource, OWN_PERMISSIONS, grant)
+    return _examine_permissions(connection, "your permissions", resource, CALLER_PERMISSIONS, grant)
 
 
-def examine_right_to_act(connection: Connection) -> Finding:
+def examine_act_as_permission(connection: Connection) -> Finding:
     """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
     grant = (
@@ -93,12 +93,13 @@ def examine_right_to_act(connection: Connection) -> Finding:
         "--member=user:YOU --role=roles/iam.serviceAccountUser"
     )
     resource = f"iam/projects/-/serviceAccounts/{account}"
-    right = "iam.serviceAccounts.actAs"
-    return _examine_rights(connection, f"own right to act as {account}", resource, [right], grant)
+    permission = "iam.serviceAccounts.actAs"
+    what = f"your permission to act as {account}"
+    return _examine_permissions(connection, what, resource, [permission], grant)
 
 
 def examine_service_account(connection: Connection, *, deploys: bool = False) -> Finding:
-    """Check whether any role gives the service account of runs each permission it needs."""
+    """Check whether the service account of runs has each permission that it needs."""
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
@@ -109,21 +110,21 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
         f"v1/projects/{settings.project}:getIamPolicy",
         {"options": {"requestedPolicyVersion": 3}},
     )
-    held = [one for one in policy.get("bindings", []) if member in one["members"]]
+    of_project = [item for item in policy.get("bindings", []) if member in item["members"]]
     missing, conditional = {}, []
-    for role, permission in NEEDED + (DEPLOYING if deploys else ()):
-        place = f"projects add-iam-policy-binding {settings.project}"
-        bindings = _find_bindings(connection, held, role, permission)
+    for role, permission in ACCOUNT_ROLES + (DEPLOYMENT_ROLES if deploys else ()):
+        target = f"projects add-iam-policy-binding {settings.project}"
+        bindings = _find_bindings(connection, of_project, role, permission)
         if permission.startswith("storage."):
-            place = f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
+            target = f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
             if not bindings:
                 bucket = connection.storage.bucket(settings.bucket)
-                own = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
-                of_bucket = [one for one in own.bindings if member in one["members"]]
+                policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
+                of_bucket = [item for item in policy.bindings if member in item["members"]]
                 bindings = _find_bindings(connection, of_bucket, role, permission)
         if not bindings:
-            missing[role] = f"gcloud {place} --member={member} --role={role}"
-        elif all(one.get("condition") for one in bindings):
+            missing[role] = f"gcloud {target} --member={member} --role={role}"
+        elif all(binding.get("condition") for binding in bindings):
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
     if missing:
@@ -149,7 +150,7 @@ def _find_bindings(
             "includedPermissions", []
         )
 
-    return [one for one in bindings if has(one["role"])]
+    return [binding for binding in bindings if has(binding["role"])]
 
 
 def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
@@ -163,11 +164,15 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
         for limit in answer.get("consumerQuotaLimits", [])
         for bucket in limit.get("quotaBuckets", [])
     ]
-    # Prefer the region's limit to that of all regions.
-    own = [one for one in buckets if one.get("dimensions", {}).get("region") == settings.region]
-    own += [one for one in buckets if not one.get("dimensions")]
+    # The region's own limit takes precedence over the limit for all regions.
+    matching = [
+        bucket
+        for bucket in buckets
+        if bucket.get("dimensions", {}).get("region") == settings.region
+    ]
+    matching += [bucket for bucket in buckets if not bucket.get("dimensions")]
     # The API leaves out a limit of 0; -1 means no limit.
-    limit = int(own[0].get("effectiveLimit", 0)) if own else 0
+    limit = int(matching[0].get("effectiveLimit", 0)) if matching else 0
     return Finding(
         limit < 0 or limit >= amount,
         f"quota {metric.rpartition('/')[2]}: {amount} needed, "
@@ -177,7 +182,7 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
 
 
 def examine_bucket(connection: Connection) -> Finding:
-    """Check whether the bucket of runs exists and is in their region."""
+    """Check whether the bucket that runs write to exists and is in the region of the settings."""
     settings = connection.settings.require("pipeline_root")
     create = (
         f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
@@ -207,29 +212,31 @@ def examine_pipeline_repository(connection: Connection) -> Finding:
     return _examine_repository(connection, match, "KFP")
 
 
-def examine_right_to_upload(connection: Connection) -> Finding:
+def examine_upload_permission(connection: Connection) -> Finding:
     """Check whether the caller may upload pipelines to the repository of the settings."""
     repository = connection.settings.template_repository
-    match, what = ARTIFACT_REGISTRY.match(repository), f"own right to upload to {repository}"
+    match = ARTIFACT_REGISTRY.match(repository)
+    what = f"your permission to upload to {repository}"
     if match:
-        right = "artifactregistry.repositories.uploadArtifacts"
+        permission = "artifactregistry.repositories.uploadArtifacts"
         grant = (
             f"gcloud artifacts repositories add-iam-policy-binding {match['repository']} "
             f"--project={match['project']} --location={match['location']} --member=user:YOU "
             "--role=roles/artifactregistry.writer"
         )
-        return _examine_rights(
-            connection, what, f"artifactregistry/{repository_path(match)}", [right], grant
+        return _examine_permissions(
+            connection, what, f"artifactregistry/{repository_path(match)}", [permission], grant
         )
     if not repository.startswith("gs://"):
         return Finding(None, f"{what}: not in Artifact Registry")
-    rights, name = ["storage.objects.create"], urlsplit(repository).netloc
-    granted = connection.storage.bucket(name).test_iam_permissions(rights, retry=connection.retry)
+    permissions, name = ["storage.objects.create"], urlsplit(repository).netloc
+    bucket = connection.storage.bucket(name)
+    granted = bucket.test_iam_permissions(permissions, retry=connection.retry)
     grant = (
         f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
         "--role=roles/storage.objectUser"
     )
-    return _make_finding(granted, what, rights, grant)
+    return _make_finding(granted, what, permissions, grant)
 
 
 def examine_image(connection: Connection, setting: str = "image") -> Finding:

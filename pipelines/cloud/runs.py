@@ -69,10 +69,10 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                 ) from None
             if status_of(error) != CONFLICT:
                 raise
-        present = _get(connection, run_id)
-    if present.labels.get(REQUEST) != job.labels[REQUEST]:
+        existing = _get(connection, run_id)
+    if existing.labels.get(REQUEST) != job.labels[REQUEST]:
         raise InputError(f"a run {run_id!r} already exists; give another --name")
-    return present
+    return existing
 
 
 def fetch(connection: Connection, run_id: str, retry: Any = None) -> Any:
@@ -93,8 +93,8 @@ def list_runs(
 ) -> list[Any]:
     """List PipelineJobs, the latest first, without their pipelines and tasks.
 
-    Lists those of one recipe, or all that this project made. `text`, a filter of the API, replaces
-    the filter by labels.
+    Lists the runs of one recipe, or all that this project started. If `text`, a filter of the API,
+    is given, it replaces the filter by labels.
     """
     from google.protobuf import field_mask_pb2
 
@@ -109,7 +109,7 @@ def list_runs(
     found: list[Any] = []
     with translated("listing the runs"):
         for job in connection.pipelines.list_pipeline_jobs(request):
-            # Checked again after the server's filter: unlabeled runs are not this project's.
+            # Check again after the server's filter: unlabeled runs are not this project's.
             if has_labels(job, labels):
                 found.append(job)
             if len(found) == limit:
@@ -142,7 +142,7 @@ def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
             text = label_filter({"run": id_of(job)})
             parent = connection.settings.parent
             jobs += connection.jobs.list_custom_jobs({"parent": parent, "filter": text})
-    return sorted(jobs, key=lambda one: seconds_of(one.create_time))
+    return sorted(jobs, key=lambda custom_job: seconds_of(custom_job.create_time))
 
 
 def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
@@ -165,7 +165,8 @@ def find_expiry(connection: Connection, job: Any) -> str:
     """
     if state_of(job) in ENDED:
         return ""
-    if not any(state_of(one) == EXPIRED for one in list_readable_jobs(connection, job)):
+    custom_jobs = list_readable_jobs(connection, job)
+    if not any(state_of(custom_job) == EXPIRED for custom_job in custom_jobs):
         return ""
     return (
         "the training job has expired, but the step Train still waits for it; cancel the run: "
@@ -178,19 +179,19 @@ def job_names(job: Any) -> list[str]:
 
     Their launchers write them to Vertex ML Metadata; runs from `list_runs` do not have them.
     """
-    texts = (str(one.execution._pb.metadata) for one in job.job_detail.task_details)
+    texts = (str(task.execution._pb.metadata) for task in job.job_detail.task_details)
     return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))
 
 
 def tasks_of(job: Any) -> list[Task]:
-    """Return the tasks of a run in order of their start, without groups of tasks."""
+    """Return the tasks of a run in the order in which they started, without groups of tasks."""
     from google.protobuf import json_format
 
     details = job.job_detail.task_details
     groups = {detail.parent_task_id for detail in details}
     names = display_names(json_format.MessageToDict(job._pb.pipeline_spec))
     tasks = []
-    for detail in sorted(details, key=lambda one: seconds_of(one.start_time) or 1e12):
+    for detail in sorted(details, key=lambda task: seconds_of(task.start_time) or 1e12):
         if detail.task_id in groups:
             continue
         start, end = seconds_of(detail.start_time), seconds_of(detail.end_time)
@@ -222,7 +223,7 @@ def failure_of(job: Any, jobs: list[Any]) -> str:
 
 
 def verdict_of(job: Any) -> str:
-    """Return the gate's verdict, or that there was nothing to train; empty before that."""
+    """Return the gate's verdict, or that training was skipped; empty if nothing is decided yet."""
     from google.protobuf import json_format
 
     for detail in job.job_detail.task_details:

@@ -1,4 +1,4 @@
-"""Schedules on Vertex AI, one for each recipe, kept as the recipe declares them."""
+"""Schedules on Vertex AI: one for each recipe, in the state that the recipe declares."""
 
 import dataclasses
 import functools
@@ -16,10 +16,10 @@ from pipelines.run_options import Schedule, parse_time
 from trainer.errors import InputError
 
 _REFUSED = (400, 501)
-_PLAIN = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",
-          "allow_queueing", "max_run_count")  # fmt: skip
-_SENT = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network", "encryptionSpec",
-         "templateUri")  # fmt: skip
+_COMPARED = ("cron", "max_concurrent_run_count", "max_concurrent_active_run_count",
+             "allow_queueing", "max_run_count")  # fmt: skip
+_COMPARED_IN_JOB = ("displayName", "pipelineSpec", "labels", "serviceAccount", "network",
+                    "encryptionSpec", "templateUri")  # fmt: skip
 _DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 _UNSETTABLE = ("max_run_count", "end_time")
 """Fields that no update can unset."""
@@ -54,9 +54,9 @@ def update(
 ) -> Applied:
     """Create or update the schedule of a package, with parameter values for its runs.
 
-    The schedule holds the compiled pipeline itself: runs start from those bytes until it is
-    applied again. Looks for the schedule before creating one, so that a retry after a lost answer
-    makes no second one.
+    The schedule contains the compiled pipeline: its runs use that pipeline until the schedule is
+    applied again. An existing schedule is looked up before one is created, so that a retry after a
+    lost answer does not create a second one.
     """
     settings, name = connection.settings, package.recipe
     job = job_request.build_pipeline_job(package, settings, values)
@@ -70,7 +70,7 @@ def update(
 def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
     """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
-    There is only one, unless two users replaced it at once; the next `apply` leaves one.
+    There is only one, unless two users replaced it at the same time; the next `apply` keeps one.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
         found = _list_current(connection, recipe)
@@ -83,30 +83,30 @@ def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
 
 
 def list_schedules(connection: Connection) -> list[Any]:
-    """Return every schedule that this project made."""
+    """Return every schedule that this project created."""
     with translated("listing the schedules"):
         schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
         return [
-            one
-            for one in schedules
-            if runs.has_labels(one.create_pipeline_job_request.pipeline_job, MADE_BY)
+            schedule
+            for schedule in schedules
+            if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, MADE_BY)
         ]
 
 
 def set_state(connection: Connection, recipe: str, state: str) -> None:
-    """Set a recipe's schedule to PAUSED or ACTIVE; missed runs are not made up for."""
+    """Set a recipe's schedule to PAUSED or ACTIVE; runs missed in between are not started later."""
     client = connection.schedules
     method = client.pause_schedule if state == "PAUSED" else client.resume_schedule
     found = fetch_schedules(connection, recipe)
-    for name in [one.name for one in found if one.state.name != state]:
+    for name in [schedule.name for schedule in found if schedule.state.name != state]:
         with translated(f"setting the schedule of {recipe!r} to {state}"):
             try:
                 method(name=name)
             except Exception:
                 # An earlier request, whose answer was lost, may have done it.
-                present = _list_current(connection, recipe)
-                now = [one.state.name for one in present if one.name == name]
-                if now != [state]:
+                current = _list_current(connection, recipe)
+                states = [schedule.state.name for schedule in current if schedule.name == name]
+                if states != [state]:
                     raise
 
 
@@ -122,9 +122,9 @@ def recipe_of(schedule: Any) -> str:
 
 def _list_current(connection: Connection, recipe: str) -> list[Any]:
     return [
-        one
-        for one in list_schedules(connection)
-        if recipe_of(one) == recipe.lower() and one.state.name != "COMPLETED"
+        schedule
+        for schedule in list_schedules(connection)
+        if recipe_of(schedule) == recipe.lower() and schedule.state.name != "COMPLETED"
     ]
 
 
@@ -137,42 +137,43 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
-    action, present = "unchanged", {one.name: one for one in _list_current(connection, recipe)}
+    action, existing = "unchanged", _list_current(connection, recipe)
     create = functools.partial(
         connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
     )
-    made = None if present else create()
-    if made:
-        # If others create one at the same time, all keep the oldest.
-        action = "created"
-        present = {one.name: one for one in [made, *_list_current(connection, recipe)]}
+    created = None if existing else create()
+    if created:
+        # If other users create a schedule at the same time, all keep the oldest.
+        action, existing = "created", [created, *_list_current(connection, recipe)]
 
-    def rank(one: Any) -> tuple[bool, float, str]:
-        differs = not made and bool(_find_changes(one, wanted))
-        return differs, runs.seconds_of(one.create_time), one.name
+    def rank(schedule: Any) -> tuple[bool, float, str]:
+        differs = not created and bool(_find_changes(schedule, wanted))
+        return differs, runs.seconds_of(schedule.create_time), schedule.name
 
-    kept, *others = sorted(present.values(), key=rank)
+    by_name = {schedule.name: schedule for schedule in existing}
+    kept, *others = sorted(by_name.values(), key=rank)
     if changed := _find_changes(kept, wanted):
         updated = _update(connection, kept, wanted, changed)
         action = "updated" if updated else "recreated"
         kept, others = (updated, others) if updated else (create(), [kept, *others])
-    if any(one.state.name == "PAUSED" for one in others) and kept.state.name == "ACTIVE":
+    paused = any(schedule.state.name == "PAUSED" for schedule in others)
+    if paused and kept.state.name == "ACTIVE":
         connection.schedules.pause_schedule(name=kept.name)
     _delete(connection, others)
     return action, changed, kept
 
 
-def _update(connection: Connection, present: Any, wanted: Any, changed: list[str]) -> Any:
+def _update(connection: Connection, existing: Any, wanted: Any, changed: list[str]) -> Any:
     """Update a schedule and return it; return None if it has to be recreated instead."""
     from google.cloud.aiplatform_v1 import types
     from google.protobuf import field_mask_pb2
 
-    # "When you update the schedule, the START_TIME remains unchanged", says its page.
+    # The documentation says: "When you update the schedule, the START_TIME remains unchanged".
     unset = any(name in _UNSETTABLE and not getattr(wanted, name) for name in changed)
     if unset or "start_time" in changed:
         return None
     schedule = types.Schedule(wanted)
-    schedule.name = present.name
+    schedule.name = existing.name
     with tolerated(*_REFUSED):
         updated = connection.schedules.update_schedule(
             schedule=schedule, update_mask=field_mask_pb2.FieldMask(paths=changed)
@@ -188,7 +189,7 @@ def _build_schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> A
     return types.Schedule(
         display_name=recipe,
         cron=f"TZ={declared.time_zone} {' '.join(declared.cron.split())}",
-        # The first limits runs that are starting, the second runs that have not ended.
+        # The first field limits runs that are starting, the second runs that have not ended.
         max_concurrent_run_count=declared.max_concurrent_runs,
         max_concurrent_active_run_count=declared.max_concurrent_runs,
         max_run_count=declared.max_runs,
@@ -199,17 +200,17 @@ def _build_schedule(recipe: str, declared: Schedule, job: Any, parent: str) -> A
     )
 
 
-def _find_changes(present: Any, wanted: Any) -> list[str]:
+def _find_changes(existing: Any, wanted: Any) -> list[str]:
     """Return the names of fields that differ, except those that the server fills in."""
-    found = [name for name in _PLAIN if getattr(present, name) != getattr(wanted, name)]
-    if _start_of(present) != _start_of(wanted):
-        found.append("start_time")
-    if runs.seconds_of(present.end_time) != runs.seconds_of(wanted.end_time):
-        found.append("end_time")
-    jobs = [one.create_pipeline_job_request.pipeline_job for one in (present, wanted)]
+    changed = [name for name in _COMPARED if getattr(existing, name) != getattr(wanted, name)]
+    if _start_of(existing) != _start_of(wanted):
+        changed.append("start_time")
+    if runs.seconds_of(existing.end_time) != runs.seconds_of(wanted.end_time):
+        changed.append("end_time")
+    jobs = [schedule.create_pipeline_job_request.pipeline_job for schedule in (existing, wanted)]
     if _content_of(jobs[0]) != _content_of(jobs[1]):
-        found.append("create_pipeline_job_request")
-    return found
+        changed.append("create_pipeline_job_request")
+    return changed
 
 
 def _start_of(schedule: Any) -> float:
@@ -219,11 +220,11 @@ def _start_of(schedule: Any) -> float:
 
 
 def _content_of(job: Any) -> dict[str, Any]:
-    """Return all that runs start with, without the commit: a new commit alone is no change."""
+    """Return everything that runs start with, except the commit, which alone changes nothing."""
     from google.protobuf import json_format
 
     document = json_format.MessageToDict(job._pb)
-    content = {name: document.get(name) for name in _SENT}
+    content = {name: document.get(name) for name in _COMPARED_IN_JOB}
     runtime = document.get("runtimeConfig", {})
     values = dict(runtime.get("parameterValues", {}))
     if str(content["serviceAccount"]).endswith(_DEFAULT_ACCOUNT):
@@ -238,6 +239,9 @@ def _content_of(job: Any) -> dict[str, Any]:
 
 
 def _filter_labels(labels: Any) -> dict[str, str]:
-    """Return labels without the commit's and Vertex AI's own."""
-    own = (labels or {}).items()
-    return {key: value for key, value in own if key != "commit" and "vertex-ai-" not in key}
+    """Return labels without the commit's label and Vertex AI's own labels."""
+    return {
+        key: value
+        for key, value in (labels or {}).items()
+        if key != "commit" and "vertex-ai-" not in key
+    }

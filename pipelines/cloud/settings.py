@@ -46,7 +46,7 @@ class Settings:
 
     project: str = option("", help="Google Cloud project.")
     region: str = option("us-central1", help="Region of Vertex AI.")
-    pipeline_root: str = option("", help="Where runs write: gs://BUCKET/FOLDER.")
+    pipeline_root: str = option("", help="Folder that runs write to: gs://BUCKET/FOLDER.")
     image: str = option("", help="Container image of components and replicas.")
     gpu_image: str = option("", help="Container image of replicas that have accelerators.")
     serving_image: str = option(
@@ -61,17 +61,17 @@ class Settings:
     )
     service_account: str = option("", help="Account that runs and replicas act as.")
     network: str = option("", help="Network to peer with: projects/NUMBER/global/networks/NAME.")
-    encryption_key: str = option("", help="Cloud KMS key for all that is created.")
+    encryption_key: str = option("", help="Cloud KMS key for all resources that are created.")
     tensorboard: str = option(
         "", help="Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID."
     )
-    labels: dict = option({}, help="Labels of all that is created: a=b,c=d.")
+    labels: dict = option({}, help="Labels for all resources that are created: a=b,c=d.")
     endpoint: str = option(
-        "", help="Another endpoint of the Vertex AI API, such as http://127.0.0.1:8080."
+        "", help="Another endpoint for the Vertex AI API, such as http://127.0.0.1:8080."
     )
     transport: str = option(
         "",
-        help="rest or grpc; empty: rest at an endpoint of this machine, else grpc.",
+        help="rest or grpc; empty: rest for an endpoint on this machine, else grpc.",
         choices=("", "rest", "grpc"),
     )
 
@@ -89,9 +89,9 @@ class Settings:
         return urlsplit(self.pipeline_root).netloc
 
     def check_gpu_images(self, recipe: Recipe, machines: MachineOptions | None = None) -> None:
-        """Raise InputError for accelerators of replicas or the evaluation without an image.
+        """Raise InputError if replicas or the evaluation use accelerators, but no GPU image is set.
 
-        The image of the evaluation is compiled into the pipeline: a run's parameter can't set it.
+        The evaluation's image is compiled into the pipeline: a run's parameter can't set it.
         """
         setting = f"set VERTEX_GPU_IMAGE, or write gpu_image = ... into {FILE_NAME}"
         if machines:
@@ -111,7 +111,7 @@ class Settings:
 
     @staticmethod
     def describe_missing(name: str) -> str:
-        """Return the message that setting `name` has no value, and how to give it one."""
+        """Return a message that says that a setting has no value, and how to set it."""
         return (
             f"no {name}: give {option_of(name)}, set {variables_of(name)[0]}, or write {name} = "
             f"... into {FILE_NAME}"
@@ -136,11 +136,13 @@ def load(
     Raises InputError for a file that can't be read, an unknown name or an invalid value; the
     message says where the value came from.
     """
-    given = {
+    from_environment = {
         field.name: [environment.get(name) for name in variables_of(field.name)]
         for field in dataclasses.fields(Settings)
     }
-    texts = {name: next(filter(None, found)) for name, found in given.items() if any(found)}
+    texts = {
+        name: next(filter(None, values)) for name, values in from_environment.items() if any(values)
+    }
     layers = [
         ("gcloud's configuration", _read_gcloud(environment)),
         *_read_files(environment, directory),

@@ -1,10 +1,10 @@
-"""Upload of compiled pipelines to a repository: Artifact Registry's for KFP, or a bucket.
+"""Upload of compiled pipelines to a repository: one for KFP in Artifact Registry, or a bucket.
 
     repository                                     a template
     https://REGION-kfp.pkg.dev/PROJECT/REPOSITORY  <repository>/<pipeline>/sha256:<digest>
     gs://BUCKET/FOLDER                             <repository>/<pipeline>/<digest>.yaml
 
-The same bytes are stored once; tags (a version, a commit, latest) are moved to them.
+A template is stored once, under its digest; tags (a version, a commit, latest) point to it.
 """
 
 import re
@@ -23,11 +23,11 @@ _PRECONDITION = 412
 
 
 def make_tags() -> list[str]:
-    """Return the tags of an upload now: v<version>, commit-<commit>, latest."""
+    """Return the tags for an upload: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
-    found = [f"v{version.replace('.', '-')}"] if version else []
-    found += [f"commit-{commit}"] if commit else []
-    return [*found, "latest"]
+    tags = [f"v{version.replace('.', '-')}"] if version else []
+    tags += [f"commit-{commit}"] if commit else []
+    return [*tags, "latest"]
 
 
 def repository_path(match: re.Match[str]) -> str:
@@ -39,9 +39,9 @@ def repository_path(match: re.Match[str]) -> str:
 
 
 def upload(connection: Connection, package: Package) -> tuple[str, bool]:
-    """Store a template, unless it is there already, and move the tags to it.
+    """Store a template, unless the repository already has it, and move the tags to it.
 
-    Returns the URI of exactly these bytes, and True if they are new there.
+    Returns the template's URI, which contains its digest, and True if it was not stored before.
     """
     repository = connection.settings.require("template_repository").template_repository
     with translated(f"uploading {package.path} to {repository}"):
@@ -120,9 +120,10 @@ def _upload_to_bucket(
 
 
 def pin_template(connection: Connection, package: Package) -> str:
-    """Return a template's URI by digest, after an upload if needed; empty without a repository.
+    """Upload a template if needed; return its URI by digest, or an empty string.
 
-    Also empty for a bucket: a PipelineJob's template URI must be in Artifact Registry.
+    The result is empty without a repository, and for a bucket: a PipelineJob's template URI must
+    be in Artifact Registry.
     """
     if not connection.settings.template_repository:
         return ""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="One that `recipes` lists.")]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe that `recipes` lists.")]
 SetOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Set a parameter that `parameters` lists; repeat it for others.",
+        help="Set a parameter that `parameters` lists; repeat the option for more parameters.",
     ),
 ]
 Rates = Annotated[
@@ -33,7 +33,7 @@ Rates = Annotated[
     typer.Option(
         "--rate",
         metavar="NAME=PRICE",
-        help="Price per hour of a machine type, an accelerator or a GB of a disk type.",
+        help="Price per hour of a machine type, of an accelerator, or of a GB of a disk type.",
     ),
 ]
 
@@ -51,11 +51,13 @@ RunsDirectory = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Where runs on this machine write their folders; default: runs.",
+        help="Folder that holds the folders of runs on this machine; default: runs.",
         callback=expand_folder,
     ),
 ]
-ModelName = Annotated[str | None, typer.Option(help="Model, if not the recipe's.")]
+ModelName = Annotated[
+    str | None, typer.Option(help="Name of the model in the registry; default: the recipe's.")
+]
 
 
 def runs_folder(given: Path | None, *, local: bool) -> Path:
@@ -82,7 +84,7 @@ def confirm(question: str) -> bool:
 
 
 def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """Parse `name=value` texts into a dictionary; refuse one without `=`, and contradictions."""
+    """Parse `name=value` texts into a dictionary; refuse text without `=`, and contradictions."""
     values: dict[str, Any] = {}
     for setting in settings or ():
         name, equals, value = setting.partition("=")
@@ -102,7 +104,7 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class GivenSettings:
-    """The flags of a command, None where not given; call it to gather the settings."""
+    """The values of a command's setting flags, None if not given; call it to load the settings."""
 
     flags: Mapping[str, Any]
 
@@ -121,10 +123,10 @@ class GivenSettings:
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a Typer command a flag for each of the settings.
+    """Add a flag for each setting to a Typer command.
 
-    The function gets a `GivenSettings` as its argument `settings`, so that a command that does
-    not need the settings never reads them.
+    The function receives a `GivenSettings` as its argument `settings`, so that a command that does
+    not need the settings never loads them.
     """
 
     @functools.wraps(function)
@@ -132,8 +134,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         flags = {field.name: arguments.pop(field.name) for field in dataclasses.fields(Settings)}
         return function(settings=GivenSettings(flags), **arguments)
 
-    own = inspect.signature(function).parameters.values()
-    parameters = [one for one in own if one.name != "settings"]
+    declared = inspect.signature(function).parameters.values()
+    parameters = [parameter for parameter in declared if parameter.name != "settings"]
     for field in dataclasses.fields(Settings):
         help = f"{field.metadata['help']} [{', '.join(variables_of(field.name))}]"
         flag = typer.Option(option_of(field.name), help=help, rich_help_panel=_PANEL)
@@ -144,7 +146,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
             )
         )
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Otherwise Typer would use the wrapped function's signature.
     del command.__wrapped__
     return command

@@ -22,15 +22,15 @@ def clean(
     ],
     recipe: Recipe = None,
     keep_last: Annotated[
-        int, typer.Option(min=0, help="Number of last successful runs to keep of each recipe.")
+        int, typer.Option(min=0, help="Number of each recipe's last successful runs to keep.")
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete old runs, training jobs, finished schedules, unused model versions and folders.
 
-    Deletes only resources with this project's label. Keeps model versions with an alias, and runs
-    that such a version or another run still needs.
+    Only resources with this project's label are deleted. Model versions with an alias are kept, and
+    so are runs that such a version or another run still needs.
     """
     from pipelines.cloud import clean as cleaning
 
@@ -38,13 +38,13 @@ def clean(
     connection = settings.connect()
     items, kept = cleaning.find_items(connection, before, recipe or "", keep_last)
     if items:
-        show_table(("What", "Name", ""), [(one.kind, one.name, one.detail) for one in items])
+        show_table(("What", "Name", ""), [(item.kind, item.name, item.detail) for item in items])
     say(*(f"kept: {reason}" for reason in kept))
     if not items:
         say("nothing to delete")
         return
     if dry_run:
-        say(f"{len(items)} would be deleted; nothing was deleted (--dry-run)")
+        say(f"{len(items)} would be deleted; nothing was deleted, because of --dry-run")
         return
     if not yes and not confirm(f"Delete these {len(items)}?"):
         say("nothing was deleted")

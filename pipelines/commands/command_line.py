@@ -59,7 +59,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     command = typer.main.get_command(application)
     try:
         # An unset variable in a script gives an empty value, which must not mean the default.
-        split = [one.split("=", 1) if one.startswith("--") else [one] for one in arguments]
+        split = [word.split("=", 1) if word.startswith("--") else [word] for word in arguments]
         for name, value in itertools.pairwise(["argument", *itertools.chain(*split)]):
             if not value.strip():
                 raise InputError(f"{name} {value!r} is empty; give a value, or leave it out")
@@ -90,10 +90,10 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if not message:
             return EXIT_CODE
         end = "" if message.endswith("?") else ";"
-        message = f"{message.rstrip('.')}{end} --help shows what there is"
+        message = f"{message.rstrip('.')}{end} --help lists commands and options"
     line = one_line(message)
     if len(line) > _LONGEST_MESSAGE:
-        # Cut out the middle, a long value of the user's; keep the error and the remedy.
+        # Cut out the middle, which is a long value from the user; keep the error and the remedy.
         line = f"{line[:_KEPT]} … {line[-_KEPT:]}"
     print(f"error: {line}", file=sys.stderr)
     return EXIT_CODE
@@ -133,8 +133,8 @@ def list_parameters(
         str | None,
         typer.Argument(
             metavar="[WORD]",
-            help=f"Only these parameters: a topic ({', '.join(parameter_list.TOPICS)}), or part "
-            "of a name or description.",
+            help=f"Show only matching parameters: a topic ({', '.join(parameter_list.TOPICS)}), or "
+            "part of a name or description.",
         ),
     ] = None,
 ) -> None:
@@ -151,7 +151,7 @@ def plan(
         typer.Option(
             min=0,
             max=_LONGEST_MINUTES,
-            help="Expected duration of the training; default: the recipe's.",
+            help="Expected duration of the training in minutes; default: the recipe's.",
             show_default=False,
         ),
     ] = 0.0,

@@ -1,4 +1,4 @@
-"""The command `compile`, also that of compile.py."""
+"""The command `compile`, which compile.py also runs."""
 
 import time
 from pathlib import Path
@@ -23,32 +23,32 @@ def main(
         bool,
         typer.Option(
             "--upload",
-            help="Upload them to template_repository, tagged with version, commit and latest.",
+            help="Upload the files to template_repository, with the tags version, commit, latest.",
         ),
     ] = False,
 ) -> None:
     """Compile recipes to the YAML that Vertex AI runs.
 
-    Components and replicas run in the image, which Vertex AI must be able to pull. Default: the
-    image in the existing YAML file, else a local name.
+    Components and replicas run in the container image --image, which Vertex AI must be able to
+    pull. Default: the image in the existing YAML file, or else a local name.
     """
     from pipelines.cloud import upload as storing
     from pipelines.cloud.connection import Connection
     from pipelines.cloud.job_request import require_image
     from pipelines.package import Package
 
-    own = settings()
+    resolved = settings()
     if upload:
-        own.require("project", "template_repository")
+        resolved.require("project", "template_repository")
     for loaded in [api.load(name) for name in recipes or recipe.list_names()]:
         if upload:
-            own.check_gpu_images(loaded)
+            resolved.check_gpu_images(loaded)
         for batch in [False, True] if loaded.run_options.batch else [False]:
             start = time.monotonic()
             path = api.compile(
                 loaded,
-                image=own.image,
-                gpu_image=own.gpu_image,
+                image=resolved.image,
+                gpu_image=resolved.gpu_image,
                 directory=output_directory,
                 batch=batch,
             )
@@ -56,7 +56,7 @@ def main(
             if not upload:
                 continue
             package = Package(path)
-            require_image(package, own)
-            uri, is_new = storing.upload(Connection(own), package)
+            require_image(package, resolved)
+            uri, is_new = storing.upload(Connection(resolved), package)
             print(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
             print(f"tags      {', '.join(storing.make_tags())}")

@@ -17,13 +17,14 @@ def deploy(
     recipe: RecipeName,
     traffic: Annotated[
         int | None,
-        typer.Option(metavar="PERCENT", help="Share of traffic of the champion.", min=0, max=100),
+        typer.Option(metavar="PERCENT", help="The champion's share of traffic.", min=0, max=100),
     ] = None,
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Give all traffic to the previous version.")
     ] = False,
     monitor: Annotated[
-        bool, typer.Option("--monitor", help="Let Vertex AI compare requests with training data.")
+        bool,
+        typer.Option("--monitor", help="Have Vertex AI compare requests with the training data."),
     ] = False,
     undeploy: Annotated[
         bool, typer.Option("--undeploy", help="Remove all versions from the endpoint.")
@@ -75,11 +76,11 @@ def _show(model: str, endpoint: Any) -> None:
     """Print the versions that an endpoint serves, the newest first."""
     from components.registry.endpoints import shares
 
-    deployed, rows = {one.id: one for one in endpoint.deployed_models}, []
+    deployed, rows = {version.id: version for version in endpoint.deployed_models}, []
     for number, share in shares(endpoint).items():
-        one, machines = deployed[number], deployed[number].dedicated_resources
+        version, machines = deployed[number], deployed[number].dedicated_resources
         replicas = f"{machines.min_replica_count} to {machines.max_replica_count}"
         kind = f"{replicas} x {machines.machine_spec.machine_type}"
-        since = f"{one.create_time:%Y-%m-%d %H:%M}" if one.create_time else ""
+        since = f"{version.create_time:%Y-%m-%d %H:%M}" if version.create_time else ""
         rows.append((f"{model}@{number}", f"{share}%", kind, since))
     show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])

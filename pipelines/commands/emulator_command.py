@@ -1,4 +1,4 @@
-"""The command `emulator`: an emulator of Vertex AI on this machine, to practice without a cloud."""
+"""The command `emulator`: emulate Vertex AI on this machine, to practice without a cloud."""
 
 import contextlib
 import signal
@@ -17,23 +17,23 @@ _FIRE_SECONDS = 1.0
 
 def emulator(
     folder: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder of its runs, models and buckets.")
+        str, typer.Option(metavar="DIR", help="Folder for the emulator's runs, models and buckets.")
     ] = "emulated",
 ) -> None:
     """Start an emulator of Vertex AI; print the environment that points other commands to it."""
-    place = Path(folder).resolve()
+    root = Path(folder).resolve()
     try:
-        (place / "buckets").mkdir(parents=True, exist_ok=True)
+        (root / "buckets").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"--folder {folder!r} can't be made ({error.strerror}); give another folder"
+            f"--folder {folder!r} can't be created ({error.strerror}); give another folder"
         ) from None
     from pipelines.emulator.artifact_registry import REPOSITORY
     from pipelines.emulator.server import to_api_error
 
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
-        server, schedules = _start(place, stack)
+        server, schedules = _start(root, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
@@ -41,12 +41,12 @@ def emulator(
             try:
                 server.call("Fire", lambda _: schedules.fire(), None)
             except Exception as error:
-                # Such as a damaged file of a schedule; the emulator goes on.
+                # For example, the file of a schedule is damaged. The emulator continues.
                 typer.echo(f"schedules: {to_api_error(error, 'Fire')}", err=True)
 
 
-def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
-    """Start an emulator of all services, which ends with `stack`; return it and its schedules."""
+def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+    """Start an emulator of all services, which `stack` stops; return it and its schedules."""
     from pipelines.emulator.artifact_registry import ArtifactRegistry
     from pipelines.emulator.batch_service import BatchService
     from pipelines.emulator.clock import Clock
@@ -67,17 +67,17 @@ def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
     guardian = stack.enter_context(Guardian())
     clock, operations = Clock(), Operations(seconds=1.0)
-    engine = PipelineEngine(place, guardian, clock)
+    engine = PipelineEngine(root, guardian, clock)
     stack.callback(engine.close)
-    jobs = JobService(place / "jobs", guardian, operations, runs=place / "runs")
-    kept = place / "resources"
-    pipelines = PipelineService(engine, operations, clock, kept)
-    schedules = ScheduleService(pipelines, operations, clock, kept)
-    registry = place / "runs" / FOLDER_NAME
+    jobs = JobService(root / "jobs", guardian, operations, runs=root / "runs")
+    resources = root / "resources"
+    pipelines = PipelineService(engine, operations, clock, resources)
+    schedules = ScheduleService(pipelines, operations, clock, resources)
+    registry = root / "runs" / FOLDER_NAME
     models = ModelService(registry, operations, engine.to_uri, engine.to_local)
-    servers = stack.enter_context(ModelServers(place / "endpoints", guardian))
+    servers = stack.enter_context(ModelServers(root / "endpoints", guardian))
     endpoints = EndpointService(registry, models, operations, servers)
-    batches = BatchService(place / "jobs", guardian, models, operations, kept)
+    batches = BatchService(root / "jobs", guardian, models, operations, resources)
     server = stack.enter_context(
         Emulator(
             pipelines,
@@ -87,11 +87,11 @@ def _start(place: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             stack.enter_context(batches),
             models,
             endpoints,
-            MonitoringService(endpoints, operations, kept),
+            MonitoringService(endpoints, operations, resources),
             MetadataService(operations, pipelines.kept),
             operations,
             ArtifactRegistry(),
-            CloudStorage(FolderBuckets(place / "buckets")),
+            CloudStorage(FolderBuckets(root / "buckets")),
             ProjectServices(_ACCOUNT),
             guardian=guardian,
         )
@@ -113,4 +113,4 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
     }
     for name, value in settings.items():
         print(f"export {name}={value}")
-    print("# Ready; Ctrl-C ends the emulator and all of its runs.", flush=True)
+    print("# Ready; Ctrl-C stops the emulator and all of its runs.", flush=True)

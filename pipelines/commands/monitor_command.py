@@ -26,7 +26,7 @@ def monitor(
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Compare the requests of a recipe's champion with its training data, column by column.
+    """Compare the requests to a recipe's champion with its training data, column by column.
 
     The exit code is 1 if a column has drifted by more than chance and the recipe's max_drift.
     """
@@ -43,14 +43,14 @@ def monitor(
     drifts, count = request_drift.measure(before, request_log.read(log))
     titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
     rows = []
-    for one in drifts:
-        figures = (f"{figure:.3f}" for figure in (one.index, one.noise, one.distance))
-        rows.append((one.name, *figures, *(f"{share:.1%}" for share in one.missing)))
+    for column in drifts:
+        figures = (f"{figure:.3f}" for figure in (column.index, column.noise, column.distance))
+        rows.append((column.name, *figures, *(f"{share:.1%}" for share in column.missing)))
     show_table(("Column", *titles), rows, right=titles)
-    moved = drift.format_drifts([one for one in drifts if one.index > limit])
-    found = f"have drifted: {moved}" if moved else "have not drifted by more than chance"
-    if limit and not moved:
-        found += f" and max_drift={limit:g}"
-    say(f"{count:,} rows since the training of {version.name} {found}")
-    if moved:
+    drifted = drift.format_drifts([column for column in drifts if column.index > limit])
+    result = f"have drifted: {drifted}" if drifted else "have not drifted by more than chance"
+    if limit and not drifted:
+        result += f" and max_drift={limit:g}"
+    say(f"{count:,} rows since the training of {version.name} {result}")
+    if drifted:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The command `predict`: predict files by the champion on this machine, or by a server."""
+"""The command `predict`: predict images or rows with the local champion, or with a server."""
 
 import json
 import os
@@ -19,11 +19,11 @@ from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
 
 Ask = Callable[[list[Any]], dict[str, Any]]
-"""A function from instances to the body of the response: predictions, or an error."""
+"""A function that maps instances to the body of the response: predictions, or an error."""
 
 _ENDPOINT = re.compile(r"(projects/[^/]+/locations/(?P<region>[^/]+)/endpoints/)?[a-z0-9-]+")
 _BODY_BYTES = 1_500_000
-"""Largest request that a shared public endpoint takes."""
+"""Size of the largest request that a shared public endpoint accepts."""
 _SHOWN = 5
 _SECONDS = 60.0
 
@@ -34,16 +34,16 @@ def predict(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Images, .csv with a header, or .jsonl with an instance per line, as for a "
-            "server.",
+            help="Image files, .csv files with a header, or .jsonl files with an instance per "
+            "line, in the form that a server accepts.",
         ),
     ],
     endpoint: Annotated[
         str | None,
         typer.Option(
             metavar="URL|ID",
-            help="Ask this server, by the URL that `serve` prints, or this endpoint of Vertex AI; "
-            "default: load the champion on this machine.",
+            help="Send requests to a server, given by the URL that `serve` prints, or to an "
+            "endpoint of Vertex AI; default: load the champion on this machine.",
         ),
     ] = None,
     as_json: Annotated[
@@ -53,7 +53,7 @@ def predict(
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Print the labels that a recipe's model gives to images or rows in files."""
+    """Print the labels that a recipe's model predicts for images or rows in files."""
     loaded = recipes.load(recipe)
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
@@ -65,18 +65,23 @@ def predict(
         if endpoint is None
         else _connect_server(endpoint)
     )
-    found = [one for file in files for one in prediction_files.read(loaded, file)]
-    if not found:
+    named_instances = [
+        instance for file in files for instance in prediction_files.read(loaded, file)
+    ]
+    if not named_instances:
         raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
     predictions: list[tuple[str, dict[str, Any]]] = []
-    for chunk in _cut_requests(found):
+    for chunk in _cut_requests(named_instances):
         names, instances = zip(*chunk, strict=True)
         predictions += zip(names, _parse_predictions(ask(list(instances)), names), strict=True)
     if as_json:
-        for name, one in predictions:
-            print(json.dumps({"instance": name, **one}))
+        for name, prediction in predictions:
+            print(json.dumps({"instance": name, **prediction}))
         return
-    rows = [(name, one["label"], f"{max(one['probabilities']):.4f}") for name, one in predictions]
+    rows = [
+        (name, prediction["label"], f"{max(prediction['probabilities']):.4f}")
+        for name, prediction in predictions
+    ]
     show_table(("Instance", "Label", "Probability"), rows, right=["Probability"])
 
 
@@ -117,11 +122,11 @@ def _connect_server(endpoint: str) -> Ask:
     from pipelines.cloud import settings
     from pipelines.cloud.connection import Connection
 
-    own = settings.load({}, os.environ).require("project")
-    name = endpoint if match["region"] else f"{own.parent}/endpoints/{endpoint}"
-    host = f"https://{match['region'] or own.region}-aiplatform.googleapis.com"
-    url = f"{add_scheme(own.endpoint) or host}/v1/{name}:predict"
-    connection = Connection(own)
+    resolved = settings.load({}, os.environ).require("project")
+    name = endpoint if match["region"] else f"{resolved.parent}/endpoints/{endpoint}"
+    host = f"https://{match['region'] or resolved.region}-aiplatform.googleapis.com"
+    url = f"{add_scheme(resolved.endpoint) or host}/v1/{name}:predict"
+    connection = Connection(resolved)
 
     def ask(instances: list[Any]) -> dict[str, Any]:
         with translated(f"asking endpoint {endpoint}"):
@@ -151,13 +156,13 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
     return body
 
 
-def _cut_requests(found: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
-    """Cut instances into requests that a server accepts."""
+def _cut_requests(named_instances: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    """Divide instances, each with its name, into requests that a server accepts."""
     from trainer.serving.instances import BATCH
 
     chunk: list[tuple[str, Any]] = []
     left = _BODY_BYTES
-    for name, instance in found:
+    for name, instance in named_instances:
         size = len(json.dumps(instance))
         if chunk and (size > left or len(chunk) == BATCH):
             yield chunk
@@ -171,9 +176,11 @@ def _parse_predictions(body: dict[str, Any], names: Sequence[str]) -> list[dict[
     """Return the predictions of a response; raise InputError, with the files' names, for errors."""
     if "predictions" in body:
         return body["predictions"]
-    bad = body.get("instances", [])
-    if not bad:
+    refused = body.get("instances", [])
+    if not refused:
         raise InputError(str(body.get("error", "the server answered no predictions")))
-    listed = "; ".join(f"{names[one['index']]} {one['error']}" for one in bad[:_SHOWN])
-    more = len(bad) - _SHOWN
+    listed = "; ".join(
+        f"{names[instance['index']]} {instance['error']}" for instance in refused[:_SHOWN]
+    )
+    more = len(refused) - _SHOWN
     raise InputError(listed + (f"; and {more} more" if more > 0 else ""))

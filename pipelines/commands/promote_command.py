@@ -1,6 +1,6 @@
 """The command `promote`: choose the version of a model that is the champion.
 
-The gate promotes better versions by itself. This command is for the other cases: to promote a
+The gate promotes better versions automatically. Use this command in other cases: to promote a
 challenger after a review, or to roll back a bad champion.
 """
 
@@ -63,12 +63,12 @@ def promote(
         elif versions := registry.list_versions(model):
             rows = [
                 (
-                    one.version,
-                    ", ".join(sorted(one.aliases)),
-                    one.labels.get("run", ""),
-                    one.artifact_uri,
+                    entry.version,
+                    ", ".join(sorted(entry.aliases)),
+                    entry.labels.get("run", ""),
+                    entry.artifact_uri,
                 )
-                for one in versions
+                for entry in versions
             ]
             show_table(("Version", "Aliases", "Run", "Model"), rows)
         else:

@@ -21,7 +21,7 @@ _RunToResume = Annotated[
     str,
     typer.Argument(
         metavar="[RUN]",
-        help="With --resume: a run that `runs` lists; default: the recipe's latest.",
+        help="With --resume: the run to resume, which `runs` lists; default: the recipe's latest.",
         show_default=False,
     ),
 ]
@@ -40,16 +40,16 @@ Batch = Annotated[
     typer.Option(
         "--batch",
         metavar="INPUT",
-        help="Predict with the champion instead of training: .jsonl, .csv or .tfrecord files, a "
-        ".txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
+        help="Predict with the champion instead of training. INPUT is .jsonl, .csv or .tfrecord "
+        "files, a .txt file that lists images, or bq://PROJECT.DATASET.TABLE.",
     ),
 ]
 _Cache = Annotated[
     bool | None,
     typer.Option(
         "--cache/--no-cache",
-        help="Reuse the outputs of earlier runs for every step, or for none; default: for the "
-        "records only.",
+        help="Reuse the outputs of earlier runs for every step, or for no step; default: reuse "
+        "only the records.",
     ),
 ]
 _Name = Annotated[str | None, typer.Option(help="Name of the run; default: <recipe>-<time>.")]
@@ -67,10 +67,12 @@ def run_recipe(
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Don't wait for its end.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start the run without waiting for its end.")
+    ] = False,
     runs_directory: RunsDirectory = None,
 ) -> int:
-    """Compile a recipe to build/<recipe>.yaml and run that file, on Vertex AI or here."""
+    """Compile a recipe to build/<recipe>.yaml and run it, on Vertex AI or on this machine."""
     directory = runs_folder(runs_directory, local=local)
     for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
     if resume:
@@ -87,35 +89,35 @@ def run_recipe(
             f"{run!r} was given after {recipe!r}; write --set before each parameter, with quotes "
             "around JSON, or add --resume to resume a run"
         )
-    loaded, given = api.load(recipe), parse_settings(set_)
+    loaded, values = api.load(recipe), parse_settings(set_)
     if batch is None:
-        loaded.with_values(given, place="--set")
+        loaded.with_values(values, place="--set")
     elif in_containers or cache is not None:
         raise InputError("--in-containers and --cache are for training; leave them out")
     else:
-        given["input"] = batch
+        values["input"] = batch
     if local:
         root = _choose_root(settings, for_vertex, in_containers)
         shared: dict[str, Any] = {"runs_directory": directory, "root": root}
         if batch is not None:
-            found = api.predict(loaded, given, place="--batch", **shared)
+            result = api.predict(loaded, values, place="--batch", **shared)
         else:
             shared |= {"cache": cache is not False, "in_containers": in_containers}
-            found = api.run(loaded, given, place="--set", **shared)
-        return startup.exit_code(found.state)
+            result = api.run(loaded, values, place="--set", **shared)
+        return startup.exit_code(result.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
     from pipelines.cloud import batch_launch
     from pipelines.cloud.launch import launch
 
-    own, name = settings(), name or ""
-    if not own.project:
+    resolved, name = settings(), name or ""
+    if not resolved.project:
         raise InputError(
-            f"{own.describe_missing('project')}; or add --local to run on this machine"
+            f"{resolved.describe_missing('project')}; or add --local to run on this machine"
         )
     if batch is not None:
-        return batch_launch.launch(loaded, given, own, name=name, detach=detach)
-    return launch(loaded, given, own, name=name, detach=detach, cache=cache)
+        return batch_launch.launch(loaded, values, resolved, name=name, detach=detach)
+    return launch(loaded, values, resolved, name=name, detach=detach, cache=cache)
 
 
 def _refuse_with_resume(options: Sequence[str]) -> None:
@@ -131,8 +133,8 @@ def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containe
     for option in for_vertex:
         if option != "--pipeline-root":
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
-    # Only the flag counts, not the environment or a file: a local run writes elsewhere only if
-    # this command says so.
+    # Only the flag counts, not the environment or a file: a local run writes to a bucket only if
+    # its command line says so.
     root = settings.flags["pipeline_root"] or ""
     resource_names.check("pipeline_root", root)
     if root and in_containers:

@@ -34,10 +34,10 @@ def runs(
     settings: GivenSettings,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN RUN]", help="Compare these two; default: list all."),
+        typer.Argument(metavar="[RUN RUN]", help="Two runs to compare; default: list all runs."),
     ] = None,
     recipe: Recipe = None,
-    limit: Annotated[int, typer.Option(min=1, help="Number of latest runs to list.")] = LISTED,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = LISTED,
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs on this machine and on Vertex AI, the latest first, or compare two of them."""
@@ -61,16 +61,16 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     unreadable: list[str] = []
     found = run_history.list_runs(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
-    own = settings()
-    if own.project:
+    resolved = settings()
+    if resolved.project:
         from pipelines.cloud import experiments, past_runs
         from pipelines.cloud.connection import console_link
 
         try:
-            found += past_runs.list_runs(own, recipe, limit + 1)
+            found += past_runs.list_runs(resolved, recipe, limit + 1)
             notes += [
-                f"experiments  {experiments.link(own, experiments.experiment_of(recipe))}",
-                f"all runs     {console_link(own, 'vertex-ai/pipelines/runs')}",
+                f"experiments  {experiments.link(resolved, experiments.experiment_of(recipe))}",
+                f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}",
             ]
         except (CloudError, InputError) as error:
             if not found:
@@ -78,14 +78,14 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
             notes.append(f"runs on Vertex AI are not listed: {one_line(error)}")
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     if not found and not unreadable:
-        where = f" and none in {own.project}, {own.region}" if own.project else ""
+        where = f" and none in {resolved.project}, {resolved.region}" if resolved.project else ""
         say(f"no runs in the folder {folder}{where}")
     width = max((len(run.name) for run in found[:limit]), default=0)
     for number, run in enumerate(found[:limit]):
-        earlier = (one for one in found[number + 1 :] if one.recipe == run.recipe)
+        earlier = (other for other in found[number + 1 :] if other.recipe == run.recipe)
         _show(run, next(earlier, None), width)
     if len(found) > limit:
-        say("older runs are left out; --limit lists more, --recipe those of one recipe")
+        say("older runs are not listed; --limit lists more, --recipe the runs of one recipe")
     say(*notes)
 
 
@@ -100,9 +100,9 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     line.append(make_cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
-    place = "" if run.place == run_history.HERE else f" on {run.place}"
+    place = "" if run.place == run_history.THIS_MACHINE else f" on {run.place}"
     details = make_cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
-    # Wrap on a terminal only; in a file or a pipe it is one line.
+    # Wrap only on a terminal; to a file or a pipe, write one line.
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
@@ -134,8 +134,8 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
 
     compared = run_comparison.compare(first, second)
     shown = run_comparison.format_value
-    parameters = [(name, shown(one), shown(two)) for name, one, two in compared.parameters]
-    metrics = [(name, str(one), str(two)) for name, one, two in compared.metrics]
+    parameters = [(name, shown(old), shown(new)) for name, old, new in compared.parameters]
+    metrics = [(name, str(old), str(new)) for name, old, new in compared.metrics]
     _print_table("parameter", first, second, parameters, "parameters: none differ")
     _print_table("metric", first, second, metrics, "no metrics")
     folder.mkdir(exist_ok=True)
@@ -147,7 +147,7 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
 def _print_table(
     title: str, first: PastRun, second: PastRun, rows: list[tuple[str, str, str]], otherwise: str
 ) -> None:
-    """Print rows in columns at full width and an empty line; without rows, print `otherwise`."""
+    """Print rows in columns, uncut, and an empty line; if there are no rows, print `otherwise`."""
     table = [(title, first.name, second.name), *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table if rows else ():

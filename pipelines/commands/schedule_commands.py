@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that 
 def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     """Create or update a schedule as its recipe declares it.
 
-    Give RECIPE-batch for the schedule of the recipe's batch prediction.
+    For the schedule of the recipe's batch prediction, give RECIPE-batch.
     """
     from pipelines import prediction_values
     from pipelines import recipe as recipes
@@ -31,17 +31,19 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")
     if applied.action == "recreated":
-        say("          no update can change that: a new one, which counts runs from 0, replaces it")
-    say(f"runs      at {schedule.cron}, {schedule.max_concurrent_run_count} at once")
+        say(
+            "          that can't be updated: a new schedule, which counts runs from 0, replaces it"
+        )
+    say(f"runs      at {schedule.cron}, up to {schedule.max_concurrent_run_count} at a time")
     uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
     say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")
-    say("          later changes to recipe or code take effect when it is applied again")
+    say("          later changes to the recipe or code take effect when you apply it again")
 
 
 @app.command("list")
 @with_settings
 def list_schedules(settings: GivenSettings) -> None:
-    """List the schedules that this project made."""
+    """List the schedules that this project created."""
     from pipelines.cloud import schedules
 
     rows = []
@@ -68,7 +70,7 @@ def pause(settings: GivenSettings, recipe: RecipeName) -> None:
 @app.command()
 @with_settings
 def resume(settings: GivenSettings, recipe: RecipeName) -> None:
-    """Resume a recipe's schedule; missed runs are not made up for."""
+    """Resume a recipe's schedule; runs missed in the meantime are not started."""
     from pipelines.cloud import schedules
 
     schedules.set_state(settings.connect(), recipe, "ACTIVE")

@@ -1,4 +1,4 @@
-"""The command `serve`: serve the champion on this machine, by the serving image's server."""
+"""The command `serve`: serve the champion on this machine, with the serving image's server."""
 
 import os
 import sys
@@ -17,20 +17,21 @@ from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 def serve(
     recipe: RecipeName,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of 127.0.0.1; 0: any free port.")
+        int, typer.Option(min=0, max=65_535, help="Port on 127.0.0.1; 0: any free port.")
     ] = PORT,
     log: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Append requests to a file for `monitor`, up to 64 MB; for models of tables.",
+            help="Append requests to a file, up to 64 MB, which `monitor` reads; only for models "
+            "of tables.",
             show_default=False,
         ),
     ] = None,
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Serve a recipe's champion on this machine, as the serving image does, until Ctrl-C."""
+    """Serve a recipe's champion on this machine until Ctrl-C, as the serving image does."""
     if log is not None:
         load_table_recipe(recipe, "--log")
     directory = runs_directory or RUNS

@@ -24,8 +24,8 @@ from trainer.machines.price import format_machines
 if TYPE_CHECKING:
     from pipelines.cloud.connection import Connection
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="One that `runs` lists.")]
-_LATEST = "One that `runs` lists; latest: the last one started on this machine"
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run that `runs` lists.")]
+_LATEST = "A run that `runs` lists, or latest: the last run started on this machine"
 
 
 @with_settings
@@ -47,16 +47,16 @@ def status(
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
-    if run_history.is_here(folder, run):
+    if run_history.is_local(folder, run):
         local_runs.show_status(folder, run)
         return
     from pipelines.cloud import past_runs, runs
     from pipelines.cloud.connection import console_link, run_link
 
     connection = _connect(run, settings, folder)
-    own = connection.settings
+    resolved = connection.settings
     job = runs.fetch(connection, run)
-    say(f"{run}  {runs.state_of(job)}", f"console   {run_link(own, run)}")
+    say(f"{run}  {runs.state_of(job)}", f"console   {run_link(resolved, run)}")
     for task in runs.tasks_of(job):
         took = f"  {format_duration(task.seconds)}" if task.seconds else ""
         error = f"  {task.error}" if task.error else ""
@@ -69,7 +69,7 @@ def status(
         machines = format_machines(past_runs.pools_of(custom_job))
         say(
             f"training  {runs.state_of(custom_job)}: {machines}",
-            f"          {console_link(own, page)}",
+            f"          {console_link(resolved, page)}",
         )
     if jobs:
         say(
@@ -85,7 +85,7 @@ def status(
 @with_settings
 def cancel(settings: GivenSettings, run: RunName) -> None:
     """Cancel a run and its training job."""
-    if run_history.is_here(RUNS, run):
+    if run_history.is_local(RUNS, run):
         raise InputError(f"{run} is a run on this machine; press Ctrl-C where it was started")
     from pipelines.cloud import runs
 
@@ -100,19 +100,21 @@ def logs(
     replica: Annotated[
         str | None,
         typer.Option(
-            help="Only this replica, such as workerpool1-0; all: every replica; default: the one "
-            "that failed."
+            help="Show only this replica, such as workerpool1-0; all: every replica; default: the "
+            "replica that failed."
         ),
     ] = None,
-    lines: Annotated[int, typer.Option(min=1, max=1000, help="Number of last lines.")] = 50,
+    lines: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of lines to show, from the end.")
+    ] = 50,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Show log lines of a run: those of the replica that failed, or of the training job."""
+    """Show the last log lines of a run: of the replica that failed, or of the training job."""
     from pipelines.cloud import cloud_logging as reading
     from pipelines.cloud import runs
 
     folder = runs_directory or RUNS
-    if run_history.is_here(folder, run):
+    if run_history.is_local(folder, run):
         local_runs.show_logs(folder, run, replica, lines)
         return
     connection = _connect(run, settings, folder)
@@ -128,7 +130,10 @@ def logs(
 def doctor(
     settings: GivenSettings,
     recipe: Annotated[
-        str, typer.Argument(metavar="[RECIPE]", help="Also check the quota for its machines.")
+        str,
+        typer.Argument(
+            metavar="[RECIPE]", help="Also check the quota for the machines of this recipe."
+        ),
     ] = "",
     set_: SetOptions = None,
 ) -> int:
@@ -155,10 +160,10 @@ def doctor(
 
 def _connect(run: str, settings: GivenSettings, folder: Path) -> "Connection":
     """Connect to the project of a run on Vertex AI; raise InputError if no project is set."""
-    own = settings()
-    if not own.project:
+    resolved = settings()
+    if not resolved.project:
         raise InputError(
             f"no run {run!r} in the folder {folder}; to look on Vertex AI: "
-            f"{own.describe_missing('project')}"
+            f"{resolved.describe_missing('project')}"
         )
     return settings.connect()

@@ -39,9 +39,9 @@ def tensorboard(
     """Show the learning curves of runs on this machine in TensorBoard, until Ctrl-C."""
     folder = runs_directory or RUNS
     runs = _choose_runs(folder, names or [])
-    # From the folder of runs, whose own name may contain a comma.
-    places = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
-    flags = [f"--logdir_spec={','.join(places)}", "--host=127.0.0.1", "--port=default"]
+    # Paths are relative to the folder of runs, because its name may contain a comma.
+    directories = [f"{run.name}:{os.path.relpath(f'{run.training}/logs', folder)}" for run in runs]
+    flags = [f"--logdir_spec={','.join(directories)}", "--host=127.0.0.1", "--port=default"]
     say(f"{count(len(runs), 'run')}, without TensorFlow; Ctrl-C ends TensorBoard")
     sys.stdout.flush()
     os.chdir(folder)
@@ -51,10 +51,10 @@ def tensorboard(
 
 
 def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
-    """Return the named runs that have logs, each once; raise InputError if there are none."""
-    found: dict[str, PastRun] = {}
+    """Return the named runs that have logs, without duplicates; raise InputError if none has."""
+    chosen: dict[str, PastRun] = {}
     for name in names:
-        if run_history.is_here(folder, name):
+        if run_history.is_local(folder, name):
             runs = [run_history.load_by_name(folder, name)]
         else:
             runs = run_history.list_runs(folder, name)
@@ -63,8 +63,8 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
                     f"{name!r} is neither a run nor a recipe with runs in the folder {folder}; "
                     "`python -m pipelines runs` lists the runs"
                 )
-        found.update((run.name, run) for run in runs)
-    runs = list(found.values()) if names else run_history.list_runs(folder)
+        chosen.update((run.name, run) for run in runs)
+    runs = list(chosen.values()) if names else run_history.list_runs(folder)
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:
         elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""

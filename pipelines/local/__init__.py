@@ -10,5 +10,5 @@ result = run(
 )
 result.state  # "SUCCEEDED"
 
-Import nothing here: the launcher and `bucket_executor` are processes that import this package.
+This module imports nothing: the launcher and `bucket_executor` are processes that import it.
 """

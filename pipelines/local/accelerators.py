@@ -11,7 +11,7 @@ DEVICES = Path("/dev")
 def describe_substitutes(
     machines: MachineOptions, evaluation: str, devices: Path = DEVICES
 ) -> Iterator[str]:
-    """Yield a line on the devices of replicas and of the evaluation, if they use accelerators.
+    """Yield a line for each use of accelerators: by replicas, and by the evaluation.
 
     Args:
         evaluation: accelerator type of the evaluation; empty: none.
@@ -21,8 +21,8 @@ def describe_substitutes(
     users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}
     users["the evaluation"] = (evaluation, 1)
     for user, (accelerator, count) in users.items():
-        here = f"{gpus} GPUs of this machine" if gpus else "the CPU of this machine"
+        substitute = f"{gpus} GPUs of this machine" if gpus else "the CPU of this machine"
         if not gpus and count > 1:
-            here += f", divided into {count} devices"
+            substitute += f", divided into {count} devices"
         if accelerator:
-            yield f"in place of {count} x {accelerator} {user} uses {here}"
+            yield f"instead of {count} x {accelerator}, {user} uses {substitute}"

@@ -1,11 +1,11 @@
 """KFP's executor for artifacts in Cloud Storage on a machine where no bucket is mounted.
 
-    python -m pipelines.local.bucket_executor ARGUMENTS    (those of kfp.dsl.executor_main)
+    python -m pipelines.local.bucket_executor ARGUMENTS    (as for kfp.dsl.executor_main)
 
-On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there. Here
-BUCKETS_FOLDER, an empty folder, stands in for /gcs, and KFP makes folders in it. The components
-of this pipeline use artifact.uri instead of these paths. A file that another component writes
-there would be lost, so its task fails.
+On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there. In a
+local run, an empty folder, BUCKETS_FOLDER, takes the place of /gcs, and KFP creates folders in it.
+The components of this pipeline use artifact.uri instead of these paths. If another component
+writes a file there, the file would be lost, so the task fails.
 """
 
 import os

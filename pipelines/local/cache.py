@@ -1,10 +1,10 @@
 """The cache of task outputs, which checks the files that an entry names and the code.
 
 kfp.local's own cache accepts any artifact folder that exists and ignores the code that a
-component imports. Here an entry also holds a checksum of every file and of itself. Its name
-depends on the modules of this repository that the component imports, and on the lock of packages.
-So after an edit of the trainer, records are written again only if the step that writes them uses
-the edited code.
+component imports. In this cache, an entry also contains a checksum of every file and of itself.
+The entry's name depends on the modules of this repository that the component imports, and on the
+lock file of packages. So after an edit of the trainer, records are written again only if the step
+that writes them uses the edited code.
 """
 
 import ast
@@ -28,10 +28,10 @@ def entry_name(
     """Return the file name of a task's entry.
 
     Args:
-        image: the ID of the image that the task runs in; without containers, its name.
-        command: of the component's container, with placeholders.
-        variables: the container's environment variables.
-        inputs: parameters and artifacts.
+        image: ID of the image that the task runs in; without containers, the image's name.
+        command: command of the component's container, with placeholders.
+        variables: environment variables of the container.
+        inputs: parameters and artifacts that the task reads.
     """
     return f"{_sha256([image, command, variables, inputs, fingerprint(command)])}.json"
 
@@ -40,13 +40,13 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
     """Write a task's outputs, artifacts and plain values by name, as an entry."""
     from kfp.local.cache import LocalCache
 
-    kept = {
+    entry = {
         "outputs": LocalCache._serialize_outputs(dict(outputs)),
         "files": checksum_outputs(outputs),
     }
-    content = json.dumps({**kept, "sha256": _sha256(kept)}).encode()
+    content = json.dumps({**entry, "sha256": _sha256(entry)}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Runs of the same folder may end the same task at the same time.
+    # Two runs in the same folder of runs may finish the same task at the same time.
     storage.write_whole(str(path), content, shared=True)
 
 
@@ -54,7 +54,7 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
     """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
     Args:
-        may_have_grown: accept additional files in its folders.
+        may_have_grown: accept an entry whose folders contain additional files.
     """
     from kfp.local.cache import LocalCache, _MissingArtifactError
 
@@ -64,42 +64,43 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
         if content.pop("sha256") != _sha256(content):
             return None
         outputs = LocalCache._deserialize_outputs(content["outputs"])
-        kept, found = content["files"].items(), checksum_outputs(outputs).items()
+        recorded, current = content["files"].items(), checksum_outputs(outputs).items()
     except (OSError, _MissingArtifactError, *damaged):
         return None
-    return outputs if kept == found or (may_have_grown and kept <= found) else None
+    return outputs if recorded == current or (may_have_grown and recorded <= current) else None
 
 
 def fingerprint(command: Sequence[str]) -> str:
     """Return a digest of the modules of this repository that a component imports, even indirectly.
 
-    It includes the lock of packages, since other versions may write other records. On Vertex AI
-    the image stands for both.
+    The digest covers the lock file of packages, since other versions may write other records. On
+    Vertex AI the image determines both.
 
     Args:
-        command: of the component's container; it names the component's function or contains the
-            source of a user's own component.
+        command: command of the component's container, which names the component's function or
+            contains the source of a user's own component.
     """
-    found: dict[pathlib.Path, str] = {}
+    sources: dict[pathlib.Path, str] = {}
     pending = [name for word in command for name in _find_imports(word)]
     if file := component_file(command):
         pending.append(f"components.{file.stem}")
     while pending:
         for path in _find_modules(pending.pop()):
-            if path not in found:
-                found[path] = path.read_text(encoding="utf-8")
-                imported = _find_imports(found[path])
+            if path not in sources:
+                sources[path] = path.read_text(encoding="utf-8")
+                imported = _find_imports(sources[path])
                 pending += imported
                 # A package of plugins imports its modules by name at run time.
                 if "trainer.plugins" in imported and path.name == "__init__.py":
                     package = path.parent.relative_to(_ROOT).parts
-                    pending += [".".join([*package, one.stem]) for one in path.parent.glob("*.py")]
+                    modules = path.parent.glob("*.py")
+                    pending += [".".join([*package, module.stem]) for module in modules]
     digest = hashlib.sha256()
     lock = _ROOT / "requirements.lock"
     if lock.is_file():
         digest.update(lock.read_bytes())
-    for path in sorted(found):
-        digest.update(f"{path.relative_to(_ROOT)}\0{found[path]}\0".encode())
+    for path in sorted(sources):
+        digest.update(f"{path.relative_to(_ROOT)}\0{sources[path]}\0".encode())
     return digest.hexdigest()
 
 
@@ -139,12 +140,12 @@ def _find_modules(name: str) -> list[pathlib.Path]:
 
 def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
     """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
-    found = {}
+    checksums = {}
     for output in outputs.values():
         for artifact in output if isinstance(output, list) else [output]:
             if uri := getattr(artifact, "uri", ""):
-                found.update(run_files.checksum_files(uri))
-    return found
+                checksums.update(run_files.checksum_files(uri))
+    return checksums
 
 
 def _sha256(content: Any) -> str:

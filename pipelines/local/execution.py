@@ -52,24 +52,24 @@ def run(
     """Execute a compiled pipeline on this machine, and show its progress.
 
     Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
-    and, if the pipeline makes them, report.html and tensorboard/; make runs_directory/latest a
+    and, if the pipeline creates them, report.html and tensorboard/; make runs_directory/latest a
     link to it. A failed task, Ctrl-C and SIGTERM end the run and all its processes. They raise no
-    exception; the result's state reports them.
+    exception; the state of the result reports them.
 
     Args:
         package_path: the YAML that compile.py wrote.
         recipe: name of the run.
-        parameters: values in place of the file's defaults.
-        runs_directory: takes the runs and, in .cache, the outputs that they share.
+        parameters: values that replace the file's defaults.
+        runs_directory: folder for the runs and, in .cache, for the outputs that they share.
         console: where to show the run; default: standard output.
-        cache: reuse outputs of earlier runs where the file allows it.
+        cache: reuse outputs of earlier runs if the file allows it.
         in_containers: run components and replicas in containers of the pipeline's image.
-        root: gs://BUCKET/FOLDER, which takes the artifacts in a folder of the run's name; empty:
-            the run's own folder. Not with in_containers.
+        root: gs://BUCKET/FOLDER; artifacts are written to <root>/<name of the run's folder>.
+            Default: the run's folder. Can't be combined with in_containers.
 
     Raises:
-        InputError: no such package, unknown or mistyped parameter, runs_directory or root not
-            writable. Nothing was started.
+        InputError: the package does not exist, a parameter is unknown or has the wrong type, or
+            runs_directory or root is not writable. Nothing was started.
     """
     pipeline = Package(package_path)
     options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}
@@ -103,11 +103,11 @@ def execute(
     console: Console,
     engine: str = "",
 ) -> Run:
-    """Execute a run in its folder, from the first task that its journal does not hold.
+    """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
     Args:
-        lock: file descriptor of the folder's lock, which is held.
-        engine: container engine; empty: components and replicas are processes.
+        lock: file descriptor of the folder's lock, which this process holds.
+        engine: container engine; empty: components and replicas run as processes.
     """
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
@@ -118,8 +118,10 @@ def execute(
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
-            made = _create_containers(engine, pipeline.image, record, directory, guardian, console)
-            containers = stack.enter_context(made)
+            created = _create_containers(
+                engine, pipeline.image, record, directory, guardian, console
+            )
+            containers = stack.enter_context(created)
         services = stack.enter_context(started_services(directory, guardian, containers))
         tasks = ProcessTasks(
             run_state, services, pipeline.launcher, artifacts_of(record, directory)
@@ -158,11 +160,11 @@ def _create_containers(
             f"warning   {image} was built from {commit}, and the code of trainer/ or "
             "components/ has changed since; rebuild it with make image",
         )
-    # The image's user is not this user; as in a bucket, every process of a run may write.
+    # The image runs as another user. As in a bucket, every process of a run may write.
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
-    seen = list_mounts(directory.parent, record.parameters.values())
-    return Containers(engine, image, run_name=directory.name, mounts=seen, guardian=guardian)
+    mounts = list_mounts(directory.parent, record.parameters.values())
+    return Containers(engine, image, run_name=directory.name, mounts=mounts, guardian=guardian)
 
 
 def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":
@@ -192,11 +194,11 @@ def _run_pipeline(
     from kfp import components, local
     from kfp.local.config import LocalExecutionConfig
 
-    here, artifacts = directory / "artifacts", artifacts_of(record, directory)
+    local_artifacts, artifacts = directory / "artifacts", artifacts_of(record, directory)
     local.init(
         local.SubprocessRunner(use_venv=False),
-        pipeline_root=str(here),
-        workspace_root=str(here / ".workspace"),
+        pipeline_root=str(local_artifacts),
+        workspace_root=str(local_artifacts / ".workspace"),
         raise_on_error=False,
     )
     # Runs share outputs only with runs that have the same root.
@@ -206,7 +208,7 @@ def _run_pipeline(
         with executor.applied():
             components.load_component_from_file(str(pipeline.path))(**record.parameters)
     finally:
-        # Otherwise components called later in this process would run here, too.
+        # Otherwise components called later in this process would run with this configuration.
         LocalExecutionConfig.instance = None
 
 
@@ -227,11 +229,11 @@ def _follow(
 
 def _cancel(tasks: ProcessTasks, running: "Future[None]", view: LiveView | PlainView) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
-    view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again ends them at once")
-    both = [_run_in_thread("cancel", tasks.cancel), running]
-    while not all(one.done() for one in both):
+    view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again kills them now")
+    futures = [_run_in_thread("cancel", tasks.cancel), running]
+    while not all(future.done() for future in futures):
         try:
-            wait(both, _FRAME_SECONDS)
+            wait(futures, _FRAME_SECONDS)
             view.update()
         except KeyboardInterrupt:
             tasks.kill()

@@ -124,15 +124,15 @@ def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
     """Return a message that names the full disk; empty if no line reports one.
 
     Args:
-        directory: of the run; its disk is reported if the line names no file.
+        directory: folder of the run; its disk is reported if the line names no file.
     """
     line = next((line for line in lines if _FULL.search(line)), "")
     if not line:
         return ""
     named = _PATH.search(line)
-    place = pathlib.Path(named[0]) if named else directory
-    disk = next(one for one in (place, *place.parents) if os.path.ismount(one))
-    written = sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
+    path = pathlib.Path(named[0]) if named else directory
+    disk = next(folder for folder in (path, *path.parents) if os.path.ismount(folder))
+    written = sum(file.lstat().st_size for file in directory.rglob("*") if file.is_file())
     free = shutil.disk_usage(disk).free
     return (
         f"the disk of {disk} is full: the run has written {size(written)}, and its next file "

@@ -29,8 +29,8 @@ def make(
     """
     try:
         # Not Path.resolve, which raises RuntimeError for a loop of links.
-        place = pathlib.Path(os.path.realpath(runs_directory))
-        directory = new_folder(place, f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
+        parent = pathlib.Path(os.path.realpath(runs_directory))
+        directory = new_folder(parent, f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     except OSError as error:
         raise _folder_error(runs_directory, error) from None
     name = f"{recipe}.yaml"

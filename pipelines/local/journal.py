@@ -13,7 +13,7 @@ class Journal:
     """A store of one entry per task, in the format of the cache.
 
     Args:
-        directory: of the run, which may have had an earlier attempt.
+        directory: folder of the run, which may contain the journal of an earlier attempt.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -26,19 +26,19 @@ class Journal:
         paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         return [path.stem for path in paths]
 
-    def put(self, place: str, outputs: Mapping[str, Any]) -> None:
+    def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        write_entry(self._folder / f"{place}.json", outputs)
+        write_entry(self._folder / f"{task_path}.json", outputs)
 
-    def get(self, place: str) -> dict[str, Any] | None:
-        """Return the outputs of a task that an earlier attempt has completed.
+    def get(self, task_path: str) -> dict[str, Any] | None:
+        """Return the outputs of a task that an earlier attempt completed.
 
-        Return None for the first task that is missing or damaged and for all later ones, which
-        may have used outputs that will now change.
+        Return None for the first task whose entry is missing or damaged, and for all later tasks,
+        which may have used outputs that will now change.
         """
         outputs = None
         if self._intact:
             # A later task may have added files: a job's folder fills while it trains.
-            outputs = read_entry(self._folder / f"{place}.json", may_have_grown=True)
+            outputs = read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
         self._intact = outputs is not None
         return outputs

@@ -1,8 +1,8 @@
-"""The one patch of kfp.local: `TaskExecutor` runs each task in place of kfp's own function.
+"""The only patch of kfp.local: `TaskExecutor` replaces kfp's function that runs a task.
 
-kfp.local orders a pipeline's tasks and calls task_executor.execute_single_task for each. That is
-no public API; kfp is pinned, and tests/pipelines/local/test_kfp_patches.py fails when it has
-moved. Unlike kfp's own function, a TaskExecutor
+kfp.local orders a pipeline's tasks and calls task_executor.execute_single_task for each. That
+function is not a public API; kfp is pinned, and tests/pipelines/local/test_kfp_patches.py fails if
+it has moved. Unlike kfp's function, a TaskExecutor
 
 - reports a task's name, start, end and outputs, writes one log per task, and retries nothing;
 - makes one folder per task. kfp makes one per component, in which two tasks of the same
@@ -33,14 +33,14 @@ CONSTANTS = {
     "{{$.pipeline_service_account}}": "",
     "{{$.pipeline_persistent_resource_id}}": "",
 }
-"""Placeholders of Vertex AI Pipelines that kfp.local does not support, and their values here."""
+"""Placeholders of Vertex AI Pipelines that kfp.local does not support, with their local values."""
 
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskExecutor:
-    """The execution of a run's tasks.
+    """The replacement of kfp.local's function that runs a task.
 
     Attributes:
         run_name: value of `{{$.pipeline_job_name}}`, which is a PipelineJob's ID on Vertex AI.
@@ -70,20 +70,20 @@ class TaskExecutor:
         from kfp.local import status
 
         # The parts after the first are the iterations of a ParallelFor.
-        place = "/".join([*pipeline_resource_name.split("/")[1:], task_name])
-        outputs = self.tasks.begin(place)
+        task_path = "/".join([*pipeline_resource_name.split("/")[1:], task_name])
+        outputs = self.tasks.begin(task_path)
         try:
             if outputs is None:
-                outputs = self._run(place, **others)
+                outputs = self._run(task_path, **others)
         except BaseException:
-            self.tasks.end(place, None)
+            self.tasks.end(task_path, None)
             raise
-        succeeded = self.tasks.end(place, outputs)
+        succeeded = self.tasks.end(task_path, outputs)
         return dict(outputs or {}), status.Status.SUCCESS if succeeded else status.Status.FAILURE
 
     def _run(
         self,
-        place: str,
+        task_path: str,
         *,
         task_spec: Any,
         components: Mapping[str, Any],
@@ -101,15 +101,18 @@ class TaskExecutor:
         component = components[task_spec.component_ref.name]
         container = executors[component.executor_label].container
         arguments = OrchestratorUtils.make_task_arguments(task_spec.inputs, io_store)
-        task = place.rpartition("/")[2]
+        task = task_path.rpartition("/")[2]
         request = executor_input_utils.construct_executor_input(
-            component, arguments, task_root=f"{pipeline_root}/{place}", block_input_artifact=False
+            component,
+            arguments,
+            task_root=f"{pipeline_root}/{task_path}",
+            block_input_artifact=False,
         )
         for artifacts in request.outputs.artifacts.values():
             for artifact in artifacts.artifacts:
-                artifact.uri = f"{self.artifacts}/{place}/{artifact.name}"
+                artifact.uri = f"{self.artifacts}/{task_path}/{artifact.name}"
         command = [*container.command, *container.args]
-        variables = {one.name: one.value for one in container.env}
+        variables = {variable.name: variable.value for variable in container.env}
         entry = None
         if self.cache and task_spec.caching_options.enable_cache:
             inputs = json_format.MessageToDict(request.inputs)
@@ -140,15 +143,15 @@ def resolve_placeholders(
     """Resolve the placeholders in a container's command.
 
     Args:
-        values: the ExecutorInput as JSON. Placeholders in its text parameters are resolved, too.
-        others: values of kfp's own constant placeholders.
+        values: the ExecutorInput as JSON. Placeholders in its string parameters are also resolved.
+        others: values of the constant placeholders that kfp.local supports.
     """
     from kfp.local import placeholder_utils
 
     constants = {"{{$.pipeline_job_name}}": run_name, **CONSTANTS}
     others["pipeline_task_id"] = placeholder_utils.make_random_id()
 
-    def plain(text: str) -> str:
+    def resolve_unescaped(text: str) -> str:
         return placeholder_utils.resolve_individual_placeholder(
             text, values, pipeline_resource_name=run_name, **others
         )
@@ -159,19 +162,19 @@ def resolve_placeholders(
         # Escaped text may contain placeholders, which kfp must not resolve.
         parts, end = [], 0
         for match in _ESCAPE.finditer(element):
-            text = plain(f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}")
+            text = resolve_unescaped(f"{{{{$.{match[1]}}}}}" if match[1] else "{{$}}")
             for _ in range(int(match[2])):
                 text = json.dumps(text)[1:-1]
-            parts += [plain(element[end : match.start()]), text]
+            parts += [resolve_unescaped(element[end : match.start()]), text]
             end = match.end()
-        return "".join([*parts, plain(element[end:])])
+        return "".join([*parts, resolve_unescaped(element[end:])])
 
     parameters = values.get("inputs", {}).get("parameterValues", {})
     for name, value in parameters.items():
         if isinstance(value, str):
             parameters[name] = resolve(value)
-    given = placeholder_utils.get_provided_inputs(values)
-    words = [placeholder_utils.resolve_struct_placeholders(word, given) for word in command]
+    provided = placeholder_utils.get_provided_inputs(values)
+    words = [placeholder_utils.resolve_struct_placeholders(word, provided) for word in command]
     return [resolve(word) for word in placeholder_utils.flatten_list(words)]
 
 

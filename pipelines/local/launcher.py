@@ -1,4 +1,4 @@
-"""A launcher of Google's components, from their own package, against a loopback JobService.
+"""A launcher from the package of Google's components that calls a JobService on this machine.
 
     python -m pipelines.local.launcher MODULE < request.json
 
@@ -21,6 +21,7 @@ _POLLING_SECONDS = 0.2
 
 
 def main() -> None:
+    """Wait for a request, and run Google's launcher with its arguments."""
     import grpc
     from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
     from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
@@ -32,7 +33,7 @@ def main() -> None:
         return
     request = json.loads(line)
     _write_to(request["log"])
-    # As Vertex AI Pipelines does: the launcher copies these to the job.
+    # Vertex AI Pipelines sets this variable, too: the launcher copies the labels to the job.
     os.environ["VERTEX_AI_PIPELINES_RUN_LABELS"] = json.dumps(request["labels"])
 
     class LoopbackClient(JobServiceClient):

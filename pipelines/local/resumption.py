@@ -21,18 +21,18 @@ from trainer.errors import InputError
 
 
 def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
-    """Execute the rest of a run: the YAML in its folder, with its parameters.
+    """Execute the tasks of a run that are left: the YAML in its folder, with its parameters.
 
     Args:
-        directory: of the run.
+        directory: folder of the run.
         console: where to show the run; default: standard output.
 
     Raises:
-        InputError: the folder is not a run's, the run is still running or has succeeded, its YAML
-            has changed since the start, or its container engine or image is not available.
-            Nothing was started.
+        InputError: the folder does not belong to a run, the run is still running or has succeeded,
+            its YAML has changed since the start, or its container engine or image is not
+            available. Nothing was started.
     """
-    # Artifacts, whose paths later runs rely on, are below it.
+    # Later runs rely on the paths of artifacts in this folder.
     directory = directory.resolve()
     record = run_history.read_record(directory)
     console = console or Console()

@@ -23,7 +23,7 @@ from trainer.errors import RETRY_EXIT_CODE
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _DISK_ERROR_LINES = 30
-"""Lines at the end of a log that are searched for a full disk."""
+"""Number of lines at the end of a log that are searched for the error of a full disk."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Failure:
     """The failure that ended a run.
 
     Attributes:
-        message: one line.
-        log: of the process that failed; None if no process did.
-        expected: the message is complete; more lines of the log would not help.
+        message: error message in one line.
+        log: log of the process that failed; None if no process failed.
+        expected: True if the message is complete, so that lines of the log would not help.
     """
 
     message: str
@@ -53,20 +53,20 @@ def find_failure(run_state: RunState, services: Services, error: str) -> Failure
 
 
 def _find_reason(task: Task, services: Services, error: str) -> Failure:
-    own = services.launched_by(task.key)
-    refusals = [reason for service in services.starting for reason in service.refusals]
-    if own and own[-1].error:
-        replica = getattr(own[-1], "failed_replica", None)
+    jobs = services.launched_by(task.key)
+    refusals = [reason for service in services.job_services for reason in service.refusals]
+    if jobs and jobs[-1].error:
+        replica = getattr(jobs[-1], "failed_replica", None)
         if not replica:
-            return Failure(own[-1].error, task.log)
+            return Failure(jobs[-1].error, task.log)
         message = failures.find_user_error(replica.log, replica.returncode)
         return Failure(
-            message or _describe_kill(replica) or own[-1].error, replica.log, bool(message)
+            message or _describe_kill(replica) or jobs[-1].error, replica.log, bool(message)
         )
-    if not own and refusals:
+    if not jobs and refusals:
         return Failure(f"the job was refused: {refusals[-1]}", task.log)
     ending = failures.describe_end(task.returncode)
-    if own and own[-1].state == "CANCELLED":
+    if jobs and jobs[-1].state == "CANCELLED":
         ending = ending or failures.describe_end(-signal.SIGTERM)
         return Failure(f"its job was cancelled, since the job's launcher {ending}", task.log)
     if ending:

@@ -17,7 +17,7 @@ def write_first(uri: str, content: bytes) -> None:
     """Write a run's first object, which shows whether the bucket can be written.
 
     Raises:
-        InputError: no credentials, no such bucket, or no permission.
+        InputError: there are no credentials, there is no such bucket, or permission is missing.
     """
     with as_input_error(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
         _open_blob(uri).upload_from_string(content)
@@ -42,11 +42,11 @@ def checksum_files(uri: str) -> dict[str, str]:
     """
     if not is_object(uri):
         return {str(path): sha256(str(path)) for path in _list_files(pathlib.Path(uri))}
-    place = _open_blob(uri)
-    name, found = place.name, place.bucket.list_blobs(prefix=place.name)
+    root = _open_blob(uri)
+    name, bucket = root.name, root.bucket
     return {
-        f"gs://{place.bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
-        for blob in found
+        f"gs://{bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
+        for blob in bucket.list_blobs(prefix=name)
         # Skip other objects with the same prefix, and folder markers.
         if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
     }

@@ -23,9 +23,9 @@ class Task:
         key: name in the YAML.
         state: PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken,
             NOT_TRIGGERED if an earlier task failed.
-        returncode: of the task's process, once it has ended.
+        returncode: exit code of the task's process, after its end.
         outputs: kfp artifacts and plain values, by name.
-        started, ended: values of time.monotonic(); 0 before.
+        started, ended: times from time.monotonic(); 0 if the task has not started or ended.
     """
 
     key: str
@@ -87,11 +87,11 @@ def make_rows(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
     waiting = list(jobs)
     for task in list(run_state.tasks.values()):
         text = read_progress(task.log) or STARTING if task.state == "RUNNING" else ""
-        own = [job for job in waiting if job.launched_by == task.key]
-        if own:
+        own_jobs = [job for job in waiting if job.launched_by == task.key]
+        if own_jobs:
             text = ""
         yield task.display_name, task.state, task.seconds, text
-        for job in own:
+        for job in own_jobs:
             yield from _replica_rows(job, f"{run_state.folder}/")
 
 
@@ -106,9 +106,8 @@ def _replica_rows(job: CustomJob, folder: str) -> Iterator[Row]:
             others = len(job.replicas) - 1
             text = "starting: loads TensorFlow"
             if others:
-                text += (
-                    f", then waits for the other {f'{others} replicas' if others > 1 else 'one'}"
-                )
+                awaited = f"{others} replicas" if others > 1 else "replica"
+                text += f", then waits for the other {awaited}"
         if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # The view shows the run's folder above the table.

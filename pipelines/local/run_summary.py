@@ -18,7 +18,7 @@ from pipelines.local.services import Services
 from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
 
 REPORT_FILE_NAME = "report.html"
-_HALF = f".{SUMMARY_FILE_NAME}"
+_TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
 _RESERVED_BYTES = 65536
 _PACKAGES = (
     "tensorflow",
@@ -78,7 +78,7 @@ def summarize(
 def _summarize_registration(
     outputs: Mapping[str, Any], summary: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the entries of a registered model; the registration may have changed its verdict."""
+    """Return the summary's entries about registration, which may have changed the verdict."""
     role = outputs["registered_as"]
     changed: dict[str, Any] = {}
     if outputs["registered"]:
@@ -87,23 +87,23 @@ def _summarize_registration(
     if gate.get("reason") != outputs["why"]:
         verdict = "accepted" if role == "champion" else "rejected"
         changed["verdict"] = verdict
-        own = {"verdict": verdict, "role": role or "none", "reason": outputs["why"]}
-        changed["gate"] = {**gate, **own}
+        correction = {"verdict": verdict, "role": role or "none", "reason": outputs["why"]}
+        changed["gate"] = {**gate, **correction}
     return changed
 
 
 def reserve(directory: pathlib.Path) -> None:
     """Reserve disk space for summary.json, so that it can be written when the disk is full."""
     with contextlib.suppress(OSError):
-        (directory / _HALF).write_bytes(bytes(_RESERVED_BYTES))
+        (directory / _TEMPORARY_NAME).write_bytes(bytes(_RESERVED_BYTES))
 
 
 def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
-    half = directory / _HALF
-    half.unlink(missing_ok=True)
-    half.write_text(json.dumps(summary, indent=1) + "\n")
-    half.replace(directory / SUMMARY_FILE_NAME)
+    temporary = directory / _TEMPORARY_NAME
+    temporary.unlink(missing_ok=True)
+    temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    temporary.replace(directory / SUMMARY_FILE_NAME)
 
 
 def _summarize_job(job: CustomJob) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def _summarize_batch(message: Any) -> dict[str, Any]:
 
 
 def _find_outputs(run_state: RunState, name: str) -> dict[str, Any]:
-    """Return the outputs of the last task that has an output of a name; {} if none has."""
-    found = [task.outputs for task in run_state.tasks.values() if name in task.outputs]
-    return found[-1] if found else {}
+    """Return the outputs of the last task that has an output called `name`; {} if none has."""
+    outputs = [task.outputs for task in run_state.tasks.values() if name in task.outputs]
+    return outputs[-1] if outputs else {}
 
 
 def _find_artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:

@@ -29,13 +29,13 @@ class Services:
     batches: BatchService
 
     @property
-    def starting(self) -> tuple[JobService | BatchService, ...]:
-        """Return the services whose jobs are processes."""
+    def job_services(self) -> tuple[JobService | BatchService, ...]:
+        """Return the services whose jobs run as processes."""
         return self.jobs, self.batches
 
     def launched_by(self, task: str) -> list[CustomJob | BatchJob]:
         """Return the jobs that a pipeline's task has launched."""
-        jobs = [job for service in self.starting for job in service.jobs]
+        jobs = [job for service in self.job_services for job in service.jobs]
         return [job for job in jobs if job.launched_by == task]
 
 
@@ -43,7 +43,7 @@ class Services:
 def started_services(
     directory: pathlib.Path, guardian: Guardian, containers: Containers | None
 ) -> Iterator[Services]:
-    """Serve a run whose folder is `directory`; run replicas in `containers`, if given."""
+    """Start the services of the run in `directory`; run replicas in `containers`, if given."""
     logs = directory / "logs"
     operations = Operations()
     # Runs share the registry: the next run finds the champion there.

@@ -29,9 +29,9 @@ class ProcessTasks:
     """The runner of a run's tasks, called by `kfp_patches`.
 
     Args:
-        run_state: records every change.
+        run_state: state of the run, which this class updates.
         services: the Vertex AI services that tasks use.
-        launcher: Google's module with which the pipeline launches jobs; empty: it launches none.
+        launcher: Google's module that launches the pipeline's jobs; empty if it launches none.
         artifacts: path or URI of the folder of the run's artifacts.
     """
 
@@ -48,13 +48,13 @@ class ProcessTasks:
         # Started early: its imports take less time than the first tasks.
         self._warm = self._start_launcher(launcher) if launcher else None
 
-    def begin(self, place: str) -> Mapping[str, Any] | None:
+    def begin(self, task_path: str) -> Mapping[str, Any] | None:
         """Return the outputs of the next task if an earlier attempt completed it.
 
         Args:
-            place: the task's name, after those of the loops' iterations that it is in, if any.
+            task_path: the task's name, preceded by the loop iterations that it belongs to, if any.
         """
-        return self._journal.get(place)
+        return self._journal.get(task_path)
 
     def image_of(self, image: str) -> str:
         """Return the ID of the image that tasks run in; without containers, its name."""
@@ -88,14 +88,14 @@ class ProcessTasks:
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
 
-    def end(self, place: str, outputs: Mapping[str, Any] | None) -> bool:
+    def end(self, task_path: str, outputs: Mapping[str, Any] | None) -> bool:
         """Record the end of a task; return whether it succeeded and its outputs are small enough.
 
         Args:
-            place: as for `begin`.
+            task_path: as for `begin`.
             outputs: kfp artifacts and plain values by name; None if it failed.
         """
-        task = place.rpartition("/")[2]
+        task = task_path.rpartition("/")[2]
         entry = self._run_state.tasks[task]
         entry.outputs = dict(outputs or {})
         error = find_size_problem(entry.outputs)
@@ -105,23 +105,23 @@ class ProcessTasks:
         if error or outputs is None:
             self._run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
-        self._journal.put(place, outputs)
+        self._journal.put(task_path, outputs)
         if entry.state == "RUNNING":
             self._run_state.set_state(task, "SUCCEEDED")
         else:
             self._run_state.set_state(task, "CACHED")
-            self._link(place, outputs)
+            self._link(task_path, outputs)
         return True
 
     def cancel(self) -> None:
         """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:
             self._cancelled = True
-        for service in self._services.starting:
+        for service in self._services.job_services:
             service.cancel()
         for process in list(self._running):
             process.terminate(group=True)
-        for service in self._services.starting:
+        for service in self._services.job_services:
             service.join()
         for process in list(self._running):
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
@@ -131,7 +131,7 @@ class ProcessTasks:
         """Kill running jobs and tasks; prevent new ones."""
         with self._lock:
             self._cancelled = True
-        for service in self._services.starting:
+        for service in self._services.job_services:
             service.kill()
         for process in list(self._running):
             process.kill()
@@ -146,22 +146,22 @@ class ProcessTasks:
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
         if containers := self._services.containers:
-            own = {**environment.QUIET, **self._variables, **variables}
-            return containers.start(task, command, own, log)
-        own = {**self._environment, **variables}
+            process_variables = {**environment.QUIET, **self._variables, **variables}
+            return containers.start(task, command, process_variables, log)
+        process_variables = {**self._environment, **variables}
         if is_object(self._artifacts):
             command = bucket_executor.replace_executor(command)
-            own[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
+            process_variables[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
             environment.local_command(command),
-            environment=own,
+            environment=process_variables,
             log=log,
             guardian=self._guardian,
         )
 
     def _launch(self, task: str, launcher: str, command: Sequence[str]) -> Process:
         process, self._warm = self._warm, None
-        # It may have been killed for lack of memory: it is among the largest processes.
+        # The process is large, so it may have been killed for lack of memory.
         if process is None or process.finished.is_set():
             process = self._start_launcher(launcher)
         assert process.stdin
@@ -188,9 +188,9 @@ class ProcessTasks:
             stdin=subprocess.PIPE,
         )
 
-    def _link(self, place: str, outputs: Mapping[str, Any]) -> None:
+    def _link(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Link a cached task's artifacts into this run's folder, if they are local."""
-        folder = pathlib.Path(self._artifacts, place)
+        folder = pathlib.Path(self._artifacts, task_path)
         for name, artifact in outputs.items():
             uri = getattr(artifact, "uri", "")
             if uri and "://" not in uri:
@@ -201,15 +201,17 @@ class ProcessTasks:
 
 
 def find_size_problem(outputs: Mapping[str, Any]) -> str:
-    """Return why Vertex AI would refuse a task's outputs, kfp artifacts and plain values, or "".
+    """Return an error message if a task's outputs are too large for Vertex AI; else "".
 
     The limit is "Maximum size of JSON payload containing output parameters and artifacts per
     pipeline task" in machine-learning/quotas.
     """
-    found = size([vars(one) if hasattr(one, "metadata") else one for one in outputs.values()])
-    if found <= TASK_BYTES:
+    total = size(
+        [vars(output) if hasattr(output, "metadata") else output for output in outputs.values()]
+    )
+    if total <= TASK_BYTES:
         return ""
     return (
-        f"its output parameters and the metadata of its artifacts take {found:,} bytes as JSON, "
+        f"its output parameters and the metadata of its artifacts are {total:,} bytes as JSON, "
         f"but Vertex AI allows {TASK_BYTES:,}; write them to an artifact's file"
     )

@@ -32,11 +32,11 @@ _HIGHEST_RATE = 1e6
 class PriceTable:
     """Prices per hour by name, on demand and spot."""
 
-    # Of machine types with their built-in accelerators, of accelerators, of a GB of each disk type.
+    # Rates of machine types (with built-in accelerators), accelerators and a GB of each disk type.
     rates: dict[str, float]
-    spot_rates: dict[str, float]  # the same for spot machines, at the smallest discount seen
+    spot_rates: dict[str, float]  # rates of spot machines, at the smallest discount seen
     spot_discount: Decimal  # that discount, as a share of Compute Engine's price
-    unconfirmed: dict[str, str]  # for each rate that no public page confirms, why
+    unconfirmed: dict[str, str]  # the reason for each rate that no public page confirms
     currency: str  # the currency of all prices
     region: str  # the region that the prices apply to
     date: str  # the date when the table was last checked
@@ -44,7 +44,7 @@ class PriceTable:
     sizes: dict[str, tuple[int, float]]  # vCPUs and GB of memory of each machine type of a series
 
     def override(self, rates: Mapping[str, float]) -> "PriceTable":
-        """Return the table with the user's own rates, which apply to spot machines, too."""
+        """Return the table with the user's rates, which also apply to spot machines."""
         return dataclasses.replace(
             self,
             rates={**self.rates, **rates},
@@ -117,7 +117,7 @@ def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool 
 def describe_serving_price(
     machine_type: str, replicas: int, prices: PriceTable, until: str = "--undeploy"
 ) -> str:
-    """Describe the hourly cost of serving machines, which is billed until the event `until`."""
+    """Describe the hourly cost of serving machines, which are billed until the event `until`."""
     machines = f"{replicas} x {machine_type}"
     if machine_type not in prices.rates:
         return f"{machines} has no price in pipelines/machines/prices.toml"
@@ -130,26 +130,26 @@ def step_price(
 ) -> tuple[Decimal, str]:
     """Return the hourly price and the name of the cheapest machine type that is large enough.
 
-    It has one accelerator, unless `accelerator_type` is empty. Raises UnknownPriceError if no
-    machine type of known price and size is large enough.
+    The machine has one accelerator, unless `accelerator_type` is empty. Raises UnknownPriceError
+    if no machine type of known price and size is large enough.
     """
-    machine: dict[str, Any] = {}
-    machines = [one for one in types().values() if not one.accelerator]
+    spec: dict[str, Any] = {}
+    machines = [machine for machine in types().values() if not machine.accelerator]
     if accelerator_type:
-        machine = {"accelerator_type": accelerator_type, "accelerator_count": 1}
+        spec = {"accelerator_type": accelerator_type, "accelerator_count": 1}
         machines = find_types(accelerator_type, 1)
-    found = []
-    for one in machines:
-        has, gb = prices.sizes.get(one.name, (0, 0.0))
-        if has >= cpus and gb >= memory_gb:
-            spec = {**machine, "machine_type": one.name}
-            found.append((price([{"machine_spec": spec, "replica_count": 1}], prices), one.name))
-    if not found:
+    candidates = []
+    for machine in machines:
+        vcpus, gb = prices.sizes.get(machine.name, (0, 0.0))
+        if vcpus >= cpus and gb >= memory_gb:
+            pool = {"machine_spec": {**spec, "machine_type": machine.name}, "replica_count": 1}
+            candidates.append((price([pool], prices), machine.name))
+    if not candidates:
         raise UnknownPriceError(
             f"no price is known for a machine of {cpus} CPUs and {memory_gb} GB with "
             f"{accelerator_type or 'no accelerator'}"
         )
-    return min(found)
+    return min(candidates)
 
 
 def format_money(amount: Decimal) -> str:
@@ -162,8 +162,8 @@ def quotas(
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    A step of the pipeline with an accelerator runs as a CustomJob of its own, after the training
-    job. The vCPUs of its machine are not counted, as Vertex AI picks the machine.
+    A step with an accelerator runs as a separate CustomJob after the training job. The vCPUs of
+    its machine are not counted, because Vertex AI chooses the machine.
 
     "Custom-trained model quotas":
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
@@ -208,12 +208,12 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
                 f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
             )
         rates[name] = rate
-    own = set(part_names(pools))
-    known = {*load_table().rates, *accelerators(), *disk_types(), *types(), *own}
+    parts = set(part_names(pools))
+    known = {*load_table().rates, *accelerators(), *disk_types(), *types(), *parts}
     for name in rates:
         if name not in known:
             raise InputError(
                 f"--rate {name!r} is not a machine type, accelerator or disk type"
-                f"{' of this job' if own else ''}{suggest(name, own or known)}"
+                f"{' of this job' if parts else ''}{suggest(name, parts or known)}"
             )
     return rates

@@ -136,7 +136,7 @@ def test_valid_values_are_accepted(values):
         ({"accelerator_count": 1}, "give both, or neither"),
         (
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
-            "class_floors takes 75,000; a task of the pipeline takes 65,536: shorten it",
+            "class_floors alone is 75,000; a task accepts 65,536 in total: shorten it",
         ),
         ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
         ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),

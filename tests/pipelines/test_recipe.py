@@ -94,7 +94,7 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("epochs = 3", 'mine.toml has no source of data; add source = "images'),
+        ("epochs = 3", 'mine.toml has no data source; add source = "images'),
         ("epochs = ", "mine.toml can't be read: Invalid value (at"),
         ("epochs: 3", "mine.toml can't be read: "),
         ("epochs = 3\nepochs = 4", "mine.toml can't be read: Cannot overwrite a value"),

@@ -74,7 +74,7 @@ def test_runs_shows_results_and_changed_parameters(succeed):
     assert lines[1].endswith(f"; {changes}")
     assert all("was" not in line for line in lines[2:])
     assert succeed("runs --recipe mnist").split() == " ".join(lines[2:4]).split()
-    assert "older runs are left out" in succeed("runs --limit 1")
+    assert "older runs are not listed" in succeed("runs --limit 1")
     assert succeed("status") == out
 
 

@@ -82,7 +82,7 @@ def test_imagenet_weights_are_cached_or_reachable(photos, monkeypatch, refused_r
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.setenv("KERAS_HOME", str(photos.parent / "keras"))
         error = refused_run(model="transfer", model_options='{"backbone":"ResNet50"}')
-        assert "weights='imagenet': those of ResNet50 are not in" in error
+        assert "weights='imagenet': the weights of ResNet50 are not in" in error
         assert "use weights=none" in error
         models = photos.parent / "keras" / "models"
         models.mkdir(parents=True)

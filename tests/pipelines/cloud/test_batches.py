@@ -77,7 +77,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
         ("gs://bucket/in/a.json", "is in no format of batch prediction"),
         ("gs://bucket/in/*.jsonl --set output=answers", "output: 'answers' is on this mac"),
         ("gs://bucket/in/*.jsonl --set model_name=other", "'other' has no champion in pro"),
-        (f"bq://p.d.t --set encryption_spec_key_name={KEY}", "takes no encryption key"),
+        (f"bq://p.d.t --set encryption_spec_key_name={KEY}", "accepts no encryption key"),
         ("gs://bucket/in/*.jsonl --region me-west1", "'n1-standard-4' needs an accelerator in me-"),
         ("bq://p.d.t", "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],
@@ -91,7 +91,7 @@ def test_prebuilt_image_limits_the_input_formats(vertex, succeed, refused, bucke
     champion("us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest")
     bucket["in/images.txt"] = b"gs://bucket/a.png"
     err = refused("run digits --batch gs://bucket/in/images.txt")
-    assert "takes only jsonl and bigquery, not file-list; register a version with" in err
+    assert "accepts only jsonl and bigquery, not file-list; register a version with" in err
     assert vertex.sent("CreatePipelineJob") == []
     succeed("run digits --batch gs://bucket/in/*.jsonl --detach")
 

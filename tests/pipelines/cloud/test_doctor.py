@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.cloud.project_checks import DEPLOYING, NEEDED
+from pipelines.cloud.project_checks import ACCOUNT_ROLES, DEPLOYMENT_ROLES
 from pipelines.emulator.project_services import ProjectServices
 from tests.emulator import OpenEmulator
 from tests.pipelines.cloud.servers import expired_sign_in
@@ -44,11 +44,11 @@ def test_ready_project_passes_every_check(cloud, succeed):
         (lambda c: c.project.disabled.add("logging.googleapis.com"),
          "✗ API logging.googleapis.com", "gcloud services enable logging.googleapis.com"),
         (lambda c: c.project.missing.add("aiplatform.schedules.create"),
-         "✗ own rights: no aiplatform.schedules.create", "--role=roles/aiplatform.user"),
+         "✗ your permissions: no aiplatform.schedules.create", "--role=roles/aiplatform.user"),
         (lambda c: c.project.missing.add("iam.serviceAccounts.actAs"),
-         f"✗ own right to act as {ACCOUNT}", "--role=roles/iam.serviceAccountUser"),
+         f"✗ your permission to act as {ACCOUNT}", "--role=roles/iam.serviceAccountUser"),
         (lambda c: c.project.missing.add("artifactregistry.repositories.uploadArtifacts"),
-         "✗ own right to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
+         "✗ your permission to upload to https://us-central1-kfp.pkg.dev/my-project/pipelines",
          "--role=roles/artifactregistry.writer"),
         (lambda c: c.storage.buckets.clear(),
          "✗ bucket gs://bucket: does not exist", "buckets create gs://bucket"),
@@ -117,12 +117,12 @@ def test_malformed_answer_is_one_line(cloud, succeed, monkeypatch):
 @pytest.mark.parametrize("role", ["roles/aiplatform.admin", "projects/my-project/roles/trainer"])
 def test_permissions_of_a_role_count_not_its_name(cloud, command, succeed, role):
     cloud.project.roles = [role]
-    cloud.project.permissions_of[role] = [permission for _, permission in NEEDED]
+    cloud.project.permissions_of[role] = [permission for _, permission in ACCOUNT_ROLES]
     assert f"✓ service account {ACCOUNT}\n" in succeed("doctor")
     deploys = "doctor digits --set deploy_champion=true"
     code, out, _ = command(deploys)
     assert (code, f"✗ service account {ACCOUNT}: no roles/aiplatform.user" in out) == (1, True)
-    cloud.project.permissions_of[role] += [permission for _, permission in DEPLOYING]
+    cloud.project.permissions_of[role] += [permission for _, permission in DEPLOYMENT_ROLES]
     succeed(deploys)
 
 
@@ -142,5 +142,5 @@ def test_unusable_credentials_are_reported_once(monkeypatch, command, tmp_path):
             assert "gcloud auth application-default login" in first
             rest = "? not checked without credentials: Vertex AI, API aiplatform.goog"
             assert second.startswith(rest)
-            for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+            for name in ("your permissions", "bucket", "image", "quota custom_model_training_cpus"):
                 assert f", {name}" in second

@@ -57,7 +57,7 @@ DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"valu
     [
         ("csv:gs://data/trips", CSV, "gs://data/trips/*.csv"),
         ("bigquery:my-project.d.trips", BIGQUERY, "bq://my-project.d.trips"),
-        ("parquet:gs://data/trips", DRIFT, "earlier ones, as"),
+        ("parquet:gs://data/trips", DRIFT, "earlier requests, as"),
     ],
 )
 def test_endpoint_is_monitored_as_the_recipe_declares(
@@ -69,7 +69,7 @@ def test_endpoint_is_monitored_as_the_recipe_declares(
     out = succeed("deploy trips --monitor")
     kept = "50% of the requests are kept in BigQuery and compared with"
     assert f"{kept} {compared_with}" in out
-    assert "distances over 0.2 go to Cloud Logging and to team@example.com" in out
+    assert "distances over 0.2 are reported to Cloud Logging and to team@example.com" in out
     (sent,) = vertex.sent("CreateModelDeploymentMonitoringJob")
     endpoint = vertex.endpoints["digits"].name
     assert sent.model_deployment_monitoring_job == monitoring_job(endpoint, objective, "1")

@@ -121,7 +121,7 @@ def test_status_lists_the_latest_runs_without_their_specs(vertex, command):
     assert (code, err.count("no answer: 503")) == (0, 1)
     shown = [line.split()[0] for line in out.splitlines() if line.startswith("run-")]
     assert shown == [f"run-{number}" for number in range(20)]
-    assert "older runs are left out" in out
+    assert "older runs are not listed" in out
     first = next(one for one in vertex.sent("ListPipelineJobs") if hasattr(one, "page_size"))
     assert first.page_size == 21
     assert "pipeline_spec" not in first.read_mask.paths

@@ -30,7 +30,7 @@ def test_doctor_calls_a_silent_server_once(silent, command):
     assert rest.startswith(
         "? not checked, as no answer came in time: API aiplatform.googleapis.com, "
     )
-    for name in ("own rights", "bucket", "image", "quota custom_model_training_cpus"):
+    for name in ("your permissions", "bucket", "image", "quota custom_model_training_cpus"):
         assert f", {name}" in rest
 
 

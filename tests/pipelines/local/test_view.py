@@ -104,7 +104,7 @@ def test_silent_chief_and_task_are_starting(drawn, job, replica):
     assert "starting: loads TensorFlow\n" in drawn(width=100)
     job.replicas.append(replica("worker", 0))
     text = " ".join(drawn(width=100).split())
-    assert "starting: loads TensorFlow, then waits for the other one" in text
+    assert "starting: loads TensorFlow, then waits for the other replica" in text
     job.launched_by, job.replicas = "", []
     assert re.search(r"Train +[\d.:]+( s)? starting", drawn(width=100))
 
