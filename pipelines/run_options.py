@@ -21,7 +21,7 @@ from components.prediction_options import (
     PredictionOptions,
     ServingOptions,
 )
-from pipelines import own_steps
+from pipelines import cron, own_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
@@ -30,16 +30,6 @@ from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3
-_CRON_FIELD = re.compile(r"[0-9*,/A-Za-z?-]+")
-_CRON_NUMBER = re.compile(r"(?<![/\w])[0-9]+")
-"""A number that is not a step, such as the 15 of */15."""
-_CRON_BOUNDS = (
-    ("minute", 0, 59),
-    ("hour", 0, 23),
-    ("day of the month", 1, 31),
-    ("month", 1, 12),
-    ("day of the week", 0, 7),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,19 +48,7 @@ class Schedule:
     parameters: dict = option({}, help="Pipeline parameters of scheduled runs.")
 
     def __post_init__(self) -> None:
-        parts = self.cron.split()
-        if len(parts) != 5 or not all(_CRON_FIELD.fullmatch(part) for part in parts):
-            raise InputError(
-                f"cron={self.cron!r} is not five fields (minute hour day month weekday), such as "
-                "'0 3 * * 1'"
-            )
-        for part, (unit, least, most) in zip(parts, _CRON_BOUNDS, strict=True):
-            for number in _CRON_NUMBER.findall(part):
-                if not least <= int(number) <= most:
-                    raise InputError(
-                        f"cron={self.cron!r}: {number} is out of range for the {unit}; "
-                        f"give {least} to {most}"
-                    )
+        cron.parse_fields(self.cron)
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
             hint = fields.suggest(self.time_zone, known, ", such as 'Europe/Berlin'")

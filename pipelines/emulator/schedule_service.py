@@ -5,7 +5,8 @@ import json
 import pathlib
 from typing import Any
 
-from pipelines.emulator import cron, messages
+from pipelines import cron
+from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.field_rules import refuse, refuse_state

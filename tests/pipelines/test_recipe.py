@@ -143,6 +143,8 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, but Vertex AI writes to 3 at"),
         ("retraining = {time_zone = 'UTC'}", "mine.toml: [retraining]: cron='' is not five"),
         ("retraining = {cron = '0 24 * * *'}", "24 is out of range for the hour; give 0"),
+        ("retraining.cron = '0 3 ? * 1'", "'?' is no day of the month; give *, numbers, ra"),
+        ("retraining.cron = '0 3 * * MOM'", "'mom' is no day of the week; give"),
         ("retraining.cron = '* * * * MON,8'", "8 is out of range for the day of the week; give"),
         (HOURLY + "end = 'soon'", "[retraining]: end='soon' is not a"),
         (

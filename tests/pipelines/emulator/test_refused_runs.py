@@ -63,7 +63,7 @@ def test_runs_are_ordered_and_filtered(services):
         ({"display_name": ""}, "schedule.display_name is required"),
         ({"display_name": LONG}, "schedule.display_name has more than 128"),
         ({"cron": ""}, "schedule.cron is required"),
-        ({"cron": "TZ=Europe/Berln 0 3 * * 1"}, "is not five fields"),
+        ({"cron": "TZ=Europe/Berln 0 3 * * 1"}, "'Europe/Berln' is not an IANA time zone"),
         ({"cron": "0 3 * *"}, "is not five fields"),
         ({"max_concurrent_run_count": 0}, "max_concurrent_run_count is required"),
         ({"create_pipeline_job_request__parent": ""}, "request.parent is required"),
@@ -80,6 +80,12 @@ def test_invalid_schedule_is_refused(services, fields, reason):
     with pytest.raises(exceptions.BadRequest):
         services.update_schedule(schedule.name, **{field: value})
     assert services.schedule.get_schedule(name=schedule.name) == schedule
+
+
+def test_schedule_names_months_and_days(services):
+    schedule = services.create("schedule", cron="TZ=UTC 0 3 * JAN,jul Mon-FRI")
+    numbered = services.create("schedule", cron="0 3 * 1,7 1-5")
+    assert schedule.next_run_time == numbered.next_run_time
 
 
 def test_schedule_changes_only_as_its_state_allows(services):

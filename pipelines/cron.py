@@ -1,0 +1,104 @@
+"""Cron expressions of schedules: five fields, after an optional time zone.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/projects.locations.schedules
+https://man7.org/linux/man-pages/man5/crontab.5.html
+"""
+
+import dataclasses
+import datetime
+import re
+import zoneinfo
+
+from trainer.errors import InputError
+
+_ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
+_PART = re.compile(r"(?:\*|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?")
+_UNITS = (
+    ("minute", 0, 59),
+    ("hour", 0, 23),
+    ("day of the month", 1, 31),
+    ("month", 1, 12),
+    ("day of the week", 0, 7),
+)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_NAMES = {
+    "month": {name: str(number) for number, name in enumerate(_MONTHS, 1)},
+    "day of the week": {name: str(number) for number, name in enumerate(_DAYS)},
+}
+_LONGEST_DAYS = 8 * 366
+
+
+@dataclasses.dataclass(frozen=True)
+class Cron:
+    """A parsed cron expression.
+
+    Attributes:
+        fields: minutes, hours, days of the month, months, and days of the week (0 is Sunday).
+        either: both day fields are restricted, so that a match of either is enough.
+    """
+
+    zone: datetime.tzinfo
+    fields: tuple[frozenset[int], ...]
+    either: bool
+
+    def next_after(self, moment: datetime.datetime) -> datetime.datetime:
+        """Return the first matching minute after a moment, in UTC."""
+        local = moment.astimezone(self.zone).replace(second=0, microsecond=0)
+        minutes, hours, days, months, weekdays = self.fields
+        first = local.toordinal()
+        for number in range(first, min(first + _LONGEST_DAYS, datetime.date.max.toordinal())):
+            day = datetime.date.fromordinal(number)
+            chosen = (day.day in days, day.isoweekday() % 7 in weekdays)
+            if day.month not in months or not (any(chosen) if self.either else all(chosen)):
+                continue
+            for hour in sorted(hours):
+                for minute in sorted(minutes):
+                    clock = datetime.time(hour, minute, tzinfo=self.zone)
+                    found = datetime.datetime.combine(day, clock)
+                    if found > moment:
+                        return found.astimezone(datetime.timezone.utc)
+        raise InputError("cron never matches a time")
+
+
+def parse(text: str) -> Cron:
+    """Parse five fields after an optional TZ=ZONE; raise InputError for another text."""
+    match = _ZONE.fullmatch(text)
+    name, rest = (match[1], match[2]) if match else ("UTC", text)
+    try:
+        zone = zoneinfo.ZoneInfo(name)
+    except (ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise InputError(f"cron={text!r}: {name!r} is not an IANA time zone") from None
+    fields, parts = parse_fields(rest), rest.split()
+    return Cron(zone, fields, not parts[2].startswith("*") and not parts[4].startswith("*"))
+
+
+def parse_fields(text: str) -> tuple[frozenset[int], ...]:
+    """Parse the five fields of a cron expression; raise InputError for another text."""
+    parts = text.split()
+    if len(parts) != len(_UNITS):
+        raise InputError(
+            f"cron={text!r} is not five fields (minute hour day month weekday), such as '0 3 * * 1'"
+        )
+    try:
+        found = [_parse_field(part, *unit) for part, unit in zip(parts, _UNITS, strict=True)]
+    except InputError as error:
+        raise InputError(f"cron={text!r}: {error}") from None
+    return (*found[:4], frozenset(day % 7 for day in found[4]))
+
+
+def _parse_field(text: str, unit: str, least: int, most: int) -> frozenset[int]:
+    names, found = _NAMES.get(unit, {}), set()
+    for part in text.lower().split(","):
+        match = _PART.fullmatch(re.sub("[a-z]+", lambda word: names.get(word[0], word[0]), part))
+        if not match:
+            raise InputError(f"{part!r} is no {unit}; give *, numbers, ranges and steps")
+        for number in (match[1], match[2]):
+            if number and not least <= int(number) <= most:
+                raise InputError(f"{number} is out of range for the {unit}; give {least} to {most}")
+        first = int(match[1] or least)
+        last = int(match[2] or (first if match[1] and not match[3] else most))
+        if last < first:
+            raise InputError(f"{part!r} is no {unit}; give the smaller one first")
+        found |= set(range(first, last + 1, int(match[3] or 1)))
+    return frozenset(found)
