@@ -1,5 +1,6 @@
 """EndpointService and PredictionService: endpoints, deployed models, traffic and predictions."""
 
+import json
 import pathlib
 import random
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.proto_rules import check_required
 from pipelines.emulator.resources import Resources, set_etag
 
+_LARGEST_REQUEST = 3 * 2**19
+"""1.5 MB, for a shared public endpoint."""
 _NEW = "0"
 """The ID in a traffic split that stands for the model that the request deploys."""
 
@@ -118,10 +121,12 @@ class EndpointService(Resources):
         refuse_state(not split, f"{endpoint.name} has no model with traffic")
         (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
         deployed = _deployed_by_id(endpoint)[chosen]
-        if self._servers is None:
-            raise invalid("this server runs no model servers")
         body = json_format.MessageToDict(request._pb)
         del body["endpoint"]
+        size = len(json.dumps(body))
+        refuse(size > _LARGEST_REQUEST, f"the request has {size} bytes, more than 1.5 MB")
+        if self._servers is None:
+            raise invalid("this server runs no model servers")
         answer = self._servers.ask(*self._server_of(endpoint.name, deployed), body)
         response = messages.PredictResponse(
             deployed_model_id=chosen,

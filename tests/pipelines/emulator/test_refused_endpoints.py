@@ -94,6 +94,11 @@ def test_endpoint_with_models_is_not_deleted(services, endpoint):
     assert not list(services.endpoint.list_endpoints(parent=PARENT))
 
 
+def test_large_request_for_predictions_is_refused(services, endpoint):
+    with pytest.raises(exceptions.BadRequest, match=r"1600019 bytes, more than 1\.5 MB"):
+        services.prediction.predict(endpoint=endpoint, instances=["x" * 1_600_000])
+
+
 def objectives(deployed_model="1", **fields):
     config = {"deployed_model_id": deployed_model, "objective_config": changed(OBJECTIVE, **fields)}
     return {OBJECTIVES: [config]}
