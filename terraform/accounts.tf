@@ -89,13 +89,15 @@ resource "google_artifact_registry_repository_iam_member" "releaser_pipelines" {
 resource "google_project_iam_custom_role" "scheduler" {
   role_id     = "trainingScheduler"
   title       = "Schedules of training pipelines"
-  description = "Creates and updates Vertex AI schedules and the runs that they start."
+  description = "Creates, updates and replaces Vertex AI schedules, and creates the runs that they start."
   permissions = [
     "aiplatform.metadataStores.get",
     "aiplatform.pipelineJobs.create",
     "aiplatform.pipelineJobs.get",
     "aiplatform.pipelineJobs.list",
     "aiplatform.schedules.create",
+    # A schedule that can't be updated is replaced.
+    "aiplatform.schedules.delete",
     "aiplatform.schedules.get",
     "aiplatform.schedules.list",
     "aiplatform.schedules.update",

@@ -49,6 +49,8 @@ def test_accounts_have_least_privileges():
     assert "google_storage_bucket.this" in tensorboard
     releaser = body("google_artifact_registry_repository_iam_member", "releaser_pipelines")
     assert '"roles/artifactregistry.writer"' in releaser
+    scheduler = body("google_project_iam_custom_role", "scheduler")
+    assert all(f"schedules.{verb}" in scheduler for verb in ("create", "update", "delete"))
     assert "google_service_account_key" not in CODE
     assert not re.search(r"allUsers|allAuthenticatedUsers", CODE)
 
