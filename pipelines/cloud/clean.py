@@ -259,10 +259,17 @@ def _version_name(version: Any) -> str:
 
 
 def _folder_of(job: Any) -> str:
-    """Return the folder of a run's outputs on Vertex AI: <root>/<project number>/<run>/."""
-    root = job.runtime_config.gcs_output_directory.rstrip("/")
-    number = job.name.split("/")[1]
-    return f"{root}/{number}/{runs.id_of(job)}/" if root.startswith("gs://") else ""
+    """Return the folder of a run's outputs on Vertex AI, by one of them, if it has any.
+
+    The page on PipelineJobs has <root>/<run>/, others saw <root>/<project number>/<run>/.
+    """
+    root, uris = job.runtime_config.gcs_output_directory.rstrip("/"), _list_uris(job)
+    if not root.startswith("gs://"):
+        return ""
+    direct, usual = (
+        f"{root}/{part}{runs.id_of(job)}/" for part in ("", f"{job.name.split('/')[1]}/")
+    )
+    return direct if any(uri.startswith(direct) for uri in uris) else usual
 
 
 def _end_of(resource: Any) -> float:

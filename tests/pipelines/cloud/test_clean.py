@@ -55,6 +55,16 @@ def deletions(vertex):
     ]
 
 
+def test_folder_to_delete_is_that_of_the_outputs(clean, run, bucket):
+    # "a sub-path pattern {job_id}/{taskId}/{outputKey} under the specified output directory"
+    artifact, file = types.Artifact(uri="gs://bucket/runs/old/1/records"), "runs/old/1/records/a"
+    outputs = run("old", 40).job_detail.task_details[0].outputs
+    outputs["records"] = types.PipelineTaskDetail.ArtifactList(artifacts=[artifact])
+    bucket[file] = b""
+    assert "gs://bucket/runs/old/" in clean()
+    assert file not in bucket
+
+
 def test_old_runs_are_deleted_with_folders_jobs_and_cache(vertex, clean, run, bucket):
     old = run("old", 40)
     run("failed", 50, state="FAILED")
