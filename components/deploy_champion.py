@@ -39,7 +39,7 @@ def deploy_champion(
         location: Region of the endpoint.
     """
     # Imported here, so that compiling does not wait for TensorFlow.
-    from trainer.evaluation import served_answers
+    from trainer.evaluation.prediction import check_served
 
     with as_input_error(f"deploying {registered}"):
         endpoints = connect_endpoints(project, location)
@@ -56,7 +56,7 @@ def deploy_champion(
                 return list(answer.predictions[0]["probabilities"])
 
             try:
-                count = served_answers.check(model.uri, records.uri, ask)
+                count = check_served(model.uri, records.uri, ask)
             except InputError as error:
                 raise InputError(
                     f"{registered} gets no traffic, but stays champion; the endpoint of "

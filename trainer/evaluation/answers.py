@@ -1,17 +1,71 @@
-"""A model's answers to the examples of a split, in stored order, on disk."""
+"""A model's answers to a split and the split's columns, on disk.
 
+They are in columns of fixed width in temporary files, so that memory holds only the rows in use.
+"""
+
+import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import tensorflow as tf
 
 from trainer.data import storage
+from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation.comparison import Scores, log_losses
-from trainer.evaluation.disk_columns import BLOCK, DiskColumns, spans
-from trainer.evaluation.metrics import Ranking, pack_scores, rank
+from trainer.evaluation.metrics import BLOCK, Ranking, pack_scores, rank
 
 _KEYS = pa.schema([("key", pa.binary())])
+_CODES = 2**61
+
+
+def spans(rows: int, size: int = BLOCK) -> Iterator[tuple[int, int]]:
+    """Yield the starts and ends of blocks of `size` rows."""
+    for start in range(0, rows, size):
+        yield start, min(start + size, rows)
+
+
+class DiskColumns:
+    """Named columns of `rows` values each, in a file that is removed when the process ends.
+
+    columns = DiskColumns(2, {"label": np.int32})
+    columns.append({"label": [1, 0]})
+    columns.read("label", 0, 2)   # array([1, 0], dtype=int32)
+    """
+
+    def __init__(self, rows: int, dtypes: Mapping[Any, npt.DTypeLike]) -> None:
+        self.rows = rows
+        self._dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+        widths = [dtype.itemsize * rows for dtype in self._dtypes.values()]
+        self._places = dict(zip(dtypes, itertools.accumulate([0, *widths]), strict=False))
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
+        self._end = 0
+
+    def append(self, values: Mapping[Any, npt.ArrayLike]) -> None:
+        """Append the same number of values to every column."""
+        added = 0
+        with storage.writing(tempfile.gettempdir()):
+            for name, column in values.items():
+                content = np.ascontiguousarray(column, self._dtypes[name])
+                self._seek(name, self._end)
+                self._file.write(content.data)
+                added = len(content)
+        self._end += added
+
+    def read(self, name: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return the values of a column from `start` to `stop`; all of them by default."""
+        found = np.empty((self.rows if stop is None else stop) - start, self._dtypes[name])
+        self._seek(name, start)
+        self._file.readinto(found.data)
+        return found
+
+    def _seek(self, name: Any, row: int) -> None:
+        self._file.seek(self._places[name] + row * self._dtypes[name].itemsize)
 
 
 class Answers(DiskColumns):
@@ -68,3 +122,30 @@ class Answers(DiskColumns):
             positive = self.read("label", start, stop) == number
             order[start:stop] = pack_scores(positive, self.read(number, start, stop))
         return rank(order)
+
+
+class ColumnValues(DiskColumns):
+    """Numbers of a split's columns as they are, and a code of 8 bytes in place of each text."""
+
+    def __init__(self, dataset: Dataset, split: str) -> None:
+        self.columns = list_columns(dataset)  # empty for images
+        kinds = {one.name: "f4" if one.dtype == "float32" else "i8" for one in self.columns}
+        super().__init__(dataset.splits[split].examples, kinds)
+        self._dataset = dataset
+
+    def add(self, batch: tf.Tensor) -> None:
+        """Add a batch of serialized examples, string [n]."""
+        if not self.columns:
+            return
+        values = parse_columns(batch, self._dataset)
+        for name, column in values.items():
+            if column.dtype == tf.string:
+                values[name] = tf.strings.to_hash_bucket_fast(column, _CODES)
+        self.append({name: column.numpy() for name, column in values.items()})
+
+
+def encode_texts(column: Feature, texts: Sequence[str]) -> np.ndarray:
+    """Return the stored values, int64 [n], of a column's values as dataset.json has them."""
+    if column.dtype == "int64":
+        return np.array([int(text or -1) for text in texts], np.int64)
+    return tf.strings.to_hash_bucket_fast(list(texts), _CODES).numpy()

@@ -6,8 +6,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Feature
-from trainer.evaluation.column_values import ColumnValues
-from trainer.evaluation.disk_columns import DiskColumns, spans
+from trainer.evaluation.answers import ColumnValues, DiskColumns, spans
 from trainer.evaluation.metrics import count_distinct
 
 _BINS = 64

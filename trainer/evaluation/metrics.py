@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from trainer.evaluation.disk_columns import BLOCK
-
+BLOCK = 1 << 16
+"""Examples that are read or counted at a time."""
 CALIBRATION_BINS = 15
 CURVE_POINTS = 200
 CURVES_SHOWN = 10

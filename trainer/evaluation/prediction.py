@@ -1,4 +1,7 @@
-"""Predict the records of a split with a SavedModel."""
+"""Predict the records of a split with a SavedModel, and compare a server's predictions."""
+
+import base64
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -9,12 +12,15 @@ from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
 from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
-from trainer.evaluation.answers import Answers
-from trainer.evaluation.column_values import ColumnValues
+from trainer.evaluation.answers import Answers, ColumnValues
 from trainer.evaluation.mistakes import MostConfident
 
 SIGNATURE = "serving_examples"
 
+SERVED_TOLERANCE = 1e-4
+"""Largest difference of a server's probability: machines differ in the order of summation."""
+
+_SERVED_RECORDS = 32
 _PROGRESS_SECONDS = 5.0
 TIE_TOLERANCE = 1e-6  # between the largest probability and that of the named label
 _SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
@@ -158,3 +164,34 @@ def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarr
             f"{len(dataset.classes)} classes; run create_tfrecords again"
         )
     return labels, parsed[key].numpy().tolist() if key else [b""] * len(labels)
+
+
+def check_served(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
+    """Compare predictions of the first records of the test split; return their number.
+
+    Raise InputError if one differs from the SavedModel's by more than `SERVED_TOLERANCE`.
+
+    Args:
+        model: URI of the SavedModel that was evaluated.
+        records: URI of the records that it was evaluated on.
+        ask: sends an instance, {"b64": a serialized tf.Example}, and returns its probabilities.
+    """
+    dataset = schema.load_dataset(records)
+    examples = next(iter(read_stored_batches(dataset, "test", _SERVED_RECORDS)))
+    expected = ServedModel(model).answer(examples, dataset)
+    for number, (example, wanted) in enumerate(zip(examples.numpy(), expected, strict=True)):
+        given = np.array(ask({"b64": base64.b64encode(example).decode()}))
+        if given.shape != wanted.shape:
+            raise InputError(
+                f"the server answers test record {number} with {given.size} probabilities, but the "
+                f"records have {wanted.size} classes"
+            )
+        worst = int(np.abs(given - wanted).argmax())
+        # NaN fails this comparison, too.
+        if not np.abs(given - wanted)[worst] <= SERVED_TOLERANCE:
+            raise InputError(
+                f"the server gives test record {number} a probability of {given[worst]:.6f} for "
+                f"{dataset.classes[worst]}, its SavedModel {wanted[worst]:.6f}; see the log of the "
+                "deployed model, and check that serving_image fits the model"
+            )
+    return len(expected)

@@ -16,8 +16,7 @@ import numpy as np
 from trainer.data import schema
 from trainer.errors import InputError
 from trainer.evaluation import metrics
-from trainer.evaluation.answers import Answers
-from trainer.evaluation.column_values import ColumnValues
+from trainer.evaluation.answers import Answers, ColumnValues
 from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.mistakes import Mistake, MostConfident

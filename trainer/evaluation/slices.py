@@ -11,9 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from trainer.data.schema import Feature
-from trainer.evaluation.answers import Answers
-from trainer.evaluation.column_values import ColumnValues, encode_texts
-from trainer.evaluation.disk_columns import spans
+from trainer.evaluation.answers import Answers, ColumnValues, encode_texts, spans
 from trainer.evaluation.metrics import pack_scores, rank
 
 FEW_VALUES = 31

@@ -8,8 +8,7 @@ import pytest
 from tests import tables
 from trainer.data.tables.inputs import parse_columns
 from trainer.data.write.writer import create_tfrecords
-from trainer.evaluation.column_values import ColumnValues
-from trainer.evaluation.disk_columns import DiskColumns
+from trainer.evaluation.answers import ColumnValues, DiskColumns
 from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.prediction import read_stored_batches
 
