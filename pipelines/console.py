@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainer.data.write.writing_progress import format_clock
 from trainer.errors import escape_controls
 
 
@@ -42,11 +41,6 @@ def show_table(
 def print_error(line: str) -> None:
     """Print a line to the standard error as `print_plain` does."""
     print_plain(Console(stderr=True), line)
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as 12.3 s, 1:02 or 1:02:03."""
-    return f"{seconds:.1f} s" if seconds < 60 else format_clock(seconds)
 
 
 def shorten_path(path: object) -> str:

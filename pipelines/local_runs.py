@@ -15,7 +15,7 @@ from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
 from trainer.data.storage import is_object
 from trainer.errors import InputError
-from trainer.report.formats import decimal
+from trainer.formats import decimal
 
 _TAIL_BYTES = 1 << 20
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")

@@ -10,6 +10,7 @@ from pipelines.console import say, show_table
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
+from trainer.formats import duration
 from trainer.machines.price import UnknownPriceError, limit_timeout
 from trainer.machines.worker_pools import build_worker_pool_specs
 
@@ -135,7 +136,7 @@ class _Plan:
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (
             "strategy",
-            f"{provided}, ended after at most {_format_duration(_parse_seconds(timeout))}",
+            f"{provided}, ended after at most {duration(float(_parse_seconds(timeout)))}",
         )
 
     def _format_step_price(self, size: StepMachine) -> str:
@@ -167,7 +168,7 @@ class _Plan:
             longest = cost.format_money(price * seconds / 3600)
             yield (
                 name,
-                f"{line}, at most {longest}, when it is ended after {_format_duration(seconds)}",
+                f"{line}, at most {longest}, when it is ended after {duration(float(seconds))}",
             )
         yield "pipeline", f"{cost.format_money(prices.run):>{width}} {prices.currency} a run"
 
@@ -181,7 +182,7 @@ class _Plan:
             remedy = "raise it, or use cheaper machines"
         yield (
             "cut off",
-            f"{reason} ends the job after {_format_duration(_parse_seconds(timeout))}, before the "
+            f"{reason} ends the job after {duration(float(_parse_seconds(timeout)))}, before the "
             f"expected {self.minutes:g} min are over: {remedy}",
         )
 
@@ -210,12 +211,3 @@ class _Plan:
 
 def _parse_seconds(timeout: str) -> Decimal:
     return Decimal(timeout.removesuffix("s"))
-
-
-def _format_duration(seconds: Decimal) -> str:
-    """Return a duration, rounded down, as 45 s, 48 min or 1 h 30 min."""
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    if not minutes:
-        return f"{seconds.normalize():f} s"
-    rest = minutes - 60 * hours
-    return " ".join(([f"{hours} h"] if hours else []) + ([f"{rest} min"] if rest else []))

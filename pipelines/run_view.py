@@ -12,7 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import format_duration, print_plain
+from pipelines.console import print_plain
+from trainer.formats import clock
 
 Row = tuple[str, str, float, str]
 """Name, state, seconds and last message of a task, or of a replica if its name is indented."""
@@ -77,7 +78,7 @@ class LiveView:
             console, table = self._live.console, self._table(wrap=True)
             if len(console.render_lines(table)) > console.height - 2:
                 table = self._table(wrap=False)
-            clock_now = format_duration(self._drawn - self._started)
+            clock_now = clock(self._drawn - self._started)
             title = Text(f"{self._title}  {clock_now}", "dim", no_wrap=True)
             title.truncate(console.width - _ECHO, overflow="ellipsis")
             self._live.update(Group(title, table), refresh=True)
@@ -103,7 +104,7 @@ class LiveView:
                 table.add_row(
                     mark,
                     Text(name, "dim" if color == "dim" and state != "RUNNING" else bold),
-                    Text(format_duration(seconds) if seconds else "", "dim"),
+                    Text(clock(seconds) if seconds else "", "dim"),
                     Text(text, "dim", no_wrap=not wrap, overflow="fold" if wrap else "ellipsis"),
                 )
             tables.append(table)
@@ -134,7 +135,7 @@ class PlainView:
         for name, state, seconds, text in self._rows():
             # Leave out tasks that never ran after a failure; they would hide the error.
             if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
-                took = f" in {format_duration(seconds)}" if state != "RUNNING" and seconds else ""
+                took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name.strip()} {state}{took}{detail}")
                 # Show the first line of progress immediately.
@@ -147,4 +148,4 @@ class PlainView:
             self._states[name] = state
 
     def note(self, text: str) -> None:
-        print_plain(self._console, f"[{format_duration(time.monotonic() - self._started)}] {text}")
+        print_plain(self._console, f"[{clock(time.monotonic() - self._started)}] {text}")

@@ -10,10 +10,10 @@ from rich.padding import Padding
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
-from pipelines.console import format_duration, make_cell, say
+from pipelines.console import make_cell, say
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
-from trainer.report.formats import decimal
+from trainer.formats import clock, decimal
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -96,7 +96,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     line = make_cell(f"{run.name:<{width}}  ")
     line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
-    took = "" if run.seconds is None else format_duration(run.seconds)
+    took = "" if run.seconds is None else clock(run.seconds)
     line.append(make_cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"

@@ -17,8 +17,9 @@ from pipelines.commands.arguments import (
     parse_settings,
     with_settings,
 )
-from pipelines.console import format_duration, say
+from pipelines.console import say
 from trainer.errors import InputError
+from trainer.formats import clock
 from trainer.machines.price import format_machines
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def status(
     job = runs.fetch(connection, run)
     say(f"{run}  {runs.state_of(job)}", f"console   {run_link(resolved, run)}")
     for task in runs.tasks_of(job):
-        took = f"  {format_duration(task.seconds)}" if task.seconds else ""
+        took = f"  {clock(task.seconds)}" if task.seconds else ""
         error = f"  {task.error}" if task.error else ""
         say(f"task      {task.state:<13}  {task.name}{took}{error}")
     if verdict := runs.verdict_of(job):

@@ -15,7 +15,7 @@ from pipelines.emulator.environment import QUIET, component_environment
 from pipelines.run_history import PastRun
 from trainer.data.storage import is_object
 from trainer.errors import InputError
-from trainer.report.formats import count
+from trainer.formats import count
 
 # TensorBoard's own switch to run without TensorFlow, which takes seconds to import and logs a lot.
 _PROGRAM = """

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Iterator
 
 from trainer.errors import EXIT_CODE, escape_controls
-from trainer.report.formats import size
+from trainer.formats import size
 
 LAST_LINES = 20
 

@@ -113,7 +113,7 @@ def test_report_prices_training_on_vertex_ai(folder, tmp_path):
     # 12 minutes: a fifth of 1.50.
     vertex = report("vertex", price=price)
     assert "2 x n1-standard-8 cost 1.50 USD an hour at the list prices of X." in vertex
-    assert "The training took 12 min 0 s, which is 0.30 USD" in vertex
+    assert "The training took 12 min, which is 0.30 USD" in vertex
     local = report("local", price=price, project="local")
     assert "On Vertex AI, 2 x n1-standard-8 would cost 1.50 USD an hour at the list pric" in local
     assert "0.30 USD" not in local

@@ -6,6 +6,7 @@ import yaml
 from pipelines import compilation, recipe
 from pipelines.machines import cost
 from trainer.errors import InputError
+from trainer.formats import duration
 from trainer.machines.worker_pools import build_worker_pool_specs
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
@@ -59,9 +60,11 @@ def test_own_rates_get_no_discount(labeled):
 
 def test_plan_warns_of_a_job_that_is_cut_off(labeled):
     pools = build_worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
-    minutes = int(5 / cost.price(pools, cost.load_table()) * 60)
+    seconds = int(5 / cost.price(pools, cost.load_table()) * 3600)
     (line,) = labeled("cats_vs_dogs", "--minutes", "90", max_cost=5)["cut off"]
-    assert line.startswith(f"max_cost=5 ends the job after {minutes} min, before the expected 90")
+    assert line.startswith(
+        f"max_cost=5 ends the job after {duration(seconds)}, before the expected 90"
+    )
     assert line.endswith("raise it, or use cheaper machines")
     (line,) = labeled("digits", "--minutes", "10", timeout="300s")["cut off"]
     assert line.startswith("timeout=300s ends the job after 5 min")

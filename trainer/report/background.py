@@ -12,8 +12,8 @@ from trainer.data.schema import Dataset
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
 from trainer.fields import default_of
+from trainer.formats import duration, percent
 from trainer.machines.worker_pools import MachineOptions
-from trainer.report.formats import duration, percent
 from trainer.report.learning import Rows, known_values
 
 Pairs = list[tuple[str, Any]]

@@ -10,10 +10,10 @@ from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
+from trainer.formats import count
 from trainer.machines.price import JobPrice
 from trainer.report import background, quality
 from trainer.report.findings import list_findings, mean_confidence
-from trainer.report.formats import count
 from trainer.report.learning import Rows, format_phase, summarize_learning
 from trainer.report.page import render
 

@@ -13,7 +13,7 @@ import jinja2
 import numpy as np
 import PIL.Image
 
-from trainer.report import formats
+from trainer import formats
 
 _EXACT = 64  # pixels: images up to this size are kept exactly
 _LARGEST = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB

@@ -6,8 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from trainer.evaluation.scoring import Evaluation
+from trainer.formats import percent
 from trainer.report import plots
-from trainer.report.formats import percent
 
 MATRIX_SHOWN = 20
 CONFUSIONS_SHOWN = 10

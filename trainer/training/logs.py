@@ -5,10 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import files
+from trainer import files, formats
 from trainer.config import TrainingConfig, phases
 from trainer.data.schema import join
-from trainer.data.write.writing_progress import format_clock
 from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
@@ -118,4 +117,4 @@ class Log:
                 return ""
             pace = (time.monotonic() - started) / (optimizer_step - step) * self._steps
         done = progress.epoch + progress.step / self._steps
-        return f", {format_clock(max(0.0, pace * (self._estimate_epochs(progress) - done)))} left"
+        return f", {formats.clock(max(0.0, pace * (self._estimate_epochs(progress) - done)))} left"

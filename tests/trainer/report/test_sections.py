@@ -10,7 +10,7 @@ from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation.drift import measure
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import evaluate
-from trainer.report.formats import decimal
+from trainer.formats import decimal
 
 
 def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):

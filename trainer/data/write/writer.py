@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from trainer import formats
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.sources import open_source
@@ -23,7 +24,7 @@ from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import list_examples, plan_splits
 from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.data.write.totals import Totals
-from trainer.data.write.writing_progress import ProgressLines, format_clock, format_count
+from trainer.data.write.writing_progress import ProgressLines, format_count
 
 POOL_MIN_SECONDS = 1.0
 """Less work than this is done in this process: others cost 0.3 s to start."""
@@ -147,7 +148,7 @@ def _format_summary(dataset: Dataset, seconds: float, unit: str) -> str:
     size = sum(split.bytes for split in dataset.splits.values())
     given = dataset.creation["given"]
     return (
-        f"create_tfrecords: {format_count(given, unit)} in {format_clock(seconds)}, "
+        f"create_tfrecords: {format_count(given, unit)} in {formats.clock(seconds)}, "
         f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
         f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
     )

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from trainer import formats
+
 Clock = Callable[[], float]
 
 
@@ -10,7 +12,7 @@ class ProgressLines:
     """Prints the progress, speed and remaining time of some work.
 
     lines = ProgressLines("create_tfrecords", "images", total=1797, emit=print)
-    lines.advance(64)   # create_tfrecords: 64/1,797 images, 812 images/s, 0:02 left
+    lines.advance(64)   # create_tfrecords: 64/1,797 images, 812 images/s, 2.0 s left
     """
 
     def __init__(
@@ -43,16 +45,9 @@ class ProgressLines:
         line = f"{self._name}: {self.done:,}/{format_count(self._total, self._unit)}, {speed}"
         if not self.done:
             return line
-        return f"{line}, {format_clock((self._total - self.done) / rate)} left"
+        return f"{line}, {formats.clock((self._total - self.done) / rate)} left"
 
 
 def format_count(number: int, unit: str) -> str:
     """Return a number of a unit that is given in the plural: 1 row, 2 rows."""
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
-
-
-def format_clock(seconds: float) -> str:
-    """Return minutes and seconds, with hours if needed: 0:02, 12:34, 1:02:03."""
-    minutes, whole = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{whole:02}" if hours else f"{minutes}:{whole:02}"

@@ -1,4 +1,4 @@
-"""Filters of the templates: format numbers and values for the page."""
+"""Format numbers, durations and values for people; the report's templates use them as filters."""
 
 import json
 from typing import Any
@@ -35,14 +35,23 @@ def size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e6 else f"{count / 1e3:,.1f} kB"
 
 
-def duration(seconds: float) -> str:
-    """Format seconds: `12.3 s`, `1 min 15 s`, `2 h 5 min`."""
+def clock(seconds: float) -> str:
+    """Format the time of a running task: `12.3 s`, `1:02`, `1:02:03`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in a sentence: `12.3 s`, `1 min 15 s`, `48 min`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{round(seconds, 1):g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    parts = (minutes // 60, "h"), (minutes % 60, "min"), (rest if minutes < 60 else 0, "s")
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
 
 
 def money(amount: float) -> str:
