@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from components.job_options import JobOptions
-from components.pipeline_options import PipelineOptions
+from components.pipeline_options import JobOptions, PipelineOptions
 from components.registry.model_registry import find_champion, find_start_weights
 from components.registry.model_upload import check_serving_image, to_label
 from components.registry.trained_versions import digest_dataset, find_version, training_labels

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from components.job_options import JobOptions
-from components.pipeline_options import PipelineOptions
+from components.pipeline_options import JobOptions, PipelineOptions
 from components.registry.model_upload import PREBUILT_REPOSITORY
 from pipelines import resource_names
 from trainer import fields

@@ -14,7 +14,7 @@ from components.create_tfrecords import create_tfrecords
 from components.deploy_champion import deploy_champion
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
-from components.job_options import JobOptions
+from components.pipeline_options import JobOptions
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
