@@ -17,12 +17,7 @@ _KEPT = 300
 
 
 class ApiError(Exception):
-    """An error that a request ends with.
-
-    Attributes:
-        status: name of a google.rpc.Code.
-        code: HTTP status code; default: the one for `status`.
-    """
+    """An error that a request ends with: a google.rpc.Code by name, and HTTP's code for it."""
 
     def __init__(self, status: str, message: str, code: int = 0) -> None:
         if len(message) > 2 * _KEPT:

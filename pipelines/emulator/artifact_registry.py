@@ -18,11 +18,7 @@ _PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"
 
 
 class ArtifactRegistry:
-    """A store of compiled pipelines.
-
-    Attributes:
-        packages: by name, the content of each version and the version of each tag.
-    """
+    """A store of compiled pipelines."""
 
     routes = (
         ("POST", REPOSITORY, "Upload"),
@@ -34,6 +30,7 @@ class ArtifactRegistry:
     )
 
     def __init__(self) -> None:
+        # By name, the content of each version and the version of each tag.
         self.packages: dict[str, Any] = {}
 
     def upload(self, request: HttpRequest) -> str:

@@ -24,28 +24,19 @@ from trainer.errors import InputError
 
 
 class Instance(NamedTuple):
-    """An instance of the input.
+    """An instance of the input."""
 
-    Attributes:
-        shown: its representation in the output.
-        sent: its representation in the request to the container.
-        error: why it can't be sent; empty if it can.
-    """
-
-    shown: Any
-    sent: Any = None
-    error: str = ""
+    shown: Any  # its representation in the output
+    sent: Any = None  # its representation in the request to the container
+    error: str = ""  # why it can't be sent; empty if it can
 
 
 def read_instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
-    """Yield the instances of files.
+    """Yield the instances of files; raise InputError for none, or one that can't be read.
 
     Args:
         kind: one of `READERS`.
         uris: files or patterns, gs:// or local.
-
-    Raises:
-        InputError: a pattern matches no file, or a file can't be read.
     """
     for uri in uris:
         found = sorted(storage.list_matching(uri))

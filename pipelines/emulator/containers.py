@@ -171,11 +171,7 @@ def list_mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[
 
 
 def find_engine(image: str) -> str:
-    """Return docker or podman, the first that works and has `image`.
-
-    Raises:
-        InputError: neither works, or the one that works does not have the image.
-    """
+    """Return docker or podman, the first that works and has `image`; raise InputError for none."""
     reasons = []
     for name in ENGINES:
         if not shutil.which(name):

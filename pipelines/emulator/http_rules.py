@@ -20,24 +20,18 @@ _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method of a service.
+    """A method of a service."""
 
-    Attributes:
-        service: the full name, as in gRPC.
-        request: type of the request: a proto message, or proto-plus's wrapper of one.
-        paths: HTTP verb, pattern of the path, and field that the body fills (* for all).
-    """
-
-    service: str
+    service: str  # the full name, as in gRPC
     name: str
-    request: Any
+    request: Any  # type of the request: a proto message, or proto-plus's wrapper of one
+    # HTTP verb, pattern of the path, and field that the body fills (* for all).
     paths: tuple[tuple[str, re.Pattern[str], str], ...]
 
     def parse(self, verb: str, url: str, body: bytes) -> Any | None:
         """Convert a REST request to this method's; return None if it is for another method.
 
-        Raises:
-            ApiError: the URL matches, but the content does not.
+        Raise ApiError if the URL matches, but the content does not.
         """
         parts = urlsplit(url)
         for wanted, pattern, field in self.paths:

@@ -15,14 +15,11 @@ class MetadataService:
 
     Args:
         runs: names of pipeline jobs, each of which also has a context with its ID.
-
-    Attributes:
-        executions: names of executions.
-        experiments: names of the contexts of runs, by the name of their experiment's context.
     """
 
     def __init__(self, operations: Operations, runs: Container[str] = ()) -> None:
-        self.executions: set[str] = set()
+        self.executions: set[str] = set()  # by name
+        # Names of the contexts of runs, by the name of their experiment's context.
         self.experiments: dict[str, list[str]] = {}
         self._operations = operations
         self._runs = runs

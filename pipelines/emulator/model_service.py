@@ -23,16 +23,12 @@ Content = dict[str, Any]
 
 
 class ModelService(Resources):
-    """A store of models.
+    """A store of models: their `versions`, `evaluations` by version, and the `last` number.
 
     Args:
         directory: stores them, shared with other processes.
         uri: converts a stored artifact_uri to the one in responses.
         local: converts a gs:// URI to the path of the file that stands in for it.
-
-    Attributes:
-        kept: by name, each model's `versions` and their `evaluations` by version number, and
-            the `last` number assigned.
     """
 
     kind = "Model"
@@ -225,8 +221,7 @@ def check_not_deployed(version: Any, name: str) -> None:
 def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
     """Move aliases to a version; remove from it those that begin with `-`.
 
-    Raises:
-        ApiError: an alias is malformed, or `default` would be removed.
+    Raise ApiError if an alias is malformed, or `default` would be removed.
     """
     for alias in aliases:
         name = alias.removeprefix("-")

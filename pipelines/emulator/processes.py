@@ -99,15 +99,7 @@ class Guardian:
 
 
 class Process:
-    """A child process that leads its own process group and writes to a log file.
-
-    Attributes:
-        pid: ID of the process and of its group.
-        log: file that stdout and stderr are appended to.
-        returncode: None while it runs; -n if signal n ended it.
-        peak_memory: largest resident set so far, in bytes.
-        finished: set once the process has ended and its group has been killed.
-    """
+    """A child process that leads its own process group and appends its output to a log file."""
 
     def __init__(
         self,
@@ -128,12 +120,12 @@ class Process:
                 env=dict(environment),
                 start_new_session=True,
             )
-        self.pid = self._child.pid
+        self.pid = self._child.pid  # also of its group
         self.stdin = self._child.stdin
         self.log = log
-        self.returncode: int | None = None
-        self.peak_memory = 0
-        self.finished = threading.Event()
+        self.returncode: int | None = None  # None while it runs; -n if signal n ended it
+        self.peak_memory = 0  # largest resident set so far, in bytes
+        self.finished = threading.Event()  # set once it has ended and its group has been killed
         self._guardian = guardian
         guardian.watch(self.pid)
         threading.Thread(target=self._wait, name=f"wait-{self.pid}", daemon=True).start()

@@ -21,15 +21,6 @@ class ProjectServices:
 
     Args:
         account: the account that has `roles`.
-
-    Attributes:
-        disabled: APIs that are not enabled.
-        missing: permissions that the caller does not have.
-        gone: repositories and image tags that do not exist.
-        limits: limits by quota metric, without its service; other metrics are unlimited.
-        roles: of the account.
-        conditional: the account's roles that have a condition.
-        permissions_of: the permissions of each role.
     """
 
     routes = (
@@ -43,9 +34,10 @@ class ProjectServices:
     )
 
     def __init__(self, account: str) -> None:
-        self.disabled: set[str] = set()
-        self.missing: set[str] = set()
-        self.gone: set[str] = set()
+        self.disabled: set[str] = set()  # APIs that are not enabled
+        self.missing: set[str] = set()  # permissions that the caller does not have
+        self.gone: set[str] = set()  # repositories and image tags that do not exist
+        # By quota metric, without its service; other metrics are unlimited.
         self.limits: dict[str, int] = {}
         self.roles = [
             "roles/aiplatform.user",
@@ -53,8 +45,8 @@ class ProjectServices:
             "roles/storage.objectUser",
             "roles/storage.legacyBucketReader",
         ]
-        self.conditional: set[str] = set()
-        self.permissions_of: dict[str, list[str]] = {}
+        self.conditional: set[str] = set()  # the account's roles that have a condition
+        self.permissions_of: dict[str, list[str]] = {}  # by role
         self._account = account
 
     def get_service(self, request: HttpRequest) -> dict[str, Any]:

@@ -27,15 +27,10 @@ class Resources:
     Args:
         folder: stores the resources beyond this process, shared with others; None: they are kept
             in memory only.
-
-    Attributes:
-        kind: name of the message type.
-        updatable: fields that an update may name; empty: those that users may set.
-        kept: the resources by name.
     """
 
-    kind = ""
-    updatable: tuple[str, ...] = ()
+    kind = ""  # name of the message type
+    updatable: tuple[str, ...] = ()  # in an update; empty: fields that users may set
     page_size = 100
 
     def __init_subclass__(cls) -> None:
@@ -54,7 +49,7 @@ class Resources:
     ) -> None:
         self.operations, self.clock = operations, clock or Clock()
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
-        self.kept: Any = MemoryStore()
+        self.kept: Any = MemoryStore()  # the resources by name
         if folder:
             self.kept = FolderStore(folder, self.collection, self.parse, self.dump)
         self._field = to_snake_case(self.kind)

@@ -57,11 +57,6 @@ class Emulator:
         background: import Google's protos, which takes a second, in a thread that requests wait
             for. Not for a process that also imports a client of them.
         guardian: removes `folder` if this process is killed.
-
-    Attributes:
-        endpoint: http://127.0.0.1:port.
-        secret: the access token.
-        folder: a private folder, removed on exit.
     """
 
     def __init__(
@@ -72,13 +67,13 @@ class Emulator:
     ) -> None:
         self.resources = resources
         self._background = background
-        self.secret = secrets.token_urlsafe(32)
+        self.secret = secrets.token_urlsafe(32)  # the access token
         self._lock = threading.RLock()
         place = tempfile.gettempdir()
         # A socket's path has at most 103 characters.
         short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
         make = guardian.make_folder if guardian else tempfile.mkdtemp
-        self.folder = make(prefix="emulator-", dir=short)
+        self.folder = make(prefix="emulator-", dir=short)  # private, removed on exit
         self._socket = f"unix:{self.folder}/grpc"
 
         class Handler(RequestHandler):

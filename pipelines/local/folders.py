@@ -22,10 +22,8 @@ def make(
     """Make a run's folder with the package in it, and point `latest` there.
 
     If `root` in Cloud Storage is set, the package is also written below
-    `<root>/<name of the folder>`, as the run's first object.
-
-    Raises:
-        InputError: runs_directory or root can't be written. Nothing is left in runs_directory.
+    `<root>/<name of the folder>`, as the run's first object. Raise InputError and leave nothing in
+    runs_directory if it or root can't be written.
     """
     try:
         # Not Path.resolve, which raises RuntimeError for a loop of links.
