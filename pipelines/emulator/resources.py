@@ -124,7 +124,7 @@ class Resources:
 
     def build_page(self, found: Iterable[Any], request: Any, kind: str, field: str) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        passed = lists.filter_resources(found, request.filter, kind)
+        passed = lists.filter_resources(found, request.filter)
         passed = lists.sort_resources(passed, getattr(request, "order_by", ""), kind)
         token, size = request.page_token or "0", request.page_size
         known = re.fullmatch("[0-9]{1,9}", token)
