@@ -31,7 +31,6 @@ class EndpointService(Resources):
     """
 
     kind = "Endpoint"
-    updatable = ("display_name", "description", "labels", "traffic_split")
 
     def __init__(
         self,
