@@ -94,7 +94,8 @@ class ModelRegistry:
         """
         version = self._find_or_upload(model, candidate)
         commit = candidate.labels.get("commit")
-        aliases = [f"commit-{commit}"] if commit else []
+        # A label may have _, an alias may not.
+        aliases = [f"commit-{commit.replace('_', '-')}"] if commit else []
         while role == CHAMPION:
             with self._hold_lock(version):
                 # Read again, because an upload takes minutes.

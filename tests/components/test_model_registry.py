@@ -40,6 +40,12 @@ def aliases(registry):
     return {one.version: set(one.aliases) for one in registry.list_versions("digits")}
 
 
+def test_alias_of_the_commit_has_no_underscore(registry):
+    labels = {"recipe": "digits", "run": "digits-1", "commit": "release_1"}
+    registry.register("digits", candidate("one", labels=labels), "challenger", "")
+    assert aliases(registry) == {"1": {"default", "challenger", "commit-release-1"}}
+
+
 def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     version = registry.register("digits", candidate("one"), "champion", "")
     (upload,) = service.sent("UploadModel")
