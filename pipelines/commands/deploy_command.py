@@ -50,6 +50,7 @@ def deploy(
         if rollback:
             say(f"{model}@{endpoints.roll_back(model)} has all traffic")
         elif monitor:
+            regions.check_monitoring(connection.settings.region)
             job = monitoring.set_up(connection, loaded, endpoints.fetch_endpoint(model))
             say(f"{model} is monitored: {job.name}", *monitoring.describe(loaded))
             return

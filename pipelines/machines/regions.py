@@ -38,6 +38,15 @@ def check_accelerator(accelerator: str, region: str) -> None:
         )
 
 
+def check_monitoring(region: str) -> None:
+    """Raise InputError for a region without Model Monitoring."""
+    if region in load_content()["without_monitoring"]:
+        raise InputError(
+            f"{region} has no Model Monitoring (locations, {load_content()['date']}); leave out "
+            "--monitor, or use a model of another region"
+        )
+
+
 def check_serving_machine(name: str, region: str) -> None:
     """Raise InputError for a machine type without accelerator that a region can't serve with."""
     if region == _NO_N1 and name.startswith("n1-"):

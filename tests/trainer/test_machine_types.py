@@ -128,6 +128,11 @@ def test_regions_and_their_accelerators_are_those_of_the_page(page):
             ]
             expected[row[1]] = {named[cell] for cell in cells if not cell.startswith("TPU")}
     assert {name: set(held) for name, held in regions.items()} == expected
+    # The first table has features, the second zones.
+    text = "\n".join(between(lines, "### Feature availability", "</table>"))
+    rows = re.findall("<code [^>]*>([a-z]+-[a-z]+[0-9]+)</code>(.*?)</tr>", text, re.DOTALL)
+    without = {name for name, features in rows if "<li>Model Monitoring</li>" not in features}
+    assert without == set(load_regions()["without_monitoring"])
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):

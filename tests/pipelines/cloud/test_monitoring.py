@@ -83,6 +83,8 @@ def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused,
     trips("csv:gs://data/trips")
     error = refused("deploy trips --monitor")
     assert "digits has no endpoint in projects/my-project/" in error
+    error = refused("deploy trips --monitor --region us-east5")
+    assert "us-east5 has no Model Monitoring (locations, 2026-08)" in error
     assert not vertex.sent("CreateModelDeploymentMonitoringJob")
     for number in (1, 2):
         put_champion(vertex, number)
