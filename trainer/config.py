@@ -5,7 +5,7 @@ import hashlib
 import json
 
 from trainer.data import storage
-from trainer.data.record_options import augmentation_option, operations_option
+from trainer.data.record_options import augmentation_option, check_operations, operations_option
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models import MODELS, find_model_class, open_model
@@ -189,11 +189,7 @@ class TrainingConfig:
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
                 "rows of a table; set augmentation=none"
             )
-        if self.augmentation != "none" and not self.augmentation_operations:
-            raise InputError(
-                f"augmentation={self.augmentation!r} with augmentation_operations=[] does nothing; "
-                "name an operation, or set augmentation=none"
-            )
+        check_operations(self.augmentation, self.augmentation_operations)
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
                 f"weight_decay={self.weight_decay} applies only to adamw, but optimizer="
@@ -230,10 +226,7 @@ def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
 
     Machines are excluded: they change the speed, and the model only by rounding. The version of
     the champion that warm_start names is excluded too: each training changes it, so a scheduled
-    run would never find that nothing has changed.
-
-    Args:
-        image_uri: image of the replicas' code; a change of the code counts if this name changes.
+    run would never find that nothing has changed. Changed code counts if its `image_uri` is new.
     """
     content = json.dumps([dataclasses.asdict(config), image_uri], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]

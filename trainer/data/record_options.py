@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from trainer.data import sources
@@ -39,6 +40,15 @@ def operations_option() -> Any:
         help="Operations of the augmentation of training images, as a JSON list.",
         choices=OPERATIONS,
     )
+
+
+def check_operations(augmentation: str, operations: Sequence[str]) -> None:
+    """Raise InputError for an augmentation without operations."""
+    if augmentation != "none" and not operations:
+        raise InputError(
+            f"augmentation={augmentation!r} with augmentation_operations=[] does nothing; name an "
+            "operation, or set augmentation=none"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,11 +140,7 @@ class RecordOptions:
             raise InputError(
                 "augmentation_operations: shift is not baked into records; use augmentation=model"
             )
-        if self.augmentation == "records" and not self.augmentation_operations:
-            raise InputError(
-                "augmentation='records' with augmentation_operations=[] does nothing; name an "
-                "operation, or set augmentation='none'"
-            )
+        check_operations(self.augmentation, self.augmentation_operations)
         is_table = sources.parse_source(self.source)[0].is_table
         if is_table:
             parse_schema(self.columns, self.crosses, self.label)
