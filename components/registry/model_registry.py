@@ -83,14 +83,13 @@ class ModelRegistry:
     ) -> Version | None:
         """Register a candidate, or complete its registration if its version exists.
 
+        Return the version; None if it was deleted.
+
         Args:
             role: champion or challenger.
             compared_with: model@version of the champion at the comparison; empty: none.
             judge: compares the candidate with a champion that another run has promoted since,
                 and returns its role: champion, challenger, or "" to delete its version.
-
-        Returns:
-            The version; None if it was deleted.
         """
         version = self._find_or_upload(model, candidate)
         commit = candidate.labels.get("commit")

@@ -135,8 +135,7 @@ def _sha256(uri: str) -> str:
 def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
     """Write a file that appears under its name only when it is complete.
 
-    Args:
-        shared: whether others may write the same file at the same time. The last one wins.
+    Others may write a `shared` file at the same time; the last one wins.
     """
     if is_object(uri):
         with open_file(uri, "wb") as file:

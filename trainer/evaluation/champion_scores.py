@@ -26,9 +26,8 @@ from trainer.evaluation.scoring import Evaluation
 def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
     """Score the champion `name` (model@version), whose SavedModel is at `uri`.
 
-    Returns:
-        The scores of a candidate's evaluation paired with the champion's, or the problem that
-        prevents scoring. The pairs have no gains if its classes or their order differ.
+    Return its scores paired with those of a candidate's evaluation, or the problem that prevents
+    scoring. The pairs have no gains if its classes or their order differ.
     """
     try:
         dataset = schema.load_dataset(evaluation.dataset)

@@ -18,9 +18,7 @@ def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, 
 
     A row's score is the share of the second class among rows of the same value or bin in the
     other half of the split, so a value seen once predicts nothing. Empty if all labels are equal.
-
-    Args:
-        labels: has a column `label` with 0 or 1 for each row.
+    The column `label` of `labels` is 0 or 1 for each row.
     """
     cells = np.zeros(4, int)  # rows by half (even, odd) and label
     for start, stop in spans(values.rows):

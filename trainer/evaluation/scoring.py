@@ -81,12 +81,10 @@ class Evaluation:
 def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
     """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
 
-    Answers and columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8
-    a column and example, and the keys. Memory holds 4 bytes an example while a class is ranked;
-    8 while a column is.
-
-    Args:
-        model_uri: a SavedModel with the signature `serving_examples` of trainer/training/export.py.
+    The model has the signature `serving_examples` of trainer/training/export.py. Answers and
+    columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8 a column and
+    example, and the keys. Memory holds 4 bytes an example while a class is ranked; 8 while a
+    column is.
     """
     dataset = schema.load_dataset(dataset_uri)
     total = dataset.splits["test"].examples

@@ -49,9 +49,8 @@ class Cluster:
 def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) -> Cluster:
     """Read TF_CONFIG; if it is not set, return a cluster of a single replica.
 
-    Args:
-        evaluator_pool: position of the evaluator's worker pool; 0: there is none. Without
-            parameter servers, Vertex AI calls the evaluator a worker or a ps, by this position.
+    `evaluator_pool` is the position of the evaluator's worker pool; 0: there is none. Without
+    parameter servers, Vertex AI calls the evaluator a worker or a ps, by this position.
     """
     text = environment.get("TF_CONFIG", "")
     try:

@@ -32,13 +32,12 @@ def prepare(
 ) -> str:
     """Check that a job can train, and write the files that its replicas share to `directory`.
 
+    Return the URI of the job's copy of the weights to start from; empty: none.
+
     Args:
         directory: the job's base_output_directory.
         class_floors: names of classes that the gate checks.
         start: URI of the weights to start from; empty: none.
-
-    Returns:
-        The URI of the job's copy of these weights; empty: none.
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)

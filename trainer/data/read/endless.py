@@ -23,18 +23,16 @@ def read_endless_batches(
     *,
     seed: tf.Tensor,
     shuffle_megabytes: float,
-    split: str = "train",
 ) -> tf.data.Dataset:
-    """Return full batches of `split`, which has examples and checked shards, shuffled each pass.
+    """Return endless, full batches of the training split, shuffled each pass.
+
+    They are (inputs, labels, weights); the weights are all 1. The split's shards are checked.
 
     Args:
         seed: of the order, int64 []; may be known only when the graph runs.
         shuffle_megabytes: of serialized records in the shuffle buffer (10^6 bytes).
-
-    Returns:
-        An endless dataset of (inputs, labels, weights); the weights are all 1.
     """
-    content = dataset.splits[split]
+    content = dataset.splits["train"]
     shards = [shard for shard in content.shards if shard.examples]
     counts = np.array([shard.examples for shard in shards], np.int64)
     files = ([dataset.shard_uri(shard) for shard in shards], counts)

@@ -89,8 +89,7 @@ def parse_columns(
 def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
     """Return a row's values by column, None where missing, from what `records.parse` returned.
 
-    Args:
-        columns: all of them in their order, each with a name and a dtype.
+    `columns` are all of them in their order, each with a name and a dtype.
     """
     left = {dtype: iter(example.get(name, ())) for dtype, name in FEATURES.items()}
     row = {}

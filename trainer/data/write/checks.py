@@ -65,11 +65,7 @@ def _split_rejections(rejections: Sequence[Rejection], given: int) -> tuple[list
 
 
 def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) -> None:
-    """Raise InputError for a data set with a class or a split that has no example.
-
-    Args:
-        counts: examples or records by split and class.
-    """
+    """Raise InputError if a class or a split has no example; `counts` are examples or records."""
     for name in source.classes:
         if not any(counts[split, name] for split in SPLITS):
             raise InputError(

@@ -87,8 +87,7 @@ class Processes:
     ) -> Iterator[Result]:
         """Map in this process and, if that takes long, in one per core; keep the items' order.
 
-        Args:
-            size: items that are passed to a process at once.
+        Processes get `size` items at once.
         """
         waiting = iter(items)
         pieces = iter(lambda: list(itertools.islice(waiting, size)), [])

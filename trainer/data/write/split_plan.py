@@ -89,14 +89,13 @@ def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
 def assign_splits(
     rows: pa.Table, present: Sequence[int], classes: Sequence[str], fractions: Sequence[float]
 ) -> tuple[pa.RecordBatch, Totals]:
-    """Assign splits; of equal content in several splits, reject what is not in the last of them.
+    """Assign splits; return the rows that stay, and the totals of all.
+
+    Of equal content in several splits, only what is in the last of them stays.
 
     Args:
         rows: of all examples with some digests, in any order.
         present: indices of the splits that the source has.
-
-    Returns:
-        The rows that stay, and the totals of all.
     """
     rows = sort_rows(rows)
     halves = digest_halves(rows["digest"])

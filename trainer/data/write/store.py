@@ -126,15 +126,12 @@ class RecordsStore:
 def find_unchanged(
     shards: Iterable[StoredShard], split: str, examples: np.ndarray, min_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
-    """Return the shards of a split that can stay, in order, and a mask of the examples in them.
+    """Return a split's shards that can stay, in order, and a mask, bool [n], of their examples.
 
     Args:
         examples: the identities of all examples that the split has now, S16 [n].
         min_bytes: a smaller shard does not stay: its examples are written again with the new
             ones, so that shards do not become more and smaller with each run.
-
-    Returns:
-        The shards, and the mask, bool [n].
     """
     kept = [
         one

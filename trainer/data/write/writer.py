@@ -80,8 +80,7 @@ def _create(
 ) -> Dataset:
     """Create the data set on this machine, starting processes if that pays off.
 
-    Args:
-        check: raises if another writer has taken the folder.
+    `check` raises if another writer has taken the folder.
     """
     store = None
     if options.records_store:
