@@ -104,7 +104,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 service_account="workers@my-project.iam.gserviceaccount.com",
                 network="projects/123456/global/networks/private",
                 encryption_key=case.get("encryption_key", ""),
-                environment={beam_engine.ENDPOINT_VARIABLE: endpoint},
+                environment={
+                    beam_engine.ENDPOINT_VARIABLE: endpoint,
+                    beam_engine.LABELS_VARIABLE: '{"team": "vision", "run": ""}',
+                },
                 say=say,
             )
             options = build(RecordOptions, case["options"])

@@ -144,6 +144,7 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     (pool,) = environment["workerPools"]
     assert (job["project"], job["location"]) == ("my-project", "europe-west4")
     assert job["name"].startswith("create-tfrecords-")
+    assert job["labels"] == {"team": "vision", "run": ""}
     assert pool["machineType"] == "e2-standard-4"
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 10
     assert pool["workerHarnessContainerImage"] == "registry/training:1"

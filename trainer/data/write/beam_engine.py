@@ -10,6 +10,7 @@ reads dataset.json. Apache Beam is imported only when such a run begins.
 import contextlib
 import functools
 import importlib.util
+import json
 import logging
 import secrets
 import signal
@@ -30,6 +31,8 @@ from trainer.errors import InputError
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
 """gcloud's variable for an endpoint other than Google's."""
+LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
+"""Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
 
 _ON_THIS_MACHINE = ("", "local")
 """The project of a run on this machine."""
@@ -130,7 +133,7 @@ def open_engine(
 
     Args:
         project: of Google Cloud; "local" for a run on this machine.
-        environment: may set another endpoint of Dataflow, by gcloud's variable.
+        environment: may set another endpoint of Dataflow, by gcloud's variable, and labels.
         say: as for `BeamEngine`.
         job: the region, image, service_account, network and encryption_key of `build_job_options`.
     """
@@ -138,8 +141,14 @@ def open_engine(
         return None
     if project in _ON_THIS_MACHINE:
         return BeamEngine(None, say)
-    endpoint = environment.get(ENDPOINT_VARIABLE, "").rstrip("/")
-    return BeamEngine(build_job_options(options, project=project, endpoint=endpoint, **job), say)
+    found = build_job_options(
+        options,
+        project=project,
+        labels=json.loads(environment.get(LABELS_VARIABLE, "{}")),
+        endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
+        **job,
+    )
+    return BeamEngine(found, say)
 
 
 class _RunHere:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +28,7 @@ def build_job_options(
     service_account: str,
     network: str,
     encryption_key: str,
+    labels: Mapping[str, str],
     endpoint: str,
 ) -> dict[str, Any]:
     """Return Beam's options of a Dataflow job; those without a value are left out.
@@ -57,6 +58,7 @@ def build_job_options(
         # Dataflow takes a network of its project by its name.
         "network": "" if subnetwork else network.rpartition("/")[2],
         "dataflow_kms_key": encryption_key,
+        "labels": [f"{key}={value}" for key, value in labels.items()] or None,
         "dataflow_endpoint": endpoint,
         "no_auth": urlsplit(endpoint).hostname == "localhost" or None,
     }
