@@ -25,6 +25,7 @@ ACCOUNT_ROLES = (
     ("roles/logging.logWriter", "logging.logEntries.create"),
     ("roles/storage.objectUser", "storage.objects.create"),
     ("roles/storage.legacyBucketReader", "storage.buckets.get"),
+    ("roles/iam.serviceAccountUser", "iam.serviceAccounts.actAs"),
 )
 """The permissions that the service account of runs needs, each after a role that grants it."""
 DEPLOYMENT_ROLES = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
@@ -112,16 +113,18 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
     )
     of_project = [item for item in policy.get("bindings", []) if member in item["members"]]
     missing, conditional = {}, []
+    targets = {
+        "storage": f"storage buckets add-iam-policy-binding gs://{settings.bucket}",
+        "iam": f"iam service-accounts add-iam-policy-binding {account}",
+    }
     for role, permission in ACCOUNT_ROLES + (DEPLOYMENT_ROLES if deploys else ()):
-        target = f"projects add-iam-policy-binding {settings.project}"
+        service = permission.partition(".")[0]
+        target = targets.get(service, f"projects add-iam-policy-binding {settings.project}")
         bindings = _find_bindings(connection, of_project, role, permission)
-        if permission.startswith("storage."):
-            target = f"storage buckets add-iam-policy-binding gs://{settings.bucket}"
-            if not bindings:
-                bucket = connection.storage.bucket(settings.bucket)
-                policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
-                of_bucket = [item for item in policy.bindings if member in item["members"]]
-                bindings = _find_bindings(connection, of_bucket, role, permission)
+        if not bindings and service in targets:
+            of_resource = _read_bindings(connection, service)
+            held = [item for item in of_resource if member in item["members"]]
+            bindings = _find_bindings(connection, held, role, permission)
         if not bindings:
             missing[role] = f"gcloud {target} --member={member} --role={role}"
         elif all(binding.get("condition") for binding in bindings):
@@ -136,6 +139,18 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
             "check that the condition holds for runs",
         )
     return Finding(True, what)
+
+
+def _read_bindings(connection: Connection, service: str) -> list[Any]:
+    """Return the bindings on the bucket (storage) or on the service account of runs (iam)."""
+    settings = connection.settings
+    if service == "storage":
+        bucket = connection.storage.bucket(settings.bucket)
+        policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
+        return list(policy.bindings)
+    path = f"v1/projects/-/serviceAccounts/{settings.service_account}:getIamPolicy"
+    answer = connection.call_api("iam", "POST", f"{path}?options.requestedPolicyVersion=3")
+    return list(answer.get("bindings", []))
 
 
 def _find_bindings(

@@ -28,6 +28,7 @@ class ProjectServices:
         ("GET", "/v1beta1/.+/consumerQuotaMetrics/(?P<metric>.+)", "GetQuota"),
         ("POST", "/v1/projects/.+:testIamPermissions", "TestPermissions"),
         ("POST", "/v1/projects/[^/]+:getIamPolicy", "GetPolicy"),
+        ("POST", "/v1/projects/-/serviceAccounts/[^/]+:getIamPolicy", "GetAccountPolicy"),
         ("GET", "/v1/(?P<role>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole"),
         ("GET", _REPOSITORY, "GetRepository"),
         ("GET", _REPOSITORY + "/packages/[^/]+/(?:tags|versions)/(?P<tag>[^/]+)", "GetImage"),
@@ -45,6 +46,7 @@ class ProjectServices:
             "roles/storage.objectUser",
             "roles/storage.legacyBucketReader",
         ]
+        self.roles_on_itself = ["roles/iam.serviceAccountUser"]
         self.conditional: set[str] = set()  # the account's roles that have a condition
         self.permissions_of: dict[str, list[str]] = {}  # by role
         self._account = account
@@ -76,6 +78,10 @@ class ProjectServices:
             if version >= 3 or role not in self.conditional:
                 bindings.append(binding)
         return {"version": version, "bindings": bindings}
+
+    def get_account_policy(self, _: HttpRequest) -> dict[str, Any]:
+        member = f"serviceAccount:{self._account}"
+        return {"bindings": [{"role": role, "members": [member]} for role in self.roles_on_itself]}
 
     def get_role(self, request: HttpRequest) -> dict[str, Any]:
         role = request.match["role"]
