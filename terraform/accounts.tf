@@ -47,13 +47,8 @@ resource "google_storage_bucket_iam_member" "runner_tensorboard" {
   member = google_service_account.runner.member
 }
 
-resource "google_artifact_registry_repository_iam_member" "runner_images" {
-  location   = google_artifact_registry_repository.images.location
-  repository = google_artifact_registry_repository.images.name
-  role       = "roles/artifactregistry.reader"
-  member     = google_service_account.runner.member
-}
-
+# Runs of an uploaded pipeline read it (machine-learning/pipelines/create-pipeline-template). Their
+# images are pulled by Vertex AI's service agents (machine-learning/general/custom-service-account).
 resource "google_artifact_registry_repository_iam_member" "runner_pipelines" {
   location   = google_artifact_registry_repository.pipelines.location
   repository = google_artifact_registry_repository.pipelines.name

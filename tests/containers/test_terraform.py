@@ -51,6 +51,9 @@ def test_accounts_have_least_privileges():
     assert '"roles/artifactregistry.writer"' in releaser
     scheduler = body("google_project_iam_custom_role", "scheduler")
     assert all(f"schedules.{verb}" in scheduler for verb in ("create", "update", "delete"))
+    # Vertex AI's service agents pull the images.
+    repositories = {name for kind, name in DECLARED if kind.endswith("repository_iam_member")}
+    assert repositories == {"runner_pipelines", "releaser_images", "releaser_pipelines"}
     assert "google_service_account_key" not in CODE
     assert not re.search(r"allUsers|allAuthenticatedUsers", CODE)
 
