@@ -68,10 +68,10 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
 
         try:
             found += past_runs.list_runs(resolved, recipe, limit + 1)
-            notes += [
-                f"experiments  {experiments.link(resolved, experiments.experiment_of(recipe))}",
-                f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}",
-            ]
+            if recipe:
+                name = experiments.experiment_of(recipe)
+                notes.append(f"experiment   {experiments.link(resolved, name)}")
+            notes.append(f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}")
         except (CloudError, InputError) as error:
             if not found:
                 raise
