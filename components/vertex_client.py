@@ -80,6 +80,10 @@ def connect_service(
             transport=transport,
             client_options=ClientOptions(api_endpoint=endpoint),
         )
+        operations = getattr(client.transport, "operations_client", None)
+        if transport == "rest" and operations:
+            # The generated paths begin with /ui/, which is on no page; the default is /v1/.
+            operations.transport._http_options.clear()
     return Service(client, retry or make_retry())
 
 

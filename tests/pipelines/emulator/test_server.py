@@ -78,3 +78,16 @@ def test_required_fields_are_known_without_docstrings():
     command = [sys.executable, "-OO", "-c", program]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert shown.split() == ["None", "display_name", "max_concurrent_run_count"]
+
+
+def test_operation_is_polled_at_its_documented_path(services, monkeypatch):
+    paths, answer = [], Emulator.answer
+
+    def note(self, verb, url, *content):
+        paths.append(url)
+        return answer(self, verb, url, *content)
+
+    name = services.create("endpoint").operation.name
+    monkeypatch.setattr(Emulator, "answer", note)
+    services.endpoint._client.transport.operations_client.get_operation(name)
+    assert paths == [f"/v1/{name}"]
