@@ -68,7 +68,8 @@ class ModelService(Resources):
             if "container_spec" in model:
                 dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
                 model.supported_deployment_resources_types = [dedicated]
-            model.create_time = model.version_create_time = model.version_update_time = now
+            model.create_time = model.version_create_time = now
+            model.update_time = model.version_update_time = now
             entry["versions"][number] = model
             set_aliases(entry["versions"], number, aliases)
             self.kept[name] = entry
@@ -87,7 +88,7 @@ class ModelService(Resources):
     def store(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
         entry, number = self._find_version(f"{model.name}@{model.version_id}")
-        model.version_update_time = self.clock.now()
+        model.update_time = model.version_update_time = self.clock.now()
         model.artifact_uri = entry["versions"][number].artifact_uri
         entry["versions"][number] = model
         self.kept[model.name] = entry
@@ -98,7 +99,12 @@ class ModelService(Resources):
         return str(self.local(entry["versions"][number].artifact_uri))
 
     def list_model_versions(self, request: Any) -> Any:
-        found = map(self._to_response, self._find_entry(request.name)["versions"].values())
+        """Return a page of the versions of a model; their names end in @ and the version."""
+        found = []
+        for version in self._find_entry(request.name)["versions"].values():
+            shown = messages.Model(self._to_response(version))
+            shown.name = f"{version.name}@{version.version_id}"
+            found.append(shown)
         return self.build_page(found, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:

@@ -111,6 +111,7 @@ class Resources:
         return [one for one in self.list_all() if one.name.startswith(f"{parent}/")]
 
     def store(self, resource: Any) -> None:
+        resource.update_time = self.clock.now()
         self.kept[resource.name] = resource
 
     @contextlib.contextmanager

@@ -63,12 +63,14 @@ class ScheduleService(Resources):
         with self.changing(request.name) as schedule:
             _check_state(schedule, "ACTIVE")
             schedule.state = messages.Schedule.State.PAUSED
+            schedule.last_pause_time = self.clock.now()
 
     def resume_schedule(self, request: Any) -> None:
         """Resume a schedule from its next time; skip the runs that it missed."""
         with self.changing(request.name) as schedule:
             _check_state(schedule, "PAUSED")
             schedule.state = messages.Schedule.State.ACTIVE
+            schedule.last_resume_time = self.clock.now()
             self._plan(schedule)
 
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:

@@ -87,6 +87,8 @@ def test_parent_model_may_name_a_version(services):
     name = services.upload(model_id="digits").model
     assert services.upload(parent_model=f"{name}@1").model == name
     assert [one.name for one in services.model.list_models(parent=PARENT)] == [name]
+    versions = services.model.list_model_versions(name=name)
+    assert [one.name for one in versions] == [f"{name}@1", f"{name}@2"]
 
 
 def test_deployed_version_is_not_deleted(services):

@@ -106,6 +106,9 @@ def test_resumed_schedule_skips_missed_runs(services):
     services.schedule.pause_schedule(name=name)
     services.forward(days=15)
     services.schedule.resume_schedule(name=name)
+    schedule = services.schedule.get_schedule(name=name)
+    paused, resumed = schedule.last_pause_time, schedule.last_resume_time
+    assert (resumed - paused).days == 15 and schedule.update_time >= resumed
     services.scheduler.fire()
     assert listed(services) == []
     services.forward(days=7)
