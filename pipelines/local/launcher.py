@@ -8,14 +8,18 @@ It may come long after the start: importing Google's SDK takes seconds, so the p
 with the pipeline's first tasks. If the input ends without a request, the process exits.
 
 Three parts of the launcher are replaced: the client's endpoint, which is hard-coded; the
-cancel request, a REST call; and the polling interval of 20 seconds.
+cancel request, a REST call; and the polling interval of 20 seconds. Of Google's SDK, whose import
+takes two seconds, launchers use two classes, which are imported from where they are defined.
 """
 
 import importlib
 import json
 import os
 import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import components  # noqa: F401 - imports only the services that are used
 
 _POLLING_SECONDS = 0.2
 
@@ -25,6 +29,12 @@ def main() -> None:
     import grpc
     from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
     from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
+    from google.cloud.aiplatform_v1.types import ExplanationMetadata
+
+    sdk = ModuleType("google.cloud.aiplatform")
+    vars(sdk)["gapic"] = SimpleNamespace(JobServiceClient=JobServiceClient)
+    vars(sdk)["explain"] = SimpleNamespace(ExplanationMetadata=ExplanationMetadata)
+    sys.modules[sdk.__name__] = sdk
     from google_cloud_pipeline_components.container.v1.gcp_launcher import job_remote_runner
 
     launcher = importlib.import_module(sys.argv[1])

@@ -1,5 +1,6 @@
 """Transfer learning in two phases: what each changes, and resumption in both."""
 
+import functools
 import json
 
 import keras
@@ -10,21 +11,22 @@ from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.runs import train
 from trainer.models import backbones
+from trainer.models.backbone_table import BACKBONES, Backbone
 from trainer.models.transfer import Transfer
 from trainer.training import checkpoint
 
 LAYERS = 10
 
 
-def settings(weights, **changes):
+def settings(weights, backbone=MOBILENET, layers=LAYERS, **changes):
     return {
         "model": "transfer",
-        "model_options": {**MOBILENET, "weights": weights, "dropout": 0},
+        "model_options": {**backbone, "weights": weights, "dropout": 0},
         "batch_size": 16,
         "epochs": 1,
         "optimizer": "sgd",
         "learning_rate": 0.005,
-        "fine_tune_layers": LAYERS,
+        "fine_tune_layers": layers,
         "fine_tune_learning_rate": 0.01,
         **changes,
     }
@@ -65,13 +67,33 @@ def test_phase_two_changes_only_the_last_layers(colors, weights, both, tmp_path)
     assert [row["learning_rate"] for row in history] == pytest.approx([0.005, 0.01, 0.01])
 
 
+def create_small(*, input_shape, **_):
+    """Create a backbone of few layers, which is built and traced in a tenth of MobileNet's time."""
+    parts = [keras.Input(input_shape)]
+    for n in (1, 2):
+        parts.append(keras.layers.Conv2D(8, 3, strides=2, name=f"convolution{n}"))
+        parts.append(keras.layers.BatchNormalization(name=f"normalization{n}"))
+        parts.append(keras.layers.ReLU())
+    return keras.Sequential(parts, name="small")
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """Add a small backbone to Keras's; return the settings of a run that fine-tunes it."""
+    create_small.__module__ = keras.applications.MobileNet.__module__
+    monkeypatch.setattr(keras.applications, "Small", create_small, raising=False)
+    monkeypatch.setitem(BACKBONES, "Small", Backbone(6))
+    weights = str(tmp_path / "small.weights.h5")
+    create_small(input_shape=(32, 32, 3)).save_weights(weights)
+    return functools.partial(settings, weights, {"backbone": "Small"}, 3)
+
+
 class Killed(BaseException):
     """Ends a run as kill -9 would."""
 
 
-def test_run_killed_at_a_phase_change_learns_the_same(colors, weights, tmp_path, monkeypatch):
-    options = settings(
-        weights,
+def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, monkeypatch):
+    options = small(
         epochs=2,
         optimizer="adam",
         fine_tune_epochs=2,
@@ -116,12 +138,12 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, weights, tmp_path,
     assert [row["phase"] for row in ours] == [1, 1, 2, 2]
 
 
-def test_each_phase_has_its_own_patience(colors, weights, tmp_path):
+def test_each_phase_has_its_own_patience(colors, small, tmp_path):
     # At such a rate nothing is learned: the first epoch of all stays the best.
     rates = dict.fromkeys(("learning_rate", "fine_tune_learning_rate"), 1e-30)
     epochs = dict.fromkeys(("epochs", "fine_tune_epochs"), 8)
     patience = {"early_stopping_patience": 1, "fine_tune_early_stopping_patience": 2}
-    run = train(colors, tmp_path, **settings(weights, **rates, **epochs, **patience))
+    run = train(colors, tmp_path, **small(**rates, **epochs, **patience))
     assert [row["phase"] for row in run.progress.history] == [1, 1, 2, 2]
     assert run.progress.best_epoch == run.kept_epoch == 1
     assert run.progress.stopped == "no better loss in 2 epochs"
