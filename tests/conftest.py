@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import components  # noqa: F401 Before the tests import Google's services.
 import trainer  # noqa: F401 Sets the threshold of garbage collection before the tests' imports.
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -14,8 +14,6 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from tests.emulator import ById, FaultyEmulator
 from tests.model_service import candidate, registry_at
-from trainer.models import check_model
-from trainer.training.export import export
 
 
 class ServersOfArtifacts(ModelServers):
@@ -66,7 +64,7 @@ def deploy(records, model, registered):
 
 
 def test_only_a_champion_that_answers_as_judged_gets_traffic(
-    vertex, digit_records, untrained_model, tmp_path, capsys, refused
+    vertex, digit_records, untrained_model, trained, tmp_path, capsys, refused
 ):
     first = register(vertex, untrained_model)
     deploy(digit_records, untrained_model, first)
@@ -83,12 +81,9 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert vertex.names().index("DeleteEndpoint") < vertex.requests.index(("DeployModel", final))
 
     # The registered model is not the evaluated one, as if the image preprocessed differently.
-    other, copy = str(tmp_path / "other"), str(tmp_path / "copy")
-    for place in (other, copy):
-        model = check_model("small_cnn", digit_records, {"filters": [4]}).build(digit_records)
-        export(model, digit_records, place)
-    second = register(vertex, copy, first)
-    error = refused(deploy, digit_records, other, second)
+    better = str(trained / "model")
+    second = register(vertex, better, first)
+    error = refused(deploy, digit_records, untrained_model, second)
     assert error.startswith(
         "digits@2 gets no traffic, but stays champion; the endpoint of digits is unchanged: "
     )
@@ -99,7 +94,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
 
     # The retried step succeeds, although one deletion loses its connection.
     vertex.drop("DeleteEndpoint", times=1)
-    deploy(digit_records, copy, second)
+    deploy(digit_records, better, second)
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}
     assert [one.id for one in vertex.endpoints["digits"].deployed_models] == ["1", "2"]
     deploy(digit_records, untrained_model, first)

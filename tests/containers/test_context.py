@@ -72,13 +72,18 @@ def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
 @functools.cache
 def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
     """Return the distributions of each package, and those of each module of NAMESPACES."""
+    packages: dict[str, list[str]] = {}
     inside: dict[str, set[str]] = {}
     for distribution in importlib.metadata.distributions():
-        for file in distribution.files or []:
-            if file.parts[0] in NAMESPACES and file.suffix == ".py":
-                name = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-                inside.setdefault(name, set()).add(distribution.metadata["Name"])
-    return dict(importlib.metadata.packages_distributions()), inside
+        name = distribution.metadata["Name"]
+        # Its property `files` takes six times as long.
+        listed = distribution.read_text("RECORD") or ""
+        for top in set(re.findall(r"^(\w+)[/.,]", listed, re.MULTILINE)):
+            packages.setdefault(top, []).append(name)
+        for path in re.findall(rf"^((?:{'|'.join(NAMESPACES)})/.*)\.py,", listed, re.MULTILINE):
+            module = path.replace("/", ".").removesuffix(".__init__")
+            inside.setdefault(module, set()).add(name)
+    return packages, inside
 
 
 def test_copied_files_suffice_to_import_every_module(tmp_path):

@@ -1,4 +1,4 @@
-"""Ten times the examples of a split are evaluated in nearly the same memory."""
+"""Evaluation takes nearly the same memory for ten times the examples, and does not need Keras."""
 
 import dataclasses
 import os
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tests import tables
 from trainer.data.schema import FILE_NAME, Dataset, Split
+from trainer.evaluation.scoring import evaluate
 
 EVALUATE = """
 import resource, sys
@@ -17,12 +18,14 @@ quiet.import_tensorflow()
 from trainer.evaluation import answer_file, champion_scores, gate
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
-model, records, file = sys.argv[1:]
+model, records, file, *other = sys.argv[1:]
 evaluation = evaluate(model, records)
 champion = champion_scores.score("taxi@1", model, evaluation)
 verdict = gate.judge(evaluation, GateOptions(), registry=True, champion=champion)
 answer_file.write(file, evaluation)
-print(verdict.comparison.examples, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+loss = evaluate(*other).log_loss if other else None
+print(loss, "keras" in sys.modules, verdict.comparison.examples, peak)
 """
 
 
@@ -36,21 +39,24 @@ class Guesses(tf.Module):
         return {"probabilities": tf.stack([1 - share, share], axis=1), "label": names}
 
 
-def test_memory_hardly_grows_with_the_examples(tmp_path):
+def test_memory_hardly_grows_and_keras_is_not_imported(tmp_path, untrained_model, digit_records):
     model = Guesses()
     tf.saved_model.save(model, str(tmp_path / "model"), {"serving_examples": model.answer})
     dataset = tables.records(tmp_path, 40_000)
+    # One process also evaluates a model that Keras exported.
+    digits = [untrained_model, digit_records.uri]
     peaks = {}
-    for copies in (2, 20):
+    for copies, more, loss in ((2, digits, evaluate(*digits).log_loss), (20, [], None)):
         folder = tmp_path / f"{copies}"
         examples = repeat(dataset, folder, copies)
         places = [str(tmp_path / "model"), str(folder), str(folder / "predictions.csv")]
-        command = [sys.executable, "-c", EVALUATE, *places]
+        command = [sys.executable, "-c", EVALUATE, *places, *more]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        compared, kilobytes = map(int, done.stdout.splitlines()[-1].split())
+        *rest, compared, kilobytes = done.stdout.splitlines()[-1].split()
+        assert rest == [f"{loss}", "False"]
         with (folder / "predictions.csv").open() as file:
-            assert sum(1 for _ in file) - 1 == compared == examples
-        peaks[examples] = 1024 * kilobytes
+            assert sum(1 for _ in file) - 1 == int(compared) == examples
+        peaks[examples] = 1024 * int(kilobytes)
     (few, small), (many, large) = peaks.items()
     assert many > 600_000
     assert (large - small) / (many - few) < 50

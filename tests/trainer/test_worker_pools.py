@@ -3,8 +3,7 @@
 import re
 
 import pytest
-from google.cloud.aiplatform_v1 import AcceleratorType
-from google.cloud.aiplatform_v1.types import WorkerPoolSpec
+from google.cloud.aiplatform_v1.types import AcceleratorType, WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from trainer import fields

@@ -29,6 +29,7 @@ import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
+from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import Dataset, load_to_train
 from trainer.training import evaluator, liveness, steps
@@ -175,7 +176,7 @@ class AsynchronousRun(Run):
         """
         if self.batches is None:
             self.batches = iter(
-                self.coordinator.create_per_worker_dataset(self._read_worker_batches)
+                self.coordinator.create_per_worker_dataset(plain(self._read_worker_batches))
             )
         progress = self.progress
         running: collections.deque[Any] = collections.deque()

@@ -94,7 +94,7 @@ class Run(abc.ABC):
 
     @abc.abstractmethod
     def prepare_steps(self) -> None:
-        """Create the functions that `train_epoch` and `validate` use, for the phase's optimizer."""
+        """Create the functions that `train_epoch` uses, for the phase's optimizer."""
 
     @abc.abstractmethod
     def train_epoch(self) -> None:

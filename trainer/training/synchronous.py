@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.data.schema import load_to_train
+from trainer.data.schema import Dataset, load_to_train
 from trainer.training import steps
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
@@ -34,6 +34,13 @@ def train(job: Job, cluster: Cluster) -> Run:
 class SynchronousRun(Run):
     """A run whose replicas compute each step together, each on its part of the global batch."""
 
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        super().__init__(job, cluster, strategy, dataset)
+        # Once for all phases: tracing a large model takes seconds.
+        self.validation = steps.make_validation(strategy, self.model, self.dataset, self.share)
+
     def set_share(self) -> None:
         cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
         self.replicas = replicas
@@ -48,7 +55,6 @@ class SynchronousRun(Run):
         self.train_step = steps.make_training_step(
             self.strategy, self.network, self.optimizer, self.dataset, self.config
         )
-        self.validation = steps.make_validation(self.strategy, self.model, self.dataset, self.share)
 
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch.

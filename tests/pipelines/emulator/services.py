@@ -3,9 +3,7 @@
 import copy
 import datetime
 
-from google.cloud import aiplatform_v1 as vertex
-
-from components.vertex_client import connect_service, local_credentials
+from components.vertex_client import connect_service, import_client_class, local_credentials
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
@@ -96,10 +94,10 @@ class Services:
             Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
         )
         credentials = local_credentials(server.environment)
-        for name in ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule"):
-            kind = getattr(vertex, f"{name}ServiceClient")
+        for name in ("endpoint", "job", "metadata", "model", "pipeline", "prediction", "schedule"):
+            kind = import_client_class(name)
             client = connect_service(kind, server.endpoint, credentials=credentials)
-            setattr(self, name.lower(), client)
+            setattr(self, name, client)
 
     def create(self, kind, resource_id="", parent=PARENT, **fields):
         """Create a resource of REQUESTS with other fields; return what the client does."""

@@ -73,8 +73,8 @@ def test_values_that_json_lacks_are_refused_over_grpc():
 
 def test_required_fields_are_known_without_docstrings():
     program = (
-        "from google.cloud.aiplatform_v1 import types\n"
         "from pipelines.emulator import proto_rules\n"
+        "from google.cloud.aiplatform_v1 import types\n"
         "print(types.Schedule.__doc__, *proto_rules.find_marked(types.Schedule, 'Required'))"
     )
     command = [sys.executable, "-OO", "-c", program]

@@ -88,7 +88,7 @@ _parsers: dict[str, Any] = {}
 def _build_table_parser(dataset: Dataset) -> Any:
     encode = Encoder(dataset)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def parser(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         columns = parse_columns(serialized, dataset, label=True)
         return encode(columns), columns[dataset.feature("label").name]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.data.read.decoding import decode_batches
+from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.schema import Dataset
 
 FILES_AT_ONCE = 4
@@ -42,12 +42,12 @@ def read_endless_batches(
         .shuffle(len(shards), seed=seed)
         .repeat()
         .interleave(
-            lambda uri, examples: tf.data.TFRecordDataset(uri).take(examples),
+            plain(lambda uri, examples: tf.data.TFRecordDataset(uri).take(examples)),
             cycle_length=min(len(shards), FILES_AT_ONCE),
         )
         .shuffle(max(1, min(fitting, content.examples)), seed=seed + 1)
     )
     size = share.replica_batch_size
     batches = records.batch(size, drop_remainder=True)
-    weighted = batches.map(lambda batch: (batch, tf.ones([size])))
+    weighted = batches.map(plain(lambda batch: (batch, tf.ones([size]))))
     return decode_batches(weighted, dataset, share)
