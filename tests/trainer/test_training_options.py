@@ -33,7 +33,7 @@ AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": 
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_every_precision_learns(few, tmp_path, options):
-    run = train(few, tmp_path, learning_rate=0.005, epochs=8, batch_size=32, **options)
+    run = train(few, tmp_path, learning_rate=0.005, epochs=4, batch_size=32, **options)
     losses = [row["loss"] for row in run.progress.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]

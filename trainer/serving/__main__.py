@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -47,6 +48,9 @@ def _serve(address: str) -> None:
     uri = os.environ.get("AIP_STORAGE_URI", "")
     if not uri:
         raise InputError("AIP_STORAGE_URI is not set; set it to the folder of a SavedModel")
+    # In a bucket, only TensorFlow can look, whose import takes seconds.
+    if "://" not in uri and not any(Path(uri).glob("saved_model.*")):
+        raise InputError(f"no SavedModel at {uri} (no saved_model.pb); train and export one first")
     path = os.environ.get(LOG_VARIABLE, "")
     log = request_log.open_log(path) if path else None
     predict_route = os.environ.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE

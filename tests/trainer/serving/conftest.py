@@ -17,6 +17,8 @@ def image_server(image_model):
 
 
 @pytest.fixture(scope="package")
-def row_server(row_model):
-    with serve(row_model) as server:
+def row_server(row_model, tmp_path_factory):
+    """A server whose request log is on a full disk, and the file of its errors."""
+    errors = tmp_path_factory.mktemp("rows") / "errors"
+    with serve(row_model, environment={"REQUEST_LOG": "/dev/full"}, errors=errors) as server:
         yield server

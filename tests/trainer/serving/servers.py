@@ -39,8 +39,8 @@ def png(pixels: np.ndarray) -> bytes:
 class Server:
     """A ready server; `url` is that of its predictions."""
 
-    def __init__(self, process, url):
-        self.process, self.url = process, url
+    def __init__(self, process, url, errors):
+        self.process, self.url, self.errors = process, url, errors
         self.port, self.route = urlsplit(url).port, urlsplit(url).path
 
     def ask(self, instances, **others):
@@ -61,21 +61,22 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(uri, folder=ROOT, environment=MappingProxyType({}), prefix=()):
+def serve(uri, folder=ROOT, environment=MappingProxyType({}), prefix=(), errors=None):
     """Run `python -m trainer.serving` on the model at `uri` until the block ends.
 
-    `folder` holds the package trainer, `environment` overrides ENVIRONMENT, and `prefix` is put
-    before the command.
+    `folder` holds the package trainer, `environment` overrides ENVIRONMENT, `prefix` is put
+    before the command, and the file `errors` takes what the process writes to stderr.
     """
     own = {"AIP_STORAGE_URI": uri, "PYTHONPATH": str(folder), **environment}
     command = [*prefix, sys.executable, "-m", "trainer.serving"]
     values = {**os.environ, **ENVIRONMENT, **own}
-    with subprocess.Popen(
-        command, cwd=folder, env=values, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with contextlib.ExitStack() as stack:
+        stderr = stack.enter_context(errors.open("w")) if errors else None
+        streams = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
+        process = stack.enter_context(subprocess.Popen(command, cwd=folder, env=values, **streams))
         try:
             line = process.stdout.readline()
             assert line.startswith(f"serving {uri} at http://"), line
-            yield Server(process, line.split()[-1])
+            yield Server(process, line.split()[-1], errors)
         finally:
             process.kill()

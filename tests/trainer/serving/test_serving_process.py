@@ -130,18 +130,16 @@ def test_unusable_environment_is_one_line(name, value, words):
             timeout=120,
         )
     assert result.returncode == 2
-    # TensorFlow, which is imported by then, has printed no line of its own.
     (error,) = result.stderr.splitlines()
     assert error.startswith("error: ") and words.format(port) in error
     assert not result.stdout
 
 
-def test_log_on_a_full_disk_loses_no_answer(row_model, capfd):
-    with serve(row_model, environment={"REQUEST_LOG": "/dev/full"}) as server:
-        for _ in range(3):
-            assert server.ask([{"hour": 1}] * 100)[0] == 200
+def test_log_on_a_full_disk_loses_no_answer(row_server):
+    for _ in range(3):
+        assert row_server.ask([{"hour": 1}] * 100)[0] == 200
     warning = "/dev/full can't be written ([Errno 28] No space left on device); requests are "
-    assert capfd.readouterr().err.count(warning) == 1
+    assert row_server.errors.read_text().count(warning) == 1
 
 
 def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
