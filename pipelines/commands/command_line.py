@@ -132,7 +132,7 @@ def list_parameters(
     word: Annotated[
         str | None,
         typer.Argument(
-            metavar="[WORD]",
+            metavar="WORD",
             help=f"Show only matching parameters: a topic ({', '.join(parameter_list.TOPICS)}), or "
             "part of a name or description.",
         ),

@@ -14,7 +14,7 @@ from pipelines.commands.arguments import GivenSettings, expand_folder, with_sett
 def main(
     settings: GivenSettings,
     recipes: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Default: all recipes.")
+        list[str] | None, typer.Argument(metavar="RECIPE", help="Default: all recipes.")
     ] = None,
     output_directory: Annotated[
         Path, typer.Option(help="Folder to write the files to.", callback=expand_folder)

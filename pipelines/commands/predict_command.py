@@ -33,7 +33,7 @@ def predict(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Image files, .csv files with a header, or .jsonl files with an instance per "
             "line, in the form that a server accepts.",
         ),

@@ -20,7 +20,7 @@ from trainer.errors import InputError
 _RunToResume = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="With --resume: the run to resume, which `runs` lists; default: the recipe's latest.",
         show_default=False,
     ),

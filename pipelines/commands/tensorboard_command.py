@@ -30,7 +30,7 @@ def tensorboard(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RECIPE|RUN...]",
+            metavar="RECIPE|RUN",
             help="Show these runs, or the runs of these recipes; default: all on this machine.",
         ),
     ] = None,
