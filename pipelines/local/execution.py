@@ -114,6 +114,7 @@ def execute(
     run_summary.reserve(directory)
     run_state = RunState(pipeline.tasks, logs)
     with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(terminal.signals_interrupt())
         guardian = stack.enter_context(Guardian(holding=[lock]))
         stack.enter_context(folders.temporary(guardian))
         containers = None
@@ -127,12 +128,12 @@ def execute(
             run_state, services, pipeline.launcher, artifacts_of(record, directory)
         )
         stack.callback(tasks.close)
-        stack.enter_context(terminal.signals_interrupt())
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
         rows = functools.partial(make_rows, run_state, services.jobs.jobs)
         with choose_view(rows, console, shorten_path(directory)) as view:
             call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
-            state, error = _follow(_run_in_thread("kfp", call), tasks, run_state, view)
+            running = _run_in_thread("kfp", call)
+            state, error = _follow(running, tasks, run_state, view, interrupts)
             run_state.close(state)
         failure = run_end.find_failure(run_state, services, error) if state == "FAILED" else None
         message = failure.message if failure else ""
@@ -213,7 +214,11 @@ def _run_pipeline(
 
 
 def _follow(
-    running: "Future[None]", tasks: ProcessTasks, run_state: RunState, view: LiveView | PlainView
+    running: "Future[None]",
+    tasks: ProcessTasks,
+    run_state: RunState,
+    view: LiveView | PlainView,
+    interrupts: terminal.Interrupts,
 ) -> tuple[str, str]:
     """Show the run until it ends; return its state and kfp's exception as text, if any."""
     try:
@@ -223,17 +228,23 @@ def _follow(
         why = f"{type(error).__name__}: {error}" if error else ""
         return "FAILED" if error or run_state.failed else "SUCCEEDED", why
     except KeyboardInterrupt:
-        _cancel(tasks, running, view)
+        _cancel(tasks, running, view, interrupts)
         return "CANCELLED", ""
 
 
-def _cancel(tasks: ProcessTasks, running: "Future[None]", view: LiveView | PlainView) -> None:
+def _cancel(
+    tasks: ProcessTasks,
+    running: "Future[None]",
+    view: LiveView | PlainView,
+    interrupts: terminal.Interrupts,
+) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
     view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again kills them now")
     futures = [_run_in_thread("cancel", tasks.cancel), running]
+    handled = 1
     while not all(future.done() for future in futures):
-        try:
-            wait(futures, _FRAME_SECONDS)
-            view.update()
-        except KeyboardInterrupt:
+        if interrupts.count > handled:
+            handled = interrupts.count
             tasks.kill()
+        wait(futures, _FRAME_SECONDS)
+        view.update()

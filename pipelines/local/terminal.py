@@ -16,20 +16,32 @@ from rich.console import Console
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+class Interrupts:
+    """Signals that end a run. The first raises KeyboardInterrupt; the others are only counted.
+
+    Raised while the first is handled, another KeyboardInterrupt would leave the run unfinished.
+    """
+
+    count = 0
+
+    def receive(self, *_: Any) -> None:
+        """Handle a signal."""
+        self.count += 1
+        if self.count == 1:
+            raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
-def signals_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and a closed terminal, as on Ctrl-C."""
+def signals_interrupt() -> Iterator[Interrupts]:
+    """Treat SIGTERM and a closed terminal like Ctrl-C."""
+    interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield interrupts
         return
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
+    before = [signal.signal(number, interrupts.receive) for number in numbers]
     try:
-        yield
+        yield interrupts
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
