@@ -60,6 +60,7 @@ def deploy(
             say(f"{model} is no longer served or billed")
             return
         else:
+            version = endpoints.fetch_champion(model)
             serving = loaded.run_options.serving
             regions.check_serving_machine(serving.machine_type, connection.settings.region)
             price = cost.describe_serving_price(
@@ -67,7 +68,6 @@ def deploy(
             )
             say(f"{price}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
-            version = endpoints.fetch_champion(model)
             endpoints.deploy(version, serving, traffic, key)
             say(f"{version.name} is deployed")
         _show(model, endpoints.fetch_endpoint(model))
