@@ -55,10 +55,9 @@ class PipelineEngine:
         place = self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
         recipe = job.labels.get("recipe", "pipeline")
         (directory / f"{recipe}.yaml").write_text(json.dumps(document["pipelineSpec"]))
-        parameters = document.get("runtimeConfig", {}).get("parameterValues", {})
         request = {
             "recipe": recipe,
-            "parameters": {name: self.to_local(value) for name, value in parameters.items()},
+            "parameters": self._localize_parameters(document),
             "project": project,
             "location": location,
             "id": job_id,
@@ -129,6 +128,15 @@ class PipelineEngine:
         prefix, _, name = value.partition("gs://")
         buckets = self._folder / "buckets"
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
+
+    def _localize_parameters(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a job's parameters, and the defaults of others that are URIs in buckets."""
+        inputs = document["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
+        defaults = {name: one.get("defaultValue") for name, one in inputs.items()}
+        local = {name: self.to_local(value) for name, value in defaults.items()}
+        changed = {name: value for name, value in local.items() if value != defaults[name]}
+        given = document.get("runtimeConfig", {}).get("parameterValues", {})
+        return changed | {name: self.to_local(value) for name, value in given.items()}
 
     def _list_tasks(
         self, job: Any, directory: pathlib.Path, summary: dict[str, Any]
