@@ -37,7 +37,7 @@ def size(count: int) -> str:
 
 def clock(seconds: float) -> str:
     """Format the time of a running task: `12.3 s`, `1:02`, `1:02:03`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
@@ -47,7 +47,7 @@ def clock(seconds: float) -> str:
 
 def duration(seconds: float) -> str:
     """Format a duration in a sentence: `12.3 s`, `1 min 15 s`, `48 min`, `2 h 5 min`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)
     parts = (minutes // 60, "h"), (minutes % 60, "min"), (rest if minutes < 60 else 0, "s")

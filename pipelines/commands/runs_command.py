@@ -34,7 +34,7 @@ def runs(
     settings: GivenSettings,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN RUN]", help="Two runs to compare; default: list all runs."),
+        typer.Argument(metavar="RUN", help="Two runs to compare; default: list all runs."),
     ] = None,
     recipe: Recipe = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = LISTED,
@@ -118,14 +118,18 @@ def _describe_changes(run: PastRun, before: PastRun | None) -> str:
     changed = find_differing_parameters(before, run)
     texts = []
     for name, old, new in changed[:_CHANGES]:
-        now, was = (
-            text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
-            for text in map(format_value, (new, old))
-        )
+        values = [format_value(new), format_value(old)]
+        now, was = map(_shorten, values)
+        if now == was:  # They differ where they are cut.
+            now, was = (_shorten(value[::-1])[::-1] for value in values)
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")
     return "; " + (", ".join(texts) or "same parameters")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:

@@ -34,7 +34,7 @@ def status(
     settings: GivenSettings,
     run: Annotated[
         str,
-        typer.Argument(metavar="[RUN]", help=f"{_LATEST}; default: list all."),
+        typer.Argument(metavar="RUN", help=f"{_LATEST}; default: list all."),
     ] = "",
     recipe: Recipe = None,
     rate: Rates = None,
@@ -133,7 +133,7 @@ def doctor(
     recipe: Annotated[
         str,
         typer.Argument(
-            metavar="[RECIPE]", help="Also check the quota for the machines of this recipe."
+            metavar="RECIPE", help="Also check the quota for the machines of this recipe."
         ),
     ] = "",
     set_: SetOptions = None,

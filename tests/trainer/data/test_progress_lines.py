@@ -26,10 +26,17 @@ def test_line_is_printed_about_every_second():
     ]
 
 
-def test_line_omits_a_total_or_time_left_that_is_unknown():
-    assert lines_after([(2, 0)], total=9) == ["0/9 images, 0 images/s"]
-    assert lines_after([(2, 3000)]) == ["3,000 images listed, 1,500 images/s"]
-    assert lines_after([(2, 1)], "rows") == ["1 row listed, 0 rows/s"]
+def test_line_omits_what_is_unknown():
+    assert lines_after([(2, 0)], total=9) == ["0/9 images"]
+    assert lines_after([(2, 1)], "rows") == ["1 row listed"]
+    assert lines_after([(0.5, 1000), (1, 3000)]) == ["4,000 images listed, 3,000 images/s"]
+
+
+def test_speed_does_not_count_the_start_of_processes():
+    assert lines_after([(9, 1), (1, 50)], total=101) == [
+        "1/101 images",
+        "51/101 images, 50 images/s, 0:01 left",
+    ]
 
 
 @pytest.mark.parametrize(

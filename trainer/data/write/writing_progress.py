@@ -11,6 +11,8 @@ Clock = Callable[[], float]
 class ProgressLines:
     """Prints the progress, speed and remaining time of some work.
 
+    The speed is that since the first step, because worker processes take seconds to start.
+
     lines = ProgressLines("create_tfrecords", "images", total=1797, emit=print)
     lines.advance(64)   # create_tfrecords: 64/1,797 images, 812 images/s, 2.0 s left
     """
@@ -28,24 +30,31 @@ class ProgressLines:
         self.done = 0
         self._name, self._unit, self._total = name, unit, total
         self._emit, self._interval, self._clock = emit, interval, clock
-        self._started = self._last = clock()
+        self._last = clock()
+        self._first: tuple[float, int] | None = None  # the time and `done` after the first step
 
     def advance(self, count: int) -> None:
         """Count `count` more as done; print a line if the last one is `interval` old."""
         self.done += count
-        if self._clock() - self._last >= self._interval:
-            self._last = self._clock()
-            self._emit(self._format_line())
+        now = self._clock()
+        if self.done and self._first is None:
+            self._first = now, self.done
+        if now - self._last >= self._interval:
+            self._last = now
+            self._emit(f"{self._name}: {self._format_state(now)}")
 
-    def _format_line(self) -> str:
-        rate = self.done / max(self._clock() - self._started, 1e-3)
-        speed = f"{rate:,.0f} {self._unit}/s"
+    def _format_state(self, now: float) -> str:
+        state = f"{format_count(self.done, self._unit)} listed"
+        if self._total is not None:
+            state = f"{self.done:,}/{format_count(self._total, self._unit)}"
+        start, before = self._first or (now, self.done)
+        if self.done == before:
+            return state
+        rate = (self.done - before) / max(now - start, 1e-3)
+        state += f", {rate:,.0f} {self._unit}/s"
         if self._total is None:
-            return f"{self._name}: {format_count(self.done, self._unit)} listed, {speed}"
-        line = f"{self._name}: {self.done:,}/{format_count(self._total, self._unit)}, {speed}"
-        if not self.done:
-            return line
-        return f"{line}, {formats.clock((self._total - self.done) / rate)} left"
+            return state
+        return f"{state}, {formats.clock((self._total - self.done) / rate)} left"
 
 
 def format_count(number: int, unit: str) -> str:
