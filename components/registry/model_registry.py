@@ -119,7 +119,8 @@ class ModelRegistry:
         versions = self.list_versions(model)
         version = next((one for one in versions if one.version == number), None)
         if version is None:
-            known = f"it has {', '.join(one.version for one in versions)}" if versions else ""
+            listed = ", ".join(one.version for one in versions)
+            known = f"known: {listed}" if versions else ""
             raise InputError(
                 f"model {model!r} has no version {number!r} in {self.parent}; "
                 f"{known or 'run its recipe first'}"

@@ -58,5 +58,5 @@ def test_unknown_version_is_refused_with_the_known_ones(registry):
     with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
         registry.promote("digits", "7")
     promote_each(registry, "one")
-    with pytest.raises(InputError, match=r"no version '7' .*it has 1"):
+    with pytest.raises(InputError, match=r"no version '7' .*known: 1"):
         registry.promote("digits", "7")

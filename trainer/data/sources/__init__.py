@@ -142,8 +142,8 @@ class ImageSource(SourceKind):
         if len(self.classes) < 2:
             found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
             raise InputError(
-                f"source={source!r} has {found}; a classifier needs two or more, as folders in one "
-                "of images"
+                f"source={source!r} has {found}; a classifier needs two or more; in a folder of "
+                "images, each folder is a class"
             )
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:

@@ -49,7 +49,7 @@ def require_columns(dataset: Dataset) -> list[Feature]:
     if not columns:
         raise InputError(
             f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
-            "table; model='wide_and_deep' needs records of a table, such as csv:URI"
+            "table; use records of a table, such as csv:URI"
         )
     return columns
 
