@@ -1,6 +1,7 @@
 """The commands of docs/vertex.md run in the emulator as they are written there."""
 
 import json
+import pathlib
 import re
 
 import PIL.Image
@@ -69,6 +70,21 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, own):
         # The clock of a new process is the machine's again.
         rehearsal.forward(21)
         assert len(rehearsal.runs()) == 2
+
+
+def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, own):
+    text = (ROOT / "pipelines" / "recipes" / "flowers.toml").read_text()
+    bucket = "images:gs://my-project-training/photos"
+    recipe = pathlib.Path("recipes/photos.toml")
+    recipe.parent.mkdir()
+    recipe.write_text(text.replace("tfds:tf_flowers", bucket))
+    put_photos(tmp_path)
+    with emulated(tmp_path) as rehearsal:
+        own(rehearsal, "run photos --detach --name one")
+        (request,) = tmp_path.glob("emulated/runs/*/request.json")
+        own(rehearsal, "cancel one")
+    folder = tmp_path / "emulated" / "buckets" / "my-project-training" / "photos"
+    assert json.loads(request.read_text())["parameters"]["source"] == f"images:{folder}"
 
 
 @pytest.mark.slow
