@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from pipelines.local import run_files
 from pipelines.run_comparison import RunComparison, format_value
 from pipelines.run_history import PastRun
+from trainer.data.schema import join
 from trainer.errors import InputError
-from trainer.evaluation.results import load
+from trainer.evaluation.results import parse_history
 from trainer.report import plots
 from trainer.report.learning import Rows, column
 from trainer.report.page import render
@@ -43,10 +45,8 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
 
 
 def _read_history(run: PastRun) -> Rows:
-    try:
-        return load(run.training).history if run.training else []
-    except InputError:
-        return []
+    content = run_files.read(join(run.training, "history.csv")) if run.training else None
+    return parse_history(content.decode()) if content else []
 
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:

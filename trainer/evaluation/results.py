@@ -35,10 +35,13 @@ def load(directory: str) -> Results:
     Raise InputError if metrics.json, which the chief writes last, is missing.
     """
     metrics = json.loads(_read(join(directory, "metrics.json")))
-    rows = csv.DictReader(io.StringIO(_read(join(directory, "history.csv"))))
-    return Results(
-        metrics, [{name: _parse_number(text) for name, text in row.items()} for row in rows]
-    )
+    return Results(metrics, parse_history(_read(join(directory, "history.csv"))))
+
+
+def parse_history(text: str) -> list[dict[str, float | None]]:
+    """Return the rows of history.csv, one per epoch."""
+    rows = csv.DictReader(io.StringIO(text))
+    return [{name: _parse_number(field) for name, field in row.items()} for row in rows]
 
 
 def _parse_number(text: str) -> float | None:

@@ -14,16 +14,18 @@ def sent_jobs(vertex):
     return [request["pipelineJob"] for request in vertex.sent_json("CreatePipelineJob")]
 
 
-def test_local_and_cloud_runs_are_listed_and_compared(vertex, command, succeed):
+def test_local_and_cloud_runs_are_listed_and_compared(vertex, succeed):
     leave("digits-1", 1)
     vertex.outcomes = [Outcome(metrics=FIGURES, decision=DECISION)]
     succeed("run digits --name there --set epochs=7")
-    first, details, second = succeed("runs").splitlines()[:3]
+    first, details, second, _, link = succeed("runs").splitlines()
+    assert "/vertex-ai/pipelines/runs?project=" in link
+    assert "/experiments/digits/runs?project=" in succeed("runs --recipe digits")
     assert first.split()[:5] == ["there", "SUCCEEDED", "accuracy", "0.9500", "accepted"]
     assert details.startswith("    digits on Vertex AI, 20")
     assert "epochs=7 (was 12)" in details
     assert second.startswith("digits-1")
-    out = command("runs digits-1 there")[1]  # TensorFlow writes to stderr.
+    out = succeed("runs digits-1 there")
     assert "accuracy  1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
     assert "No test of the difference: there kept no predictions of the test records." in out
 
