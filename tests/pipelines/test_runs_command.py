@@ -155,7 +155,7 @@ def test_killed_run_is_shown_with_the_command_to_resume_it(succeed):
     assert out.startswith("digits-1  KILLED\nrecipe    digits\n")
     assert "resume    python -m pipelines run digits-1 --local --resume\n" in out
     replica = {"role": "chief", "index": 0, "state": "RUNNING", "starts": 1, "restarts": 0}
-    state = {"name": "training", "state": "RUNNING", "error": "", "retries": 0}
+    state = {"job": {"state": "JOB_STATE_RUNNING"}, "retries": 0}
     write_job(json.dumps({**state, "replicas": [{**replica, "pid": 1, "log": "chief-0.log"}]}))
     assert "replica   KILLED         chief-0\n" in succeed("status digits-1")
     Path("runs").rename("my runs")

@@ -35,7 +35,7 @@ def test_line_omits_what_is_unknown():
 def test_speed_does_not_count_the_start_of_processes():
     assert lines_after([(9, 1), (1, 50)], total=101) == [
         "1/101 images",
-        "51/101 images, 50 images/s, 0:01 left",
+        "51/101 images, 50 images/s, 1.0 s left",
     ]
 
 
