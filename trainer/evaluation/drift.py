@@ -97,7 +97,8 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
     if "quantiles" in before.statistics and "quantiles" in now.statistics:
         # The outer bins are open, for values that are smaller or larger now.
-        quantiles = [np.array(one.statistics["quantiles"], float) for one in (before, now)]
+        # As float32, in which a model gets numbers: 0.1 in a request equals an edge of 0.1.
+        quantiles = [np.array(one.statistics["quantiles"], np.float32) for one in (before, now)]
         if not all(len(values) for values in quantiles):
             return []
         tenths = np.linspace(0, 1, _BINS + 1)[1:-1]

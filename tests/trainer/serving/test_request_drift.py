@@ -37,6 +37,19 @@ def test_requests_like_the_training_data_show_no_drift(row_records):
     assert alarms <= 5
 
 
+def rounded(text):
+    return text and f"{float(text):.1f}"
+
+
+def test_rounded_numbers_show_no_drift(tmp_path):
+    parts = [line.partition(",") for line in tables.lines(2000, seed=1)]
+    table = [f"{rounded(miles)},{rest}" for miles, _, rest in parts]
+    options = tables.options(tables.write_csv(tmp_path / "trips.csv", table))
+    written = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    drifts, _ = request_drift.measure(written, asked(2000, 1, miles=rounded))
+    assert drift.format_drifts(drifts) == ""
+
+
 @pytest.mark.parametrize(("column", "change"), [("miles", doubled), ("payment", without_vouchers)])
 def test_doubled_numbers_and_a_lost_category_are_drift(row_records, column, change):
     drifts, _ = request_drift.measure(row_records, asked(1000, 1, **{column: change}))
