@@ -51,6 +51,15 @@ def test_changed_column_has_drifted(change, name):
     assert found[0].index > 0.2 and 0 < found[0].distance < 1
 
 
+def test_dates_as_numbers_drift():
+    generator = np.random.default_rng(0)
+    before, now = sample(generator, 1000), sample(generator, 1000)
+    before.features[0].statistics["quantiles"] = np.floor(20240101 + 30 * POINTS).tolist()
+    now.features[0].statistics["quantiles"] = np.floor(20240111 + 20 * POINTS).tolist()
+    (dates,) = (one for one in drift.measure(before, now) if one.is_drift)
+    assert "to 20240104" in dates.bins
+
+
 def test_index_and_distance_follow_their_formulas():
     generator = np.random.default_rng(0)
     before, now = sample(generator, 1000), sample(generator, 1000)

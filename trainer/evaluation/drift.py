@@ -103,7 +103,9 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
             return []
         tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
         edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
-        names = [f"to {edge:g}" for edge in edges] + [f"over {edges[-1]:g}"]
+        # All digits: rounded, the edges of dates such as 20240131 would be one bin.
+        shown = [np.format_float_positional(edge, trim="-") for edge in edges]
+        names = [f"to {edge}" for edge in shown] + [f"over {shown[-1]}"]
         pair = []
         for values, count in zip(quantiles, present, strict=True):
             below = np.searchsorted(values, edges, side="right") / len(values)
