@@ -40,7 +40,7 @@ class Task:
     """A task of a run."""
 
     name: str  # display name, the same in the console and in runs on this machine
-    state: str  # PENDING, RUNNING, SUCCEEDED, SKIPPED, CACHED, FAILED, CANCELLED or NOT_TRIGGERED
+    state: str  # of PipelineTaskDetail.State, but CACHED for SKIPPED, which means a cache hit
     seconds: float  # time from its start to its end or to now; 0 before the start
     error: str  # error message in one line; empty if there is none
     logged_as: str  # job_id of its lines in Cloud Logging; empty if it has none
@@ -201,7 +201,7 @@ def tasks_of(job: Any) -> list[Task]:
         tasks.append(
             Task(
                 name=names.get(detail.task_name, detail.task_name),
-                state="CACHED" if state == "SKIPPED" and detail.outputs else state,
+                state="CACHED" if state == "SKIPPED" else state,
                 seconds=until - start if start else 0.0,
                 error=" ".join(detail.error.message.split()),
                 logged_as=detail.executor_detail.container_detail.main_job.rpartition("/")[2]

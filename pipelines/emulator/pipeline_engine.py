@@ -14,7 +14,8 @@ from pipelines.emulator.job_service import find_job_folders
 from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.processes import Guardian, Process
 
-_STATES = {"CACHED": "SKIPPED", "CANCELLED": "CANCELLED"}
+_STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
+"""Vertex AI's words for two states of tasks on this machine."""
 _LAUNCHER_TASK = "custom-training-job"
 
 

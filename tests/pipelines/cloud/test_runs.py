@@ -30,6 +30,16 @@ def test_run_shows_its_steps_cost_and_verdict(vertex, succeed):
     assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")
 
 
+def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
+    succeed("run digits --name one")
+    records, training, _ = vertex.pipeline_jobs["one"].job_detail.task_details
+    records.outputs.clear()
+    records.state, training.state = "SKIPPED", "NOT_TRIGGERED"
+    shown = succeed("status one")
+    assert "CACHED         Create TFRecords" in shown
+    assert "NOT_TRIGGERED  Train" in shown
+
+
 def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succeed):
     vertex.log_entries = [
         log_entry("workerpool0-0", jsonPayload={"message": "the chief waits"}),
@@ -95,11 +105,12 @@ def test_runs_are_listed_shown_and_cancelled(vertex, refused, succeed):
     names = ["one", "two", "three"]
     for name in names:
         succeed(f"run digits --name {name} --detach")
-    *listing, experiments, _ = succeed("status").splitlines()
+    *listing, _ = succeed("status").splitlines()
     shown = [line.split()[:2] for line in listing[::2]]
     assert shown == [[name, "RUNNING"] for name in reversed(names)]
     assert all("digits on Vertex AI, 20" in line for line in listing[1::2])
-    assert "/vertex-ai/experiments/locations/us-central1/" in experiments
+    assert "/vertex-ai/experiments/locations/us-central1/" not in succeed("runs")
+    assert "/experiments/digits/runs?" in succeed("runs --recipe digits")
     succeed("cancel two")
     assert succeed("status two").startswith("two  CANCELLED")
     assert refused("cancel two") == "error: the run 'two' has already ended: CANCELLED\n"
