@@ -1,15 +1,25 @@
 """JobService's BatchPredictionJobs, run by model servers on this machine."""
 
 import pathlib
+import re
 from typing import Any
 
+from components.prediction_options import TABLE, TABLE_PLACE
+from pipelines import resource_names
 from pipelines.emulator import messages
-from pipelines.emulator.background_jobs import BackgroundJobs
+from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
 from pipelines.emulator.batch_job import BatchJob
+from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
+
+FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
+"""Formats of instances for a custom-trained model."""
+_OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
+_LONGEST_URI = 2000
+DEFAULT_MAX_REPLICAS = 10
 
 
 class BatchService(BackgroundJobs[BatchJob]):
@@ -34,6 +44,14 @@ class BatchService(BackgroundJobs[BatchJob]):
         super().__init__(operations, folder)
         self._directory, self._guardian, self._models = directory, guardian, models
 
+    def check(self, job: Any, parent: str) -> None:
+        super().check(job, parent)
+        resource_names.check("service_account", job.service_account)
+        check_model(job, parent)
+        check_input(job)
+        check_output(job)
+        check_replicas(job.dedicated_resources)
+
     def begin(self, job: Any) -> None:
         model = self._models.find(job.model)
         job.model_version_id = model.version_id
@@ -41,9 +59,80 @@ class BatchService(BackgroundJobs[BatchJob]):
         directory = self._directory / f"batch-prediction-{id_of(job.name)}"
         self.jobs.append(BatchJob(job, model, self._models, directory, self._guardian, self.store))
 
+    def check_deletable(self, job: Any) -> None:
+        running = job.state.name.removeprefix("JOB_STATE_") not in ENDED
+        refuse_state(running, f"{job.name} has not ended; cancel it first")
+
     def cancel_batch_prediction_job(self, request: Any) -> None:
         """Ask a job to end; do nothing if it has ended."""
         self.find(request.name)
         for job in self.jobs:
             if job.message.name == request.name:
                 job.cancel()
+
+
+def check_model(job: Any, parent: str) -> None:
+    """Refuse a job with no model or two, or with a model of another region."""
+    both_or_none = bool(job.model) == ("unmanaged_container_model" in job)
+    refuse(both_or_none, "exactly one of model and unmanaged_container_model must be set")
+    elsewhere = job.model and not job.model.startswith(f"{parent}/models/")
+    refuse(elsewhere, f"model {job.model} is not in {parent}")
+
+
+def check_input(job: Any) -> None:
+    """Refuse an unknown input format, or a source or fields that the format does not have."""
+    config, instance = job.input_config, job.instance_config
+    kind = config.instances_format
+    check_choice("instances_format", kind, FORMATS)
+    source = "bigquery_source" if kind == "bigquery" else "gcs_source"
+    missing = source not in config
+    refuse(missing, f"instances_format {kind} is read from input_config.{source}")
+    # Vertex AI takes some of its fields with other formats, too.
+    refuse(instance and kind != "bigquery", f"instance_config is not supported here with {kind}")
+    check_choice("instance_type", instance.instance_type or "object", ("object", "array"))
+    both = instance.included_fields and instance.excluded_fields
+    refuse(both, "instance_config has both included_fields and excluded_fields")
+    if kind == "bigquery":
+        _check_uri(config.bigquery_source.input_uri, TABLE, "bq://PROJECT.DATASET.TABLE")
+    for uri in config.gcs_source.uris:
+        _check_place(uri, "input_config.gcs_source.uris")
+
+
+def check_output(job: Any) -> None:
+    """Refuse an unknown output format, one without its destination, or one the input excludes."""
+    config = job.output_config
+    kind = config.predictions_format
+    check_choice("predictions_format", kind, _OUTPUT_FORMATS)
+    formats = (job.input_config.instances_format, kind)
+    with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
+    refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")
+    alone = formats[0] == "bigquery" != kind
+    refuse(alone, "predictions_format must be bigquery, as instances_format is")
+    destination = "bigquery_destination" if kind == "bigquery" else "gcs_destination"
+    missing = destination not in config
+    refuse(missing, f"predictions_format {kind} is written to output_config.{destination}")
+    if kind == "bigquery":
+        form = "bq://PROJECT, bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE"
+        _check_uri(config.bigquery_destination.output_uri, TABLE_PLACE, form)
+    else:
+        prefix = config.gcs_destination.output_uri_prefix
+        _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
+
+
+def check_replicas(resources: Any) -> None:
+    """Refuse a job without a machine, or with more starting replicas than its maximum."""
+    check_machine(resources, "batch_prediction_job")
+    first, most = resources.starting_replica_count, resources.max_replica_count
+    most = most or DEFAULT_MAX_REPLICAS
+    refuse(first > most, f"starting_replica_count {first} is greater than max_replica_count {most}")
+
+
+def _check_place(uri: str, field: str) -> None:
+    # On this machine a local path stands in for an object.
+    elsewhere = not uri.startswith(("gs://", "/"))
+    refuse(elsewhere, f"{field}: {uri!r} is not a Cloud Storage URI, gs://BUCKET/OBJECT")
+
+
+def _check_uri(uri: str, form: re.Pattern[str], shown: str) -> None:
+    other = len(uri) > _LONGEST_URI or not form.fullmatch(uri)
+    refuse(other, f"{uri[:80]!r} is not {shown} of up to {_LONGEST_URI} characters")

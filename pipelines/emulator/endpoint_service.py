@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.emulator import messages
 from pipelines.emulator.api_error import ApiError, invalid, not_found
-from pipelines.emulator.field_rules import refuse, refuse_state
+from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
@@ -31,6 +31,7 @@ class EndpointService(Resources):
     """
 
     kind = "Endpoint"
+    updatable = ("display_name", "description", "labels", "traffic_split")
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class EndpointService(Resources):
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
             known = _deployed_by_id(endpoint)
-            if deployed.id in known:
-                raise ApiError("ALREADY_EXISTS", f"DeployedModel {deployed.id} exists already")
+            check_deployed_model(deployed, known)
             model = self._models.find(deployed.model)
+            deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
             deployed.create_time = self.clock.now()
             split = {
@@ -161,6 +162,20 @@ def _deployed_by_id(endpoint: Any) -> dict[str, Any]:
 
 def _version_name(deployed: Any) -> str:
     return f"{deployed.model}@{deployed.model_version_id}"
+
+
+def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
+    """Refuse a model without a machine, or with an ID that is malformed or taken."""
+    if deployed.id:
+        check_id("deployed_model.id", deployed.id)
+    if deployed.id in known:
+        raise ApiError("ALREADY_EXISTS", f"DeployedModel {deployed.id} exists already")
+    resources = deployed.dedicated_resources
+    check_machine(resources, "deployed_model")
+    least, most = resources.min_replica_count, resources.max_replica_count
+    refuse(least < 1, "min_replica_count must be at least 1")
+    too_few = most and most < least
+    refuse(too_few, f"max_replica_count {most} is less than min_replica_count {least}")
 
 
 def check_traffic(split: Mapping[str, int], known: Mapping[str, Any]) -> None:

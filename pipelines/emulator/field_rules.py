@@ -1,12 +1,14 @@
 """Vertex AI's checks of fields that several resources have."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pipelines import resource_names
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCATION
 from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
+from trainer.machines.prediction_machines import check_prediction_machine
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128
@@ -18,6 +20,7 @@ _IDS = {
     ),
     "model_id": (re.compile("[a-z_][a-z0-9_-]{0,62}"), "up to 63 of a-z, 0-9, _ and -"),
     "context_id": (re.compile("[a-z0-9-]{4,128}"), "4 to 128 of a-z, 0-9 and -"),
+    "deployed_model.id": (re.compile("[0-9]{1,10}"), "up to 10 digits"),
 }
 
 
@@ -37,6 +40,11 @@ def check_id(field: str, value: str) -> None:
     """Refuse an ID that does not match its field's pattern."""
     form, shown = _IDS[field]
     refuse(not form.fullmatch(value), f"{field} {value!r} is not {shown}")
+
+
+def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
+    """Refuse a value that a field does not allow."""
+    refuse(value not in choices, f"{field} {value!r} is not one of {', '.join(choices)}")
 
 
 def check_common(resource: Any, field: str, parent: str) -> None:
@@ -63,3 +71,10 @@ def check_region(kind: str, value: str, parent: str) -> None:
     region = parent.rpartition("/")[2]
     if region != LOCATION:
         resource_names.check_region({kind: value}, region)
+
+
+def check_machine(resources: Any, where: str) -> None:
+    """Refuse resources without a machine type that supports prediction."""
+    machine, where = resources.machine_spec, f"{where}.dedicated_resources.machine_spec."
+    refuse(not machine.machine_type, f"{where}machine_type is required")
+    check_prediction_machine(f"{where}machine_type", machine.machine_type)

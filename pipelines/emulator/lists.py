@@ -1,4 +1,4 @@
-"""Pages of lists: the filter, order and read_mask that the commands send."""
+"""Pages of lists: the part of filter, order_by and read_mask that the commands use."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,10 @@ def filter_resources(found: Iterable[Any], text: str) -> list[Any]:
     for term in text.split(" AND ") if text else ():
         match = _TERM.fullmatch(term)
         if not match:
-            raise invalid(f"filter {term!r} is none that the commands send")
+            raise invalid(
+                f'filter {term!r} is not supported here; give labels.KEY="VALUE" or '
+                'pipelineName="NAME", joined by AND'
+            )
         found = [one for one in found if _read_field(one, match["label"]) == match["value"]]
     return found
 
@@ -33,7 +36,8 @@ def _read_field(resource: Any, label: str | None) -> str | None:
 
 def sort_resources(found: list[Any], order_by: str, kind: str) -> list[Any]:
     """Return resources in the order of their kind, which is the only one that commands ask for."""
-    refuse(order_by not in ("", _LATEST_FIRST), f"order_by {order_by!r} is not {_LATEST_FIRST}")
+    other = order_by not in ("", _LATEST_FIRST)
+    refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST}")
     if kind in _SORTED:
         # None, in tests alone, compares with no time.
         found = sorted(

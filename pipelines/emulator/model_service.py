@@ -14,7 +14,7 @@ from pipelines.emulator import field_rules, messages, proto_rules
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.field_rules import refuse, refuse_state
 from pipelines.emulator.operations import Operations
-from pipelines.emulator.resources import Resources
+from pipelines.emulator.resources import Resources, set_etag
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"
@@ -32,6 +32,7 @@ class ModelService(Resources):
     """
 
     kind = "Model"
+    updatable = ("display_name", "description", "version_description", "labels")
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class ModelService(Resources):
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it those that begin with `-`."""
+        check_version(request.name)
         with self._changing(request.name) as (entry, number):
             set_aliases(entry["versions"], number, list(request.version_aliases))
         return self.find(request.name)
@@ -124,6 +126,7 @@ class ModelService(Resources):
             version.deployed_models = kept
 
     def delete_model_version(self, request: Any) -> Any:
+        check_version(request.name)
         with self._changing(request.name) as (entry, number):
             only = len(entry["versions"]) == 1
             refuse_state(only, f"{request.name} is the only version of its model")
@@ -134,6 +137,15 @@ class ModelService(Resources):
                 set_aliases(entry["versions"], newest, [DEFAULT])
             entry["evaluations"].pop(number, None)
         return self.operations.start(request.name)
+
+    def delete(self, request: Any) -> Any:
+        at = "@" in request.name
+        refuse(at, f"{request.name} names a version, which models.deleteVersion deletes")
+        return super().delete(request)
+
+    def check_deletable(self, model: Any) -> None:
+        for version in self._find_entry(model.name)["versions"].values():
+            check_not_deployed(version, model.name)
 
     def import_model_evaluation(self, request: Any) -> Any:
         evaluation = messages.ModelEvaluation(request.model_evaluation)
@@ -178,7 +190,7 @@ class ModelService(Resources):
 
     def _to_response(self, model: Any) -> Any:
         model.artifact_uri = self._uri(model.artifact_uri)
-        return model
+        return set_etag(model)
 
     def _find_entry(self, name: str) -> Content:
         base = name.partition("@")[0]
@@ -199,6 +211,12 @@ class ModelService(Resources):
 
 def _to_json(message: Any) -> Content:
     return json.loads(type(message).to_json(message, always_print_fields_with_no_presence=False))
+
+
+def check_version(name: str) -> None:
+    """Refuse a model name that does not include a version ID."""
+    number = name.partition("@")[2]
+    refuse(not number.isdigit(), f"{name} does not include the ID of a version")
 
 
 def check_not_deployed(version: Any, name: str) -> None:

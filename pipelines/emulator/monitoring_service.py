@@ -1,11 +1,12 @@
 """JobService's jobs that monitor the models of an endpoint; here they only exist."""
 
 import pathlib
+from collections.abc import Collection
 from typing import Any
 
 from pipelines.emulator import messages
 from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.field_rules import refuse_state
+from pipelines.emulator.field_rules import check_choice, refuse, refuse_state
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.resources import Resources
 
@@ -18,6 +19,16 @@ class MonitoringService(Resources):
     """
 
     kind = "ModelDeploymentMonitoringJob"
+    updatable = (
+        "display_name",
+        "model_deployment_monitoring_schedule_config",
+        "model_monitoring_alert_config",
+        "logging_sampling_strategy",
+        "labels",
+        "log_ttl",
+        "enable_monitoring_pipeline_logs",
+        "model_deployment_monitoring_objective_configs",
+    )
 
     def __init__(
         self,
@@ -27,6 +38,13 @@ class MonitoringService(Resources):
     ) -> None:
         super().__init__(operations, folder)
         self._endpoints = endpoints
+
+    def check(self, job: Any, parent: str) -> None:
+        super().check(job, parent)
+        rate = job.logging_sampling_strategy.random_sample_config.sample_rate
+        refuse(not 0 < rate <= 1, f"sample_rate {rate:g} is not in (0, 1]")
+        deployed = [one.id for one in self._endpoints.find(job.endpoint).deployed_models]
+        check_objectives(job, deployed)
 
     def begin(self, job: Any) -> None:
         job.state = messages.JobState.JOB_STATE_RUNNING
@@ -49,3 +67,17 @@ class MonitoringService(Resources):
         operation = super().delete(request)
         self._endpoints.set_monitoring(job.endpoint, "")
         return operation
+
+
+def check_objectives(job: Any, deployed: Collection[str]) -> None:
+    """Refuse an objective for a model that is not deployed, or skew without training data."""
+    for one in job.model_deployment_monitoring_objective_configs:
+        number = one.deployed_model_id
+        refuse(number not in deployed, f"DeployedModel {number} is not at the endpoint")
+        objective = one.objective_config
+        data = objective.training_dataset
+        detects = "training_prediction_skew_detection_config" in objective
+        given = data.gcs_source.uris or data.bigquery_source.input_uri or data.dataset
+        refuse(detects and not given, "training_dataset is required to detect skew")
+        if data.gcs_source.uris:
+            check_choice("data_format", data.data_format, ("csv", "jsonl", "tf-record"))

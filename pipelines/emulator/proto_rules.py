@@ -67,16 +67,20 @@ def clear_output_only(resource: Any) -> None:
         resource._pb.ClearField(name)
 
 
-def check_update(request: Any, given: Any, present: Any) -> Any:
+def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> Any:
     """Return the mask of an update; refuse an empty mask, a fixed field and an outdated etag.
 
     A request without an etag overwrites any state.
+
+    Args:
+        updatable: fields that the mask may name; empty: those that users may set.
     """
     refuse(not request.update_mask.paths, "update_mask is required")
     mask = check_mask("update_mask", request.update_mask, type(given))
     fixed = find_marked(type(given), "Output only")
     for field in {path.partition(".")[0] for path in mask.paths}:
-        refuse(field in fixed, f"update_mask names {field}, which is not updatable")
+        other = field in fixed or (updatable and field not in updatable)
+        refuse(other, f"update_mask names {field}, which is not updatable")
     if getattr(given, "etag", "") not in ("", getattr(present, "etag", "")):
         raise ApiError("ABORTED", f"{given.name} has changed since etag was read")
     return mask

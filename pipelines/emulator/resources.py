@@ -30,6 +30,7 @@ class Resources:
     """
 
     kind = ""  # name of the message type
+    updatable: tuple[str, ...] = ()  # in an update; empty: fields that users may set
     page_size = 100
 
     def __init_subclass__(cls) -> None:
@@ -81,7 +82,7 @@ class Resources:
         proto_rules.check_required(request)
         given = getattr(request, self._field)
         with self.changing(given.name) as present:
-            mask = proto_rules.check_update(request, given, present)
+            mask = proto_rules.check_update(request, given, present, self.updatable)
             changed = type(present)(present)
             mask.MergeMessage(given._pb, changed._pb, True, True)
             proto_rules.check_required(changed, f"{self._field}.")

@@ -1,4 +1,4 @@
-"""The emulator answers batch prediction jobs by real servers."""
+"""The emulator refuses invalid batch prediction jobs and answers the others by real servers."""
 
 import csv
 import gzip
@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from google.api_core import exceptions
 
 from pipelines.emulator.batch_input import read_instances
 from tests.pipelines.emulator.services import MODEL, PARENT
@@ -14,11 +16,57 @@ from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.inputs import require_columns
 
+KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
+FORMAT, INPUT = "input_config__instances_format", "input_config"
+OUTPUT_FORMAT = "output_config__predictions_format"
 PREFIX = "output_config__gcs_destination__output_uri_prefix"
+MACHINE = "dedicated_resources__machine_spec"
+TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d.t"}}
+NO_TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d"}}
+FIELDS = {"included_fields": ["a"], "excluded_fields": ["b"]}
 
 
 def create(services, **fields):
     return services.create("batch_prediction_job", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"service_account": "runner"}, "service_account='runner' is not"),
+        ({"model": ""}, "exactly one of model"),
+        ({"unmanaged_container_model": {"artifact_uri": "gs://b/m"}}, "exactly one of model"),
+        ({"model": "projects/123456/locations/us-east1/models/1"}, "is not in projects/123456/"),
+        ({"encryption_spec": {"kms_key_name": KEY}, INPUT: TABLE}, "not supported with BigQuery"),
+        ({INPUT: TABLE}, "predictions_format must be bigquery"),
+        ({FORMAT: "parquet"}, "'parquet' is not one of jsonl, csv, tf-record"),
+        ({FORMAT: "bigquery"}, "is read from input_config.bigquery_source"),
+        ({INPUT: {**TABLE, "instances_format": "csv"}}, "is read from input_config.gcs_source"),
+        ({"input_config__gcs_source__uris": ["rows.jsonl"]}, "'rows.jsonl' is not a Cloud"),
+        ({"input_config__gcs_source": {}}, "uris is required"),
+        ({INPUT: NO_TABLE}, "'bq://p.d' is not bq://PROJECT.DATASET.TABLE"),
+        ({OUTPUT_FORMAT: "tf-record"}, "'tf-record' is not one of jsonl, csv"),
+        ({OUTPUT_FORMAT: "bigquery"}, "written to output_config.bigquery_destination"),
+        ({PREFIX: "out"}, "'out' is not a Cloud Storage URI"),
+        (
+            {"instance_config__instance_type": "object", FORMAT: "csv"},
+            "instance_config is not supported here with csv",
+        ),
+        (
+            {"instance_config": {"instance_type": "tuple"}, INPUT: TABLE},
+            "'tuple' is not one of object, array",
+        ),
+        ({"instance_config": FIELDS, INPUT: TABLE}, "both included_fields and excluded_fields"),
+        ({MACHINE: {}}, "machine_type is required"),
+        ({MACHINE: {"machine_type": "n9"}}, "machine_type='n9'"),
+        ({"dedicated_resources__starting_replica_count": 11}, "11 is greater than max_replica_co"),
+    ],
+)
+def test_invalid_job_is_refused(services, fields, reason):
+    services.upload()
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        create(services, **fields)
+    assert len(services.batches.refusals) == 1
 
 
 def run(services, model, kind, uri, folder):
@@ -118,13 +166,18 @@ def test_failed_job_reports_why_and_stops_its_server(services, untrained_model, 
     assert started and all(process.finished.is_set() for process in started)
 
 
-def test_cancelled_job_is_kept(services, untrained_model, tmp_path):
+def test_job_is_deleted_only_after_its_end(services, untrained_model, tmp_path):
     lines = tmp_path / "rows.jsonl"
     lines.write_text(f"{json.dumps(np.zeros((8, 8)).tolist())}\n" * 100_000)
     services.upload(model={**MODEL, "artifact_uri": untrained_model})
     source = {"input_config__gcs_source__uris": [str(lines)]}
     job = create(services, **source, **{PREFIX: str(tmp_path / "out")})
+    with pytest.raises(exceptions.BadRequest, match="has not ended; cancel it first"):
+        services.job.delete_batch_prediction_job(name=job.name)
     services.job.cancel_batch_prediction_job(name=job.name)
     services.batches.join()
     (listed,) = services.job.list_batch_prediction_jobs(parent=PARENT)
     assert (listed.name, listed.state.name) == (job.name, "JOB_STATE_CANCELLED")
+    services.job.delete_batch_prediction_job(name=job.name).result()
+    with pytest.raises(exceptions.NotFound):
+        services.job.get_batch_prediction_job(name=job.name)

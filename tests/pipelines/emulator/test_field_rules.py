@@ -76,3 +76,8 @@ def test_id_is_used_again_in_another_region_or_project(services):
         assert endpoint.display_name == run.display_name == parent
         listed = services.pipeline.list_pipeline_jobs(parent=parent)
         assert [one.name for one in listed] == [run.name]
+    services.model.delete_model(name=f"{PARENT}/models/digits").result()
+    with pytest.raises(exceptions.NotFound):
+        services.model.get_model(name=f"{PARENT}/models/digits")
+    for parent in ELSEWHERE:
+        services.model.get_model(name=f"{parent}/models/digits")

@@ -5,13 +5,22 @@ import functools
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT
+from tests.pipelines.emulator.services import PARENT, changed
 
+OBJECTIVE = {
+    "training_dataset": {
+        "gcs_source": {"uris": ["gs://bucket/trips.csv"]},
+        "data_format": "csv",
+        "target_field": "tips",
+    },
+    "training_prediction_skew_detection_config": {"default_skew_threshold": {"value": 0.3}},
+}
+OBJECTIVES = "model_deployment_monitoring_objective_configs"
+SAMPLE_RATE = "logging_sampling_strategy__random_sample_config__sample_rate"
 JOB = {
     "display_name": "trips",
     "model_deployment_monitoring_schedule_config": {"monitor_interval": {"seconds": 3600}},
     "logging_sampling_strategy": {"random_sample_config": {"sample_rate": 0.5}},
-    "model_deployment_monitoring_objective_configs": [{"deployed_model_id": "1"}],
 }
 
 
@@ -23,7 +32,23 @@ def endpoint(services):
     return name
 
 
-def test_deployed_model_has_an_id_of_its_own(services, endpoint):
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"id": "v1"}, "'v1' is not up to 10 digits"),
+        ({"dedicated_resources__min_replica_count": 0}, "min_replica_count is required"),
+        ({"dedicated_resources__min_replica_count": 3}, "2 is less than min_replica"),
+        ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
+        (
+            # A machine type of training.
+            {"dedicated_resources__machine_spec__machine_type": "n4-standard-4"},
+            "machine_type='n4-standard-4' is not a machine type of prediction",
+        ),
+    ],
+)
+def test_invalid_deployment_is_refused(services, endpoint, fields, reason):
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        services.deploy(endpoint, {}, **{"id": "2", **fields})
     with pytest.raises(exceptions.Conflict):
         services.deploy(endpoint, {})
 
@@ -50,6 +75,16 @@ def test_model_with_traffic_is_not_undeployed(services, endpoint):
     assert not services.endpoint.get_endpoint(name=endpoint).traffic_split
 
 
+def test_deployed_model_gets_an_unused_id(services, endpoint):
+    services.deploy(endpoint, {}, id="").result()
+    services.endpoint.undeploy_model(
+        endpoint=endpoint, deployed_model_id="1", traffic_split={"2": 100}
+    )
+    services.deploy(endpoint, {}, id="").result()
+    found = services.endpoint.get_endpoint(name=endpoint).deployed_models
+    assert [one.id for one in found] == ["2", "3"]
+
+
 def test_endpoint_with_models_is_not_deleted(services, endpoint):
     with pytest.raises(exceptions.BadRequest, match="has deployed models"):
         services.endpoint.delete_endpoint(name=endpoint)
@@ -64,17 +99,58 @@ def test_large_request_for_predictions_is_refused(services, endpoint):
         services.prediction.predict(endpoint=endpoint, instances=["x" * 1_600_000])
 
 
-def test_monitoring_job_is_paused_before_it_is_deleted(services, endpoint):
-    job = services.job.create_model_deployment_monitoring_job(
-        parent=PARENT, model_deployment_monitoring_job={**JOB, "endpoint": endpoint}
-    )
+def objectives(deployed_model="1", **fields):
+    config = {"deployed_model_id": deployed_model, "objective_config": changed(OBJECTIVE, **fields)}
+    return {OBJECTIVES: [config]}
+
+
+@pytest.fixture
+def monitor(services, endpoint):
+    """Create a monitoring job of the endpoint, with other fields."""
+
+    def create(**fields):
+        content = changed({**JOB, **objectives(), "endpoint": endpoint}, **fields)
+        return services.job.create_model_deployment_monitoring_job(
+            parent=PARENT, model_deployment_monitoring_job=content
+        )
+
+    return create
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"display_name": ""}, "display_name is required"),
+        ({"display_name": 129 * "x"}, "has more than 128 characters"),
+        ({"endpoint": ""}, "endpoint is required"),
+        ({OBJECTIVES: []}, "objective_configs is required"),
+        ({"model_deployment_monitoring_schedule_config": {}}, "monitor_interval is required"),
+        ({"logging_sampling_strategy": {}}, r"sample_rate 0 is not in \(0, 1\]"),
+        ({SAMPLE_RATE: 1.5}, r"sample_rate 1.5 is not in \(0, 1\]"),
+        (objectives("2"), "DeployedModel 2 is not at the endpoint"),
+        (objectives(training_dataset={}), "training_dataset is required to detect"),
+        (objectives(training_dataset__data_format="parquet"), "'parquet' is not one of"),
+    ],
+)
+def test_invalid_monitoring_job_is_refused(monitor, fields, reason):
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        monitor(**fields)
+
+
+def test_monitoring_job_is_paused_before_it_is_deleted(services, monitor):
+    job = monitor()
     endpoint = services.endpoint.get_endpoint(name=job.endpoint)
     assert endpoint.model_deployment_monitoring_job == job.name
     job.logging_sampling_strategy.random_sample_config.sample_rate = 1
 
-    services.job.update_model_deployment_monitoring_job(
-        model_deployment_monitoring_job=job, update_mask={"paths": ["logging_sampling_strategy"]}
-    ).result()
+    def update(field):
+        return services.job.update_model_deployment_monitoring_job(
+            model_deployment_monitoring_job=job, update_mask={"paths": [field]}
+        )
+
+    with pytest.raises(exceptions.BadRequest, match="analysis_instance_schema_uri, which is not"):
+        update("analysis_instance_schema_uri")
+    update("logging_sampling_strategy").result()
     get = services.job.get_model_deployment_monitoring_job
     assert get(name=job.name).logging_sampling_strategy == job.logging_sampling_strategy
     delete = services.job.delete_model_deployment_monitoring_job

@@ -78,6 +78,10 @@ def test_invalid_training_job_is_refused(services, job_spec, reason):
 
 def test_invalid_alias_is_refused(services):
     name = services.upload(model_id="digits").model
+    with pytest.raises(exceptions.BadRequest, match="does not include the ID of a version"):
+        services.model.merge_version_aliases(name=name, version_aliases=["golden"])
+    with pytest.raises(exceptions.BadRequest, match="does not include the ID of a version"):
+        services.model.delete_model_version(name=f"{name}@default")
     for alias in ("1", "Golden", "a", "golden_", "g" * 129):
         with pytest.raises(exceptions.BadRequest, match=f"'{alias}' is not an alias"):
             services.model.merge_version_aliases(name=f"{name}@1", version_aliases=[alias])
@@ -95,8 +99,12 @@ def test_deployed_version_is_not_deleted(services):
     services.deploy(services.create("endpoint").result().name, {})
     (name,) = (model.name for model in services.model.list_models(parent=PARENT))
     services.upload(parent_model=name)
-    with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
-        services.model.delete_model_version(name=f"{name}@1")
+    for delete, given in (
+        (services.model.delete_model_version, f"{name}@1"),
+        (services.model.delete_model, name),
+    ):
+        with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
+            delete(name=given)
 
 
 def test_run_joins_an_experiment_once(services):

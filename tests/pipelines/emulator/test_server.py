@@ -66,7 +66,7 @@ def test_values_that_json_lacks_are_refused_over_grpc():
             client.create_schedule(late, retry=None)
         long = {"parent": parent, "filter": "é" * 3000}
         with pytest.raises(
-            exceptions.InvalidArgument, match=r"filter 'é+ … é+' is none that the com"
+            exceptions.InvalidArgument, match=r"filter 'é+ … é+' is not supported here"
         ):
             client.list_schedules(long, retry=None)
 

@@ -69,6 +69,25 @@ def test_default_alias_of_a_deleted_version_moves_to_the_newest(client):
     assert {one.version_id: one.version_aliases for one in versions} == {"2": [], "3": ["default"]}
 
 
+def test_update_changes_the_masked_fields_unless_outdated(client):
+    read = client.get_model(name=DIGITS)
+    read.display_name, read.description = "Digits", "not in the mask"
+    mask = {"paths": ["display_name"]}
+    updated = client.update_model(model=read, update_mask=mask)
+    assert (updated.display_name, updated.description) == ("Digits", "")
+    assert updated.etag != read.etag
+    with pytest.raises(exceptions.Conflict, match="has changed since"):
+        client.update_model(model=read, update_mask=mask, retry=None)
+    read.etag = ""
+    assert client.update_model(model=read, update_mask={"paths": ["labels"]}).labels == read.labels
+    for paths, reason in (
+        ([], "update_mask is required"),
+        (["name"], "name, which is not updatable"),
+    ):
+        with pytest.raises(exceptions.BadRequest, match=reason):
+            client.update_model(model=read, update_mask={"paths": paths})
+
+
 def test_evaluation_belongs_to_its_version(client):
     upload(client, "two", parent_model=DIGITS)
     evaluation = types.ModelEvaluation(metrics_schema_uri="gs://schema", display_name="Test")
@@ -167,6 +186,8 @@ def test_models_outlive_the_server_until_deleted(tmp_path):
         assert uris == ["/runs/one"]
         # A version's number is never used again.
         assert upload(client, "three", parent_model=DIGITS).model_version_id == "3"
+        client.delete_model(name=DIGITS).result()
+        assert list(client.list_models(parent=PARENT)) == []
 
 
 def test_two_servers_of_one_folder_lose_no_version(tmp_path):
