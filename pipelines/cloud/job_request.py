@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from components.registry import model_upload
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
 from pipelines.machines import regions
@@ -71,7 +72,9 @@ def run_values(
     resource_names.check_peering(sent["network"], sent["accelerator_type"])
     for accelerator in (sent["accelerator_type"], recipe.run_options.evaluation_accelerator):
         regions.check_accelerator(accelerator, settings.region)
-    if parameters.pipeline.deploy_champion:
+    deploys = parameters.pipeline.deploy_champion
+    model_upload.check_serving_image(deploys, sent["serving_image"])
+    if deploys:
         regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)
     package.arguments(changed)

@@ -132,6 +132,9 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
             "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4 "
             "--set accelerator_count=1 --region europe-west1"
         ),
+        "deploy_champion sends records to the deployed model, but serving_image=''": (
+            "--set deploy_champion=true"
+        ),
         "machine_type='n1-standard-4' needs an accelerator in me-west1": (
             "--set deploy_champion=true --region me-west1 "
             f"--serving-image {SERVING.replace('us-central1', 'me-west1')}"
