@@ -66,6 +66,7 @@ class EndpointService(Resources):
             model = self._models.find(deployed.model)
             deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
+            deployed.display_name = deployed.display_name or model.display_name
             deployed.create_time = self.clock.now()
             split = {
                 deployed.id if name == _NEW else name: share
@@ -132,7 +133,7 @@ class EndpointService(Resources):
             deployed_model_id=chosen,
             model=deployed.model,
             model_version_id=deployed.model_version_id,
-            model_display_name=deployed.display_name,
+            model_display_name=self._models.find(_version_name(deployed)).display_name,
         )
         json_format.ParseDict({"predictions": answer["predictions"]}, response._pb)
         return response

@@ -43,6 +43,7 @@ def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
         (found,) = answer.predictions
         assert np.abs(np.array(found["probabilities"]) - expected.numpy()[0]).max() < 1e-5
         assert (answer.deployed_model_id, found["model_version"]) == ("1", "v1")
+        assert answer.model_display_name == MODEL["display_name"]
         with pytest.raises(exceptions.BadRequest, match="is not a nested list of numbers"):
             predict(services, name, [["far"]])
 
