@@ -23,7 +23,7 @@ $(READY): requirements.lock
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local
 
-# A layer over $(VENV): its packages take precedence over those of $(VENV).
+# An environment on top of $(VENV), whose packages take precedence.
 $(BEAM)/.requirements: containers/dataflow.lock $(READY)
 	@cmp -s containers/dataflow.lock $@ || { \
 	  $(BIN)/python -m venv --clear --without-pip $(BEAM); \
@@ -47,10 +47,10 @@ quick: $(READY)
 test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test that takes under a minute
 	@$(MAKE) --no-print-directory -j2 lint tests
 
-test-all: $(READY) $(BEAM)/.requirements ## The same, with the slow tests
+test-all: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test, including the slow ones
 	@$(MAKE) --no-print-directory -j2 WHICH='-m "slow or not slow"' lint tests
 
-# Tests wait for processes of their own, so three processes keep two cores busy; an idle one
+# Tests wait for processes that they start, so three workers keep two cores busy; an idle worker
 # takes tests from another.
 tests: $(READY)
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(WHICH)
@@ -63,7 +63,7 @@ lint: $(READY) ## Check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(READY) ## Format the code and fix what can be fixed
+format: $(READY) ## Format the code and apply automatic fixes
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -1,4 +1,4 @@
-"""Output parameters and artifact metadata: the values that a task passes on besides its files.
+"""Output parameters and artifact metadata: the values that a task returns in addition to files.
 
 Vertex AI limits a task's outputs to 131,072 bytes: "Maximum size of JSON payload containing
 output parameters and artifacts per pipeline task" in machine-learning/quotas. A task's inputs,
@@ -12,7 +12,7 @@ from typing import Any
 
 TASK_BYTES = 131_072
 CLASSES_BYTES = TASK_BYTES // 4
-"""Largest size of the records' list of classes, which every later task has among its inputs."""
+"""Largest size of the records' list of classes, which is an input of every later task."""
 _RESERVE_BYTES = TASK_BYTES // 4
 """Reserved for what the service adds: names of resources, types, times."""
 
@@ -25,8 +25,11 @@ def size(value: Any) -> int:
 def drop_if_too_large(
     artifacts: Sequence[Any], parameters: Sequence[Any], artifact: Any, key: str
 ) -> bool:
-    """Drop `key` from the metadata of `artifact` if the outputs are too large; return True then."""
-    content = [{"name": one.name, "uri": one.uri, "metadata": one.metadata} for one in artifacts]
+    """Drop `key` from the metadata of `artifact` if the outputs are too large; return if it did."""
+    content = [
+        {"name": output.name, "uri": output.uri, "metadata": output.metadata}
+        for output in artifacts
+    ]
     if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
         return False
     return artifact.metadata.pop(key, None) is not None

@@ -16,11 +16,11 @@ CAPACITY = re.compile(
     r"(does not|don't) have enough resources",
     re.IGNORECASE,
 )
-"""Messages of Vertex AI and Compute Engine, from public issues, on a lack of machines or quota."""
+"""Messages of Vertex AI and Compute Engine on a lack of machines or quota, as in public issues."""
 _RETRYABLE = (408, 429, 500, 502, 503, 504)
-# Of http.client for a status line that is not HTTP; of ssl for no TLS or an untrusted server.
+# http.client's error for a status line that is not HTTP; ssl's for an untrusted server or no TLS.
 _OTHER_PROTOCOL = re.compile(r"BadStatusLine\(|SSLError|SSLCertVerificationError")
-# Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'.
+# "Quota exceeded for quota metric 'Job or LRO submission requests' and limit '… per minute …'"
 _RATE = re.compile(r"per[ _](second|minute|100 seconds)", re.IGNORECASE)
 # TensorFlow reports RESOURCE_EXHAUSTED, too, when it is out of memory.
 _EXHAUSTED = re.compile(r"RESOURCE_EXHAUSTED")
@@ -71,7 +71,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def is_dropped(error: BaseException) -> bool:
-    """Return True if the connection could not be made, or broke."""
+    """Return True if the connection could not be established, or broke."""
     import urllib3
     from google.auth import exceptions as auth
     from google.auth.transport.requests import requests
@@ -158,7 +158,7 @@ def _is_misread(error: BaseException) -> bool:
 def as_input_error(doing: str, role: str = "roles/aiplatform.user") -> Iterator[None]:
     """Translate errors of the client libraries into InputError, which ends a step with one line.
 
-    `role` is the IAM role that permits what was attempted.
+    `role` is the IAM role that permits the attempted call.
     """
     try:
         with translated(doing, f"the account of the run needs {role}"):

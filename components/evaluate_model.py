@@ -68,16 +68,18 @@ def evaluate_model(
     predictions.uri += ".csv"
     results = load(training.uri)
     dataset = schema.load_dataset(records.uri)
-    judged = evaluate(model.uri, records.uri)
+    evaluated = evaluate(model.uri, records.uri)
     current = find_champion(model_name, project, location)
-    scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
-    verdict = gate.judge(judged, options, registry=bool(model_name), champion=scored)
+    scored = (
+        champion_scores.score(current.name, current.artifact_uri, evaluated) if current else None
+    )
+    verdict = gate.judge(evaluated, options, registry=bool(model_name), champion=scored)
     drifts = drift.measure_since_training(current.artifact_uri, dataset) if current else []
-    if moved := drift.format_drifts(drifts):
-        print(f"The training data have drifted since {verdict.champion}: {moved}")
+    if drifted := drift.format_drifts(drifts):
+        print(f"The training data have drifted since {verdict.champion}: {drifted}")
     write_report(
         report.uri,
-        evaluation=judged,
+        evaluation=evaluated,
         dataset=dataset,
         training=results.metrics,
         history=results.history,
@@ -88,22 +90,22 @@ def evaluate_model(
         **_report_arguments(dataset, training, options, model_name),
     )
     set_content_type(report.uri, "text/html")
-    answer_file.write(predictions.uri, judged)
-    write_json(evaluation.uri, build_classification_metrics(judged))
+    answer_file.write(predictions.uri, evaluated)
+    write_json(evaluation.uri, build_classification_metrics(evaluated))
     write_json(decision.uri, verdict.to_dict())
     # For register_model, which judges again if the champion has changed.
     evaluation.metadata["gate"] = dataclasses.asdict(options)
     print(verdict.line)
     decision.metadata.update(verdict.to_dict())
-    _log_metrics(judged, metrics, classification)
+    _log_metrics(evaluated, metrics, classification)
     outputs = Evaluated(
-        judged.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
+        evaluated.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
     )
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
         print(
-            f"The console can't hold the confusion matrix of {len(judged.classes):,} classes; see "
-            "the report"
+            f"The console can't show the confusion matrix of {len(evaluated.classes):,} classes; "
+            "see the report"
         )
     return outputs
 
@@ -123,13 +125,13 @@ def _report_arguments(
 
 
 def _log_metrics(
-    judged: Any, metrics: dsl.Metrics, classification: dsl.ClassificationMetrics
+    evaluated: Any, metrics: dsl.Metrics, classification: dsl.ClassificationMetrics
 ) -> None:
     """Log the metrics and curves of a `trainer.evaluation.scoring.Evaluation` for the console."""
-    for name, value in judged.scalars().items():
+    for name, value in evaluated.scalars().items():
         metrics.log_metric(name, value)
-    classification.log_confusion_matrix(judged.classes, judged.confusion_matrix)
-    if curve := judged.roc:
+    classification.log_confusion_matrix(evaluated.classes, evaluated.confusion_matrix)
+    if curve := evaluated.roc:
         classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
 
 

@@ -25,7 +25,7 @@ def fingerprint_source(
         source: Source of the examples.
         data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
     """
-    found = fingerprint(source, data_dir)
-    size = f"{found.files:,} files, {found.bytes / 1e6:,.1f} MB of " if found.files else ""
-    print(f"Digest {found.digest}: {size}{source}")
-    return Listed(found.digest)
+    listing = fingerprint(source, data_dir)
+    size = f"{listing.files:,} files, {listing.bytes / 1e6:,.1f} MB of " if listing.files else ""
+    print(f"Digest {listing.digest}: {size}{source}")
+    return Listed(listing.digest)

@@ -124,11 +124,11 @@ def _find_unchanged(
 
     Raises InputError if the data have drifted by more than max_drift.
     """
-    known = None
+    same = None
     if options.skip_if_unchanged:
-        known = find_version(model_name, trained_on, project, location)
-    if known:
-        return known.name, f"nothing changed since {known.name}"
+        same = find_version(model_name, trained_on, project, location)
+    if same:
+        return same.name, f"nothing changed since {same.name}"
     if not options.max_drift and not options.min_drift:
         return "", ""
     champion = find_champion(model_name, project, location)

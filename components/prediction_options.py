@@ -18,7 +18,7 @@ FORMATS = {
 """Vertex AI's instancesFormat by file extension."""
 BIGQUERY = "bq://"
 TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
-TABLE_PLACE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
+OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class PredictionOptions:
     def __post_init__(self) -> None:
         if self.input:
             format_of(self.input)
-        if self.output.startswith(BIGQUERY) and not TABLE_PLACE.fullmatch(self.output):
+        if self.output.startswith(BIGQUERY) and not OUTPUT_TABLE.fullmatch(self.output):
             raise InputError(f"output={self.output!r} is not bq://PROJECT.DATASET.TABLE")
 
 

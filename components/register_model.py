@@ -67,12 +67,12 @@ def register_model(
     """
     parent = f"projects/{project}/locations/{location}"
     digest = digest_dataset(records.uri)
-    own = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
+    provenance = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,
         description=f"{run}: {reason}",
-        labels={"recipe": to_label(model_name), **labels, **own},
+        labels={"recipe": to_label(model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
@@ -86,23 +86,26 @@ def register_model(
 
     with as_input_error(f"registering a version of {model_name!r}"):
         registry = connect_registry(project, location)
-        made = registry.register(model_name, candidate, role, champion, judge_again)
+        registered = registry.register(model_name, candidate, role, champion, judge_again)
     why = verdicts[-1].reason if verdicts else reason
-    if made is None:
+    if registered is None:
         print("The model is not registered")
         return Registered("", "", why)
-    version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{made.resource}"
+    version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{registered.resource}"
     version.metadata.update(
-        resourceName=made.resource, aliases=list(made.aliases), dataset=digest, artifact=model.uri
+        resourceName=registered.resource,
+        aliases=list(registered.aliases),
+        dataset=digest,
+        artifact=model.uri,
     )
-    print(f"{made.name} is registered; aliases: {', '.join(sorted(made.aliases))}")
-    registered_as = next((one for one in ROLES if one in made.aliases), "")
-    return Registered(made.name, registered_as, why)
+    print(f"{registered.name} is registered; aliases: {', '.join(sorted(registered.aliases))}")
+    registered_as = next((alias for alias in ROLES if alias in registered.aliases), "")
+    return Registered(registered.name, registered_as, why)
 
 
 def _judge(model_uri: str, records_uri: str, options: GateOptions, current: Version | None) -> Any:
-    """Return the gate's verdict on a model against the champion that has changed since."""
-    # Imported here: seldom needed, and TensorFlow takes seconds to import.
+    """Return the gate's verdict on a model compared with the new champion."""
+    # Imported here, because TensorFlow takes seconds to import and is seldom needed.
     quiet.import_tensorflow()
     from trainer.evaluation import champion_scores, gate
     from trainer.evaluation.scoring import evaluate

@@ -1,11 +1,11 @@
-"""Define components as typed functions; an argument of a config class stands for its fields.
+"""Define components as typed functions, in which a config argument declares an input per field.
 
     @component
     def plan(records: dsl.Input[dsl.Dataset], config: TrainingConfig, run: str): ...
 
-has the inputs records, run and one for each field of TrainingConfig, described by its help. The
-function gets a TrainingConfig. Its code is in the image, not in the compiled pipeline; the
-image's kfp_config.ini names the file of each component.
+has the inputs records and run, and an input for each field of TrainingConfig, which is described by
+the field's help. The function receives a TrainingConfig. Its code is in the image, not in the
+compiled pipeline; the image's kfp_config.ini names the file of each component.
 """
 
 import dataclasses
@@ -21,14 +21,15 @@ from trainer.errors import exit_on_input_error
 from trainer.fields import build, pick, type_of
 
 RUNTIME = {"_KFP_RUNTIME": "true"}
-"""KFP's variable for a running step, which then skips imports that only compiling needs (0.5 s)."""
+"""KFP's variable for a running step, which skips imports that only compiling needs (0.5 s)."""
 
 
 def component(function: Callable[..., Any]) -> Any:
-    """Make a KFP component of a function; InputError ends it with one line and exit code 2.
+    """Make a KFP component from a function; InputError ends it with one line and exit code 2.
 
     Args:
-        function: its docstring ends with a section `Args:` of all arguments except configs.
+        function: a function whose docstring ends with a section `Args:` that describes all
+            arguments except configs.
     """
     configs: dict[str, type] = {}
     inputs: dict[str, Any] = {}
@@ -47,10 +48,10 @@ def component(function: Callable[..., Any]) -> Any:
     @functools.wraps(function)
     def call(**values: Any) -> Any:
         with exit_on_input_error():
-            given = {name: values[name] for name in values if name in signature.parameters}
+            arguments = {name: values[name] for name in values if name in signature.parameters}
             for name, group in configs.items():
-                given[name] = build(group, pick(group, values))
-            return function(**given)
+                arguments[name] = build(group, pick(group, values))
+            return function(**arguments)
 
     call.__doc__ = "\n".join(lines)
     call.__annotations__ = {**inputs, "return": signature.return_annotation}

@@ -10,13 +10,13 @@ from components.cloud_errors import is_retryable, message_of, status_of
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
 TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - the emulator prints a new one at each start
-# Can't be a project's ID: those have at least 6 characters.
+# Not a valid project ID, which has at least 6 characters.
 LOCAL_PROJECT = "local"
 """The project name of a run on this machine."""
 ANSWER_SECONDS = 60.0
-"""Time for the answer to one request."""
+"""Time limit for the answer to a request."""
 UNSAFE_SECONDS = 120.0
-"""Time for an answer to a call that must not be sent twice."""
+"""Time limit for the answer to a call that must not be sent twice."""
 OPERATION_SECONDS = 300.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _RETRY_SECONDS = 120.0
@@ -28,10 +28,10 @@ _CREATES = ("create_", "upload_", "import_")
 
 
 class Service:
-    """A generated client whose calls have a deadline and are retried, page by page.
+    """A wrapper of a generated client whose calls have a deadline and are retried, page by page.
 
-    Calls that create something are sent once unless they are given a `retry`, because an answer
-    may be lost after the call took effect.
+    A call that creates something is sent only once, unless it is given a `retry`, because its
+    answer may be lost after it took effect.
     """
 
     def __init__(self, client: Any, retry: Any) -> None:
@@ -58,8 +58,8 @@ def connect_service(
 
     Args:
         transport: rest or grpc; empty: rest for a server on this machine, else grpc.
-        credentials: None: Application Default Credentials.
-        retry: retry of each call; None: `make_retry()`.
+        credentials: credentials of the client; None: Application Default Credentials.
+        retry: Retry for each call; None: `make_retry()`.
     """
     from google.api_core.client_options import ClientOptions
 
@@ -88,7 +88,7 @@ def connect_service(
 
 
 def _make_interceptor(credentials: Any, endpoint: str) -> Any:
-    """Return an interceptor that sends credentials over plain gRPC, which gRPC itself refuses."""
+    """Return an interceptor that sends credentials over insecure gRPC, which gRPC refuses to do."""
     import grpc
 
     headers: dict[str, str] = {}
@@ -105,15 +105,15 @@ def _make_interceptor(credentials: Any, endpoint: str) -> Any:
 
 
 def connect_vertex(name: str, location: str, environment: Mapping[str, str]) -> Any:
-    """Connect to a service of Vertex AI, such as model, in `location`.
+    """Connect to a service of Vertex AI, such as "model", in `location`.
 
     Args:
-        environment: VERTEX_AI_ENDPOINT overrides Google's endpoint, VERTEX_AI_TRANSPORT is rest
-            or grpc, as in the settings of the command line. A server on this machine gets no
-            credentials except VERTEX_AI_ACCESS_TOKEN.
+        environment: environment variables. VERTEX_AI_ENDPOINT overrides Google's endpoint, and
+            VERTEX_AI_TRANSPORT is rest or grpc, like the settings of the command line. A server on
+            this machine gets no credentials except VERTEX_AI_ACCESS_TOKEN.
     """
-    given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
-    endpoint = given[0].rstrip("/") if given else f"{location}-aiplatform.googleapis.com"
+    endpoints = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
+    endpoint = endpoints[0].rstrip("/") if endpoints else f"{location}-aiplatform.googleapis.com"
     return connect_service(
         import_client_class(name),
         endpoint,
@@ -123,7 +123,7 @@ def connect_vertex(name: str, location: str, environment: Mapping[str, str]) -> 
 
 
 def import_client_class(name: str) -> Any:
-    """Import the generated client of a service of Vertex AI, such as model."""
+    """Import the generated client of a service of Vertex AI, such as "model"."""
     # Only this module: importing google.cloud.aiplatform takes two more seconds.
     module = importlib.import_module(f"google.cloud.aiplatform_v1.services.{name}_service")
     return getattr(module, f"{name.title()}ServiceClient")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 PACKAGES = ("trainer", "components")
 SERVING = "trainer.serving"
-"""Imported in the serving image alone; the other images have no web server."""
+"""Imported only in the serving image; the other images have no web server."""
 BEAM = "trainer.data.write.beam_pipeline"
 """Needs Apache Beam, which Dockerfile.dataflow adds."""
 COMMANDS = {
@@ -34,7 +34,7 @@ DRIVER = "libcuda.so.1"
 
 
 def import_modules(*, serving: bool = False) -> list[str]:
-    """Import every module of `PACKAGES` outside `SERVING`, or only those in it; return the names.
+    """Import every module of `PACKAGES` except `SERVING`, or only `SERVING`; return the names.
 
     `BEAM` is imported only if Apache Beam is installed.
     """
@@ -76,10 +76,10 @@ def main(target: str = "") -> str | None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if os.geteuid() == 0:
         return "the image runs as root"
-    found = [name for name in UNWANTED if importlib.util.find_spec(name)]
-    if found:
-        return f"the image contains development packages: {', '.join(found)}"
-    # Started first, in parallel with this process's own imports: TensorFlow takes seconds.
+    unwanted = [name for name in UNWANTED if importlib.util.find_spec(name)]
+    if unwanted:
+        return f"the image contains development packages: {', '.join(unwanted)}"
+    # Start them first, in parallel with the imports of this process: TensorFlow takes seconds.
     started = [
         subprocess.Popen([sys.executable, "-m", name, "--help"], stdout=subprocess.PIPE, text=True)
         for name in commands

@@ -21,7 +21,7 @@ from components.prediction_options import (
     PredictionOptions,
     ServingOptions,
 )
-from pipelines import cron, own_steps
+from pipelines import cron, user_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
@@ -170,7 +170,7 @@ class RunOptions:
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
                 f"{_MAX_ADDRESSES} at most; give a mailing list"
             )
-        own_steps.check(self.steps)
+        user_steps.check(self.steps)
         for number, fallback in enumerate(self.fallbacks, 1):
             place = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:

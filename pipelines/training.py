@@ -19,7 +19,7 @@ from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
-from pipelines import own_steps
+from pipelines import user_steps
 from pipelines.machines import cost
 from pipelines.parameters import with_parameters
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
@@ -171,7 +171,7 @@ def _add_evaluation_steps(
         "run": _RUN,
     }
     for name in run_options.steps:
-        own_steps.add(name, available)
+        user_steps.add(name, available)
 
     candidate = {**available, "configuration": plan.outputs["configuration"]}
     # A model without a role is not registered.

@@ -7,12 +7,11 @@
     build(Options, {"epochs": "3"})  # Options(epochs=3)
     build(Options, {"epoch": 3})     # InputError: unknown parameter 'epoch' ... 'epochs'?
 
-Values may arrive as text (from a command line), as floats instead of integers
-(KFP passes every number in a list or a struct as a double), or as JSON text for
-lists and dictionaries.
+Values may be text (from a command line), floats instead of integers (KFP passes every number in a
+list or a struct as a double), or JSON text for lists and dictionaries.
 
 Every process of a run reads options at startup, so this module calls pydantic-core directly:
-importing pydantic and building a TypeAdapter for each field take a tenth of a second more.
+importing pydantic and building a TypeAdapter for each field would add a tenth of a second.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def option(
     `minimum` and `maximum` are inclusive, `above` and `below` exclusive. For a list, bounds and
     choices apply to each item. Choices and bounds are added to the help text.
     """
-    given = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
-    bounds = {name: value for name, value in given.items() if value is not None}
+    limits = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
+    bounds = {name: value for name, value in limits.items() if value is not None}
     choices = tuple(choices)
     listed = [str(choice) for choice in choices if choice != ""]
     if not set(listed) <= set(re.findall(r"\w+", help)):
@@ -105,12 +104,14 @@ def suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
     If there is no close name, return `otherwise`; default: the whole list.
     """
     known = list(known)
-    lowered = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-    # A name may be given by one of its parts: T4 for NVIDIA_TESLA_T4.
-    part = [one for one in lowered if name and name.lower() in re.split("[_-]", one)]
-    if close or part:
-        return f"; did you mean {lowered[(close or sorted(part, key=len))[0]]!r}?"
+    by_lower_case = {choice.lower(): choice for choice in known}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    # The user may have given a part of a name: T4 for NVIDIA_TESLA_T4.
+    containing = [
+        lower for lower in by_lower_case if name and name.lower() in re.split("[_-]", lower)
+    ]
+    if close or containing:
+        return f"; did you mean {by_lower_case[(close or sorted(containing, key=len))[0]]!r}?"
     return f"; known: {', '.join(sorted(known))}" if otherwise is None else otherwise
 
 
@@ -124,7 +125,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
     """Build dataclass `cls` from `values`; raise InputError for an unknown name or a wrong value.
 
-    `taker` names what takes the values, for the error; empty: they are parameters of the user.
+    In the error, `taker` names the object whose options the values are; empty: the parameters.
     """
     known = _fields(cls)
     checked = {}
@@ -145,10 +146,10 @@ def check_typed(cls: Callable[..., Any], values: Mapping[str, Any]) -> None:
         kind, value = type_of(cls, name), values[name]  # type: ignore[arg-type]
         is_text = isinstance(value, str)
         if (is_text and kind in _TYPES) or (kind is bool and not isinstance(value, bool)):
-            found = "text" if is_text else "not a boolean"
+            problem = "text" if is_text else "not a boolean"
             quotes = ", without quotes" if is_text else ""
             shown = json.dumps(value, default=str)
-            raise InputError(f"{name} = {shown} is {found}; give {_TYPES[kind]}{quotes}")
+            raise InputError(f"{name} = {shown} is {problem}; give {_TYPES[kind]}{quotes}")
 
 
 def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Start TensorFlow without its startup messages and Keras without what training leaves unused."""
+"""Import TensorFlow without its startup messages, and Keras without packages that go unused."""
 
 import os
 import sys
@@ -9,9 +9,10 @@ _OPTIONAL = ("cv2", "matplotlib", "sklearn")
 
 
 def import_keras() -> None:
-    """Import Keras as if the packages that it has optional uses for were not installed.
+    """Import Keras without its optional packages, as if they were not installed.
 
-    They take a third of its import, and only keras.visualization and keras.wrappers use them.
+    They take a third of the time of the import, and only keras.visualization and keras.wrappers
+    use them.
     """
     hidden = [name for name in _OPTIONAL if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
@@ -29,10 +30,10 @@ def import_tensorflow() -> None:
     the environment selects legacy Keras, which is not installed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    given = os.environ.get(_OTHER_KERAS)
+    previous = os.environ.get(_OTHER_KERAS)
     os.environ[_OTHER_KERAS] = "1"
     sys.stderr.flush()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
@@ -40,9 +41,9 @@ def import_tensorflow() -> None:
 
         tf.config.list_logical_devices()
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        if given is None:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        if previous is None:
             del os.environ[_OTHER_KERAS]
         else:
-            os.environ[_OTHER_KERAS] = given
+            os.environ[_OTHER_KERAS] = previous

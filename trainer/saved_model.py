@@ -18,11 +18,11 @@ def load(uri: str, *signatures: str) -> Any:
         raise InputError(
             f"no SavedModel at {uri} ({first_line(error)}); train and export one first"
         ) from None
-    found = getattr(model, "signatures", {})
+    available = getattr(model, "signatures", {})
     for name in signatures:
-        if name not in found:
+        if name not in available:
             raise InputError(
                 f"the model at {uri} has no signature {name} (it has: "
-                f"{', '.join(found) or 'none'}); export it as trainer/training/export.py does"
+                f"{', '.join(available) or 'none'}); export it as trainer/training/export.py does"
             )
     return model

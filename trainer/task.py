@@ -8,9 +8,9 @@ and, with strategy=auto, the strategy come from TF_CONFIG, as Vertex AI sets it.
 Exit codes:
     0    success
     1    any other error
-    2    a mistake of the user, described in one line
-    134  to be retried (SIGTERM, a peer that did not come back, storage that does not answer); the
-         same command resumes from the checkpoint
+    2    a user's mistake, described in one line
+    134  retry (SIGTERM, a peer that did not come back, storage that does not answer): the same
+         command resumes from the checkpoint
 """
 
 import os
@@ -24,7 +24,7 @@ from trainer.training import rejoin
 def main(arguments: list[str]) -> int:
     """Run one replica and return its exit code."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Let callers choose that a call to a lost peer fails, instead of waiting without end:
+    # Let callers choose that a call to a lost peer fails instead of waiting forever:
     # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
     os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     try:

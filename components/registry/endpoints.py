@@ -1,7 +1,7 @@
 """A model's endpoint on Vertex AI: its deployed versions and their traffic.
 
 A model has one endpoint, named after the model. The ID of a deployed version is the version's
-number, so a command that is repeated after a lost answer finds what it has done.
+number, so a command that is repeated after a lost answer finds what the first attempt has done.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ _ID_LENGTH = 63
 class Endpoints:
     """The endpoints of a project and region; methods raise the client's exceptions."""
 
-    client: Any  # a `Service` of Vertex AI's EndpointServiceClient
-    registry: ModelRegistry  # of the deployed versions
+    client: Any  # a `Service` that wraps Vertex AI's EndpointServiceClient
+    registry: ModelRegistry  # registry of the deployed versions
 
     def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
@@ -53,14 +53,15 @@ class Endpoints:
     ) -> str:
         """Deploy a version beside the previous one; return the endpoint's resource name.
 
-        The first version of an endpoint gets all of the traffic. A later one gets `traffic`, and
-        the version with most of the traffic gets the rest. All others without traffic are
-        undeployed.
+        The first version of an endpoint gets all of the traffic. A later version gets `traffic`,
+        and the version with most of the traffic so far gets the rest. Other versions without
+        traffic are undeployed.
 
         Args:
-            traffic: percent; None: no traffic, unless it is the first version.
+            traffic: share of the traffic in percent; None: no traffic, unless it is the first
+                version.
             key: Cloud KMS key of the endpoint; empty: a Google-managed key.
-            endpoint_id: ID of the endpoint; empty: the model's.
+            endpoint_id: ID of the endpoint; empty: the model's endpoint.
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
         endpoint = self._find(endpoint_id) or self._create(endpoint_id, version.model, key)
@@ -72,9 +73,9 @@ class Endpoints:
         from google.cloud.aiplatform_v1 import types
 
         main = max(present, key=present.__getitem__, default="")
-        for one, share in present.items():
-            if one != main and not share:
-                self._undeploy(endpoint, one)
+        for number, share in present.items():
+            if number != main and not share:
+                self._undeploy(endpoint, number)
         split = {}
         if traffic is not None or not present:
             split = _compute_split(_NEW, 100 if traffic is None else traffic, present)
@@ -100,16 +101,16 @@ class Endpoints:
     def temporary_endpoint(
         self, version: Version, serving: ServingOptions, key: str
     ) -> Iterator[str]:
-        """Deploy a version to a temporary endpoint of its own; yield the endpoint's name.
+        """Deploy a version to a temporary endpoint; yield the endpoint's name.
 
-        At the model's endpoint a version without traffic can't be tested, because a request
-        can't name the deployed model.
+        A version without traffic can't be tested at the model's endpoint, because a request
+        can't name the deployed version.
         """
         ending = f"-test-{version.version}"
         endpoint_id = _endpoint_id(version.model)[: _ID_LENGTH - len(ending)] + ending
-        one = dataclasses.replace(serving, min_replicas=1, max_replicas=1)
+        one_replica = dataclasses.replace(serving, min_replicas=1, max_replicas=1)
         try:
-            yield self.deploy(version, one, 100, key, endpoint_id)
+            yield self.deploy(version, one_replica, 100, key, endpoint_id)
         finally:
             endpoint = self._find(endpoint_id)
             if endpoint:
@@ -120,14 +121,14 @@ class Endpoints:
     def roll_back(self, model: str) -> str:
         """Give all of the traffic to the second newest version; return its number."""
         endpoint = self.fetch_endpoint(model)
-        newest, *before = [*shares(endpoint)] or ["now"]
-        if not before:
+        newest, *older = [*shares(endpoint)] or ["now"]
+        if not older:
             raise InputError(
                 f"the endpoint of {model} serves no version before {newest}; promote one and "
                 "deploy it"
             )
-        self._shift_traffic(endpoint, {before[0]: 100})
-        return before[0]
+        self._shift_traffic(endpoint, {older[0]: 100})
+        return older[0]
 
     def remove(self, model: str) -> None:
         """Undeploy every version of a model; keep the endpoint, so that its address stays valid."""
@@ -160,7 +161,7 @@ class Endpoints:
         )
         if key:
             endpoint.encryption_spec.kms_key_name = key
-        # Another command may have created it meanwhile.
+        # Another command may have created it in the meantime.
         self._finish_unless_present(
             lambda: self.client.create_endpoint(
                 parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
@@ -169,9 +170,9 @@ class Endpoints:
         return self._find(endpoint_id)
 
     def _finish_unless_present(self, start: Callable[[], Any]) -> None:
-        """Start and finish an operation, unless its result conflicts with what is there."""
+        """Start and finish an operation, unless the resource that it would create exists."""
         operation = None
-        # Only here: an operation that is aborted has the same status.
+        # Tolerated only at the start: an operation that is aborted has the same status.
         with tolerated(CONFLICT):
             operation = start()
         if operation:
@@ -198,14 +199,15 @@ class Endpoints:
 
 
 def connect_endpoints(project: str, location: str) -> Endpoints:
-    """Return the endpoints of a project and location; see `connect_vertex` for the service."""
+    """Return the endpoints of a project and location; see `connect_vertex` for the server used."""
     client = connect_vertex("endpoint", location, os.environ)
     return Endpoints(client, connect_registry(project, location))
 
 
 def shares(endpoint: Any) -> dict[str, int]:
     """Return the traffic in percent of each version at a types.Endpoint, newest first."""
-    versions = sorted((one.id for one in endpoint.deployed_models), key=int, reverse=True)
+    numbers = (deployed.id for deployed in endpoint.deployed_models)
+    versions = sorted(numbers, key=int, reverse=True)
     return {version: endpoint.traffic_split.get(version, 0) for version in versions}
 
 
@@ -215,13 +217,13 @@ def is_test(endpoint_id: str) -> bool:
 
 
 def _endpoint_id(model: str) -> str:
-    """Return the ID of a model's endpoint, which has no _ and ends with a letter or digit."""
+    """Return the ID of a model's endpoint, without _ and with a letter or digit at both ends."""
     return model.replace("_", "-").strip("-")
 
 
 def _compute_split(version: str, traffic: int, present: dict[str, int]) -> dict[str, int]:
-    """Return the split that gives `version` its share, and the largest other version the rest."""
-    others = {one: share for one, share in present.items() if one != version}
+    """Return a split in which `version` gets `traffic`, and the largest other version the rest."""
+    others = {number: share for number, share in present.items() if number != version}
     if traffic == 100:
         return {version: 100}
     if not others:

@@ -12,7 +12,7 @@ THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
 
 
 def build_classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the defined metrics in the schema classification_metrics_1.0.0."""
+    """Return the metrics that are defined, in the schema classification_metrics_1.0.0."""
     metrics = {
         "auPrc": evaluation.pr_auc,
         "auRoc": evaluation.roc_auc,
@@ -32,7 +32,7 @@ def build_classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
 def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, float]]:
     """Return precision and recall at each of THRESHOLDS.
 
-    Answers are blocks of labels, int [m], and probabilities, float32 [m, classes].
+    Each block of answers has labels, int [m], and probabilities, float32 [m, classes].
 
     A class is predicted if its probability reaches the threshold. Values are micro-averages over
     all pairs of an example and a class; those ending in At1 count only the most probable class of
@@ -42,10 +42,11 @@ def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[d
     counts = np.zeros((len(THRESHOLDS), 4), int)
     for labels, probabilities in answers:
         n, pairs = n + len(labels), pairs + probabilities.size
-        own, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
+        of_label, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
         right = best[probabilities.argmax(axis=1) == labels]
+        counted = (probabilities, of_label, best, right)
         counts += [
-            [np.count_nonzero(one >= threshold) for one in (probabilities, own, best, right)]
+            [np.count_nonzero(values >= threshold) for values in counted]
             for threshold in THRESHOLDS
         ]
     points = []

@@ -1,9 +1,9 @@
 """Versions of a model in Vertex AI's Model Registry, with the champion among them.
 
 A recipe's versions belong to one model, whose ID is the recipe's name. The n-th promotion sets
-the alias champion-n, which never moves, so former champions stay known. A rollback removes the
-last of these aliases, so a withdrawn champion is never restored by a later rollback. Setting an
-alias on one version removes it from the version that had it, in one request.
+the alias champion-n, which never moves, so former champions can be found. A rollback removes the
+last of these aliases, so a later rollback never restores a withdrawn champion. Setting an alias on
+a version removes it from the version that had it, in the same request.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/model-registry/model-alias
 """
 
@@ -44,18 +44,18 @@ class Version:
     @property
     def promotions(self) -> list[int]:
         """Return the numbers of the promotions that made this version the champion."""
-        found = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
-        return sorted(int(match[1]) for match in found if match)
+        matches = [_PROMOTION.fullmatch(alias) for alias in self.aliases]
+        return sorted(int(match[1]) for match in matches if match)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelRegistry:
     """The registry of a project and location.
 
-    Every method raises google.api_core.exceptions.GoogleAPICallError if the service refuses.
+    Every method raises google.api_core.exceptions.GoogleAPICallError if the service refuses a call.
     """
 
-    client: Any  # a `Service` of Vertex AI's ModelServiceClient, whose calls are retried
+    client: Any  # a `Service` that wraps Vertex AI's ModelServiceClient and retries its calls
     parent: str  # projects/P/locations/L
 
     def list_versions(self, model: str) -> list[Version]:
@@ -63,15 +63,15 @@ class ModelRegistry:
         from google.api_core import exceptions
 
         try:
-            found = list(self.client.list_model_versions(name=self._resource_name(model)))
+            messages = list(self.client.list_model_versions(name=self._resource_name(model)))
         except exceptions.NotFound:
             return []
-        versions = [_parse_version(model, one) for one in found]
-        return sorted(versions, key=lambda one: (len(one.version), one.version))
+        versions = [_parse_version(model, message) for message in messages]
+        return sorted(versions, key=lambda version: (len(version.version), version.version))
 
     def find_champion(self, model: str) -> Version | None:
         """Return the version with the alias champion; None if there is none."""
-        return next((one for one in self.list_versions(model) if CHAMPION in one.aliases), None)
+        return _find_champion(self.list_versions(model))
 
     def register(
         self,
@@ -88,8 +88,8 @@ class ModelRegistry:
         Args:
             role: champion or challenger.
             compared_with: model@version of the champion at the comparison; empty: none.
-            judge: compares the candidate with a champion that another run has promoted since,
-                and returns its role: champion, challenger, or "" to delete its version.
+            judge: compares the candidate with a champion that another run has promoted since
+                then, and returns the candidate's role: champion, challenger, or "" to delete it.
         """
         version = self._find_or_upload(model, candidate)
         commit = candidate.labels.get("commit")
@@ -117,14 +117,13 @@ class ModelRegistry:
     def promote(self, model: str, number: str) -> Version:
         """Make a version the champion; return it."""
         versions = self.list_versions(model)
-        version = next((one for one in versions if one.version == number), None)
-        if version is None:
-            listed = ", ".join(one.version for one in versions)
-            known = f"known: {listed}" if versions else ""
+        numbers = [version.version for version in versions]
+        if number not in numbers:
             raise InputError(
                 f"model {model!r} has no version {number!r} in {self.parent}; "
-                f"{known or 'run its recipe first'}"
+                + (f"it has {', '.join(numbers)}" if numbers else "run its recipe first")
             )
+        version = versions[numbers.index(number)]
         if CHAMPION in version.aliases:
             return version
         with self._hold_lock(version):
@@ -132,9 +131,9 @@ class ModelRegistry:
         return self._fetch_version(model, number)
 
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
-        """Make the previous champion the champion again; return it and the withdrawn one.
+        """Make the previous champion the champion again; return it and the withdrawn version.
 
-        A call after an interruption completes the rollback.
+        After an interruption, another call completes the rollback.
         """
         versions = self.list_versions(model)
         if not versions:
@@ -145,10 +144,10 @@ class ModelRegistry:
 
     def _roll_back(self, model: str) -> tuple[Version, Version | None]:
         versions = self.list_versions(model)
-        champion = next((one for one in versions if CHAMPION in one.aliases), None)
-        history = sorted((n, one.version) for one in versions for n in one.promotions)
+        champion = _find_champion(versions)
+        history = sorted((n, version.version) for version in versions for n in version.promotions)
         withdrawn = []
-        # More than one if the version that was champion in between has been deleted.
+        # There is more than one if the version that was champion in between has been deleted.
         while champion and history and history[-1][1] == champion.version:
             withdrawn.append(f"-{CHAMPION}-{history.pop()[0]}")
         if not history:
@@ -157,18 +156,18 @@ class ModelRegistry:
                 f"{champion.name if champion else 'now'}; promote a version with --version"
             )
         if champion and withdrawn:
-            # Done first: after an interruption here, a retry restores the same champion.
+            # Remove aliases first: if this is interrupted, a retry restores the same champion.
             self._merge(champion, withdrawn)
-        previous = next(one for one in versions if one.version == history[-1][1])
+        previous = next(version for version in versions if version.version == history[-1][1])
         return self._merge(previous, [CHAMPION, _DEFAULT]), champion
 
     def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
         """Add the champion's aliases and `aliases` to a version; the caller holds the lock."""
         versions = self.list_versions(version.model)
-        if version.version not in [one.version for one in versions]:
-            # The number of this promotion depends on those of the listed versions.
+        if version.version not in [listed.version for listed in versions]:
+            # The number of this promotion depends on the promotions of all listed versions.
             raise InputError(f"{version.name} is no longer listed in {self.parent}; try again")
-        last = max((n for one in versions for n in one.promotions), default=0)
+        last = max((n for listed in versions for n in listed.promotions), default=0)
         changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *aliases]
         if CHALLENGER in version.aliases:
             changes.append(f"-{CHALLENGER}")
@@ -188,28 +187,29 @@ class ModelRegistry:
         """Return the candidate's version; upload it if it does not exist."""
         from google.api_core import exceptions
 
-        known = self.list_versions(model)
+        existing = self.list_versions(model)
         try:
-            return _find_version(candidate, known) or self._upload(model, candidate, new=not known)
+            return _find_version(candidate, existing) or self._upload(
+                model, candidate, new=not existing
+            )
         except exceptions.Conflict:
-            if known:
+            if existing:
                 raise
-        # Another run, or an earlier attempt of this one, has created the model meanwhile.
+        # Another run, or an earlier attempt of this run, has created the model in the meantime.
         return _find_version(candidate, self.list_versions(model)) or self._upload(
             model, candidate, new=False
         )
 
     def _upload(self, model: str, candidate: Candidate, *, new: bool) -> Version:
-        where = {"model_id": model} if new else {"parent_model": self._resource_name(model)}
-        return self._fetch_version(
-            model, upload(self.client, self.parent, model, candidate, **where)
-        )
+        target = {"model_id": model} if new else {"parent_model": self._resource_name(model)}
+        number = upload(self.client, self.parent, model, candidate, **target)
+        return self._fetch_version(model, number)
 
     def _merge(self, version: Version, changes: list[str]) -> Version:
-        """Add aliases to a version, and remove those with the prefix `-`."""
-        given = [alias for alias in changes if alias not in version.aliases]
-        if given:
-            self.client.merge_version_aliases({"name": version.resource, "version_aliases": given})
+        """Add aliases to a version; remove aliases that are given with the prefix `-`."""
+        needed = [alias for alias in changes if alias not in version.aliases]
+        if needed:
+            self.client.merge_version_aliases({"name": version.resource, "version_aliases": needed})
         return self._fetch_version(version.model, version.version)
 
     def _fetch_version(self, model: str, number: str) -> Version:
@@ -221,7 +221,7 @@ class ModelRegistry:
 
 
 def connect_registry(project: str, location: str) -> ModelRegistry:
-    """Return the registry of a project and location; see `connect_vertex` for its endpoint."""
+    """Return the registry of a project and location; see `connect_vertex` for the server used."""
     client = connect_vertex("model", location, os.environ)
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
@@ -237,12 +237,12 @@ def find_champion(model: str, project: str, location: str) -> Version | None:
 def no_champion_error(
     model: str, place: object, remedy: str = "run its recipe first"
 ) -> InputError:
-    """Return the error for a model that has no champion in the registry of a place."""
+    """Return the error for a model without a champion in `place`, a resource name or a folder."""
     return InputError(f"model {model!r} has no champion in {place} yet; {remedy}")
 
 
 def find_start_weights(warm_start: str, model: str, project: str, location: str) -> str:
-    """Return the URI of the weights for `warm_start`; empty: random weights."""
+    """Return the URI of the weights that `warm_start` selects; empty: random weights."""
     if warm_start != CHAMPION:
         return warm_start
     champion = find_champion(model, project, location)
@@ -253,8 +253,13 @@ def find_start_weights(warm_start: str, model: str, project: str, location: str)
     return ""
 
 
+def _find_champion(versions: Iterable[Version]) -> Version | None:
+    return next((version for version in versions if CHAMPION in version.aliases), None)
+
+
 def _find_version(candidate: Candidate, versions: Iterable[Version]) -> Version | None:
-    return next((one for one in versions if one.artifact_uri == candidate.artifact_uri), None)
+    uri = candidate.artifact_uri
+    return next((version for version in versions if version.artifact_uri == uri), None)
 
 
 def _parse_version(model: str, message: Any) -> Version:

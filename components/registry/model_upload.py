@@ -30,17 +30,17 @@ class Candidate:
     artifact_uri: str  # folder of the SavedModel; identifies the version when a step is retried
     serving_image: str  # empty: `PREBUILT`
     description: str
-    labels: dict[str, str]  # run and commit name the run and the code that made it
+    labels: dict[str, str]  # run and commit identify the run and the code that produced it
     metrics: Mapping[str, Any]  # in the schema of classification metrics
     pipeline_job: str = ""  # projects/P/locations/L/pipelineJobs/RUN
     encryption_key: str = ""  # Cloud KMS key; empty: a Google-managed key
 
 
-def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: str) -> str:
+def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: str) -> str:
     """Upload a version of a model, whose display name is `name`; return the version's number.
 
-    `place` is model_id for the first version of a model; for a later one parent_model, the
-    model's resource.
+    `target` is model_id for the first version of a model, and parent_model, the model's resource
+    name, for a later version.
     """
     from google.cloud.aiplatform_v1 import types
 
@@ -64,7 +64,7 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: s
     )
     if candidate.encryption_key:
         model.encryption_spec.kms_key_name = candidate.encryption_key
-    request = types.UploadModelRequest(parent=parent, model=model, **place)
+    request = types.UploadModelRequest(parent=parent, model=model, **target)
     # Sent once, because the version may exist although the answer was lost. A retried step looks
     # for the version before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
@@ -72,7 +72,7 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **place: s
 
 
 def check_serving_image(deploys: bool, image: str) -> None:
-    """Raise InputError if a model is to be deployed with an image that can't answer records."""
+    """Raise InputError if a model is to be deployed with an image that can't predict records."""
     if deploys and (not image or PREBUILT_REPOSITORY in image):
         raise InputError(
             f"deploy_champion sends records to the deployed model, but serving_image={image!r} is "

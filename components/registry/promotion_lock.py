@@ -1,8 +1,8 @@
 """A lock on the promotions of a model, kept in the aliases of its versions.
 
-The Model Registry has no compare-and-set for aliases: mergeVersionAliases takes no etag. Each
-version sets an alias of its own, promoting-<its number>, and reads those of the others. This is
-Lamport's one-bit algorithm, in which the lower number goes first.
+The Model Registry has no compare-and-set for aliases: mergeVersionAliases accepts no etag. Each
+version sets its own alias, promoting-<number>, and reads the aliases of the other versions. This
+is Lamport's one-bit algorithm, in which the lower number goes first.
 https://lamport.azurewebsites.net/pubs/mutual2.pdf
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/projects.locations.models/mergeVersionAliases
 """
@@ -15,7 +15,7 @@ from typing import Any
 from components.cloud_errors import NOT_FOUND, tolerated
 
 LEASE_SECONDS = 60.0
-"""Longest wait for another version; one that takes longer is assumed to have crashed."""
+"""Longest wait for another version's promotion, which is then assumed to have crashed."""
 _PAUSE_SECONDS = 0.2
 
 
@@ -28,23 +28,24 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         client.merge_version_aliases({"name": name, "version_aliases": [alias]})
 
     def list_others(lower: bool) -> list[str]:
-        versions = {}
+        aliases_by_number = {}
         with tolerated(NOT_FOUND):
-            versions = {one.version_id: one for one in client.list_model_versions(name=model)}
+            for version in client.list_model_versions(name=model):
+                aliases_by_number[version.version_id] = version.version_aliases
         return [
-            one
-            for one, version in versions.items()
-            if _flag_alias(one) in version.version_aliases
-            and (int(one) < int(number)) == lower
-            and one != number
+            other
+            for other, aliases in aliases_by_number.items()
+            if _flag_alias(other) in aliases
+            and (int(other) < int(number)) == lower
+            and other != number
         ]
 
     def wait(*, lower: bool) -> None:
         deadline = time.monotonic() + LEASE_SECONDS
-        while found := list_others(lower):
+        while others := list_others(lower):
             if time.monotonic() > deadline:
-                for one in found:
-                    merge(one, f"-{_flag_alias(one)}")
+                for other in others:
+                    merge(other, f"-{_flag_alias(other)}")
             time.sleep(_PAUSE_SECONDS)
 
     merge(number, _flag_alias(number))

@@ -15,7 +15,7 @@ DATASET_DIGITS = 16
 
 
 def digest_dataset(folder: str) -> str:
-    """Return the SHA-256 of a data set's dataset.json, which holds those of all shards, in hex."""
+    """Return the SHA-256 of a data set's dataset.json, which lists the digests of all shards."""
     uri = join(folder, FILE_NAME)
     try:
         return hashlib.sha256(storage.read(uri)).hexdigest()
@@ -28,7 +28,7 @@ def digest_dataset(folder: str) -> str:
 
 
 def training_labels(dataset: str, configuration: str) -> dict[str, str]:
-    """Return the labels that record a version's training data and configuration, by digests."""
+    """Return the labels that record a version's training data and configuration, as digests."""
     return {"dataset": dataset[:DATASET_DIGITS], "configuration": configuration}
 
 
@@ -37,9 +37,13 @@ def find_version(
 ) -> Version | None:
     """Return the version of `model` with all of `labels`: the champion first, then the newest.
 
-    Versions that were withdrawn or never promoted count, too: training would only reproduce them.
+    Versions that were withdrawn or never promoted are also found: training would reproduce them.
     """
     with as_input_error(f"looking for a version of {model!r} trained on the same data"):
         versions = connect_registry(project, location).list_versions(model)
-        found = [one for one in versions if labels.items() <= one.labels.items()]
-    return max(found, key=lambda one: (CHAMPION in one.aliases, int(one.version)), default=None)
+    matching = [version for version in versions if labels.items() <= version.labels.items()]
+    return max(
+        matching,
+        key=lambda version: (CHAMPION in version.aliases, int(version.version)),
+        default=None,
+    )

@@ -118,10 +118,10 @@ def test_later_of_two_writers_keeps_the_folder(proxy, server, tmp_path):
 
     def interrupt(line):
         """Let another writer begin and end before the first shard is written."""
-        if "taken over" in line:
+        if "reused" in line:
             later.append(write(source, uri, image_size=24))
 
-    with pytest.raises(InputError, match=f"^{uri} is now written by .*; only one can have"):
+    with pytest.raises(InputError, match=f"^{uri} is now written by .*; only one writer can use"):
         store = "gs://bucket/contested-store"
         options = {"image_size": 16, "encoding": "raw", "records_store": store}
         create_tfrecords(

@@ -52,13 +52,13 @@ def test_unchanged_shards_are_reused_in_the_bucket(server, photos):
         lines = []
         dataset = create_tfrecords(options, f"{uri}-{name}", progress=lines.append)
         shards = [shard for split in dataset.splits.values() for shard in split.shards]
-        return {shard.sha256 for shard in shards}, [one for one in lines if "taken over" in one]
+        return {shard.sha256 for shard in shards}, [one for one in lines if "reused" in one]
 
     first, _ = write("first")
     add("cat", range(60, 63))
     second, (line,) = write("second")
     assert first < second
-    assert f"{len(first)} shards taken over" in line
+    assert f"{len(first)} shards reused" in line
     assert line.endswith("with 3 images")
     sizes = server.sizes(f"{folder}-second")
     assert len([name for name in sizes if name.endswith(".tfrecord")]) == len(second)

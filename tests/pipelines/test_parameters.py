@@ -82,8 +82,8 @@ def test_valid_values_are_accepted(values):
         ({"batchsize": 1}, "unknown parameter 'batchsize'; did you mean 'batch_size'?"),
         ({"qqqq": 1}, "unknown parameter 'qqqq'; `python -m pipelines parameters` lists them"),
         ({"source": "digit"}, "did you mean 'digits'?"),
-        ({"source": "images:"}, "source='images:' does not fit; use images:URI, a folder of"),
-        ({"source": "digits:8"}, "source='digits:8' does not fit; use digits"),
+        ({"source": "images:"}, "source='images:' has the wrong form; use images:URI, a folder of"),
+        ({"source": "digits:8"}, "source='digits:8' has the wrong form; use digits"),
         (
             {"records_engine": "dataflow", "records_store": "gs://b/s"},
             "records_store='gs://b/s' is for records_engine='local'; Dataflow writes all",
@@ -132,7 +132,7 @@ def test_valid_values_are_accepted(values):
         ({"labels": {"Team": "x"}}, "labels: Team='x' is not a label: up to 63"),
         ({"labels": {"team": 1}}, "labels: team=1 is not a label: up to 63"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
-        ({"split_fractions": [0.5, 0.5, 0]}, "those of train and test above 0"),
+        ({"split_fractions": [0.5, 0.5, 0]}, "with train and test above 0"),
         ({"accelerator_count": 1}, "give both, or neither"),
         (
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},

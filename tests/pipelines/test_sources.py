@@ -128,7 +128,9 @@ def test_classes_without_images_are_refused(photos, refused_run):
     assert "class 'empty' is empty: no file in" in refused_run()
     (photos / "empty" / "inner" / "c.jpg").touch()
     error = refused_run()
-    assert "has empty/, rose/, tulip/ for classes, but empty/ holds only folders (inner)" in error
+    assert (
+        "has the classes empty/, rose/, tulip/, but empty/ contains only folders (inner)" in error
+    )
     (photos / "empty" / "d.jpg").touch()
     assert changes(source="images:photos")
     shutil.copytree(photos, photos.parent / "parts" / "train")

@@ -114,7 +114,7 @@ def test_champion_without_a_class_is_compared_by_accuracy(evaluation, tmp_path):
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["a", "b", "c"], "it takes 1x3x1 images, the records have 1x2x1"),
+        (["a", "b", "c"], "it expects 1x3x1 images, the records have 1x2x1"),
         (["lily", "aster"], "it predicts none of the classes of"),
         ([], "no SavedModel at"),
     ],

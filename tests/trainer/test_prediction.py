@@ -45,7 +45,7 @@ def parse_age(examples):
             with_signature("serving_examples", parse_age),
             r"after 0 of them: Name: .*Feature: age .*not be found",
         ),
-        (lambda folder: write_model(folder, NAMES[::-1]), r"answers 'c2' where .* has 'c0'"),
+        (lambda folder: write_model(folder, NAMES[::-1]), r"predicts 'c2' where .* has 'c0'"),
         (changed(lambda p: p * float("nan")), "the model at {} .*NaN or infinite"),
         (changed(lambda p: p * 2), "the model at {} .*add up to 2"),
         (changed(lambda p: tf.add(p, [0.7, -0.7, 0.0])), "the model at {} .*least is -"),
@@ -77,7 +77,7 @@ def test_empty_split_is_refused(model, tmp_path):
 def test_truncated_shard_is_refused(model, tmp_path):
     shard = tmp_path / write_twenty(tmp_path).splits["test"].shards[1].file
     shard.write_bytes(shard.read_bytes()[:-5])
-    with pytest.raises(InputError, match=r"has \d+ bytes in place of \d+, so it is not what"):
+    with pytest.raises(InputError, match=r"has \d+ bytes instead of \d+, so it is not what"):
         evaluate(model, str(tmp_path))
 
 

@@ -4,7 +4,7 @@
         file.path, file.size, file.md5
 
 Cloud Storage returns a thousand objects per request, with the MD5 of their content, so no object
-is read; several folders are listed in parallel. TensorFlow's API takes a request per object.
+is read; several folders are listed in parallel. TensorFlow's API sends a request per object.
 """
 
 import binascii
@@ -22,17 +22,17 @@ from trainer.errors import InputError, google_errors_as_input
 LISTERS = 8
 """Requests in flight: fewer than the connections that google-cloud-storage keeps open."""
 _FEW = 3
-"""Most folders that may be splits, so that the folders in them are listed in parallel."""
+"""Largest number of folders that may be splits, whose subfolders are then listed in parallel."""
 _FIELDS = "prefixes,items(name,size,md5Hash,crc32c,generation),nextPageToken"
 
 
 class File(NamedTuple):
     """A file of a source."""
 
-    path: str  # relative to the listed folder; empty if a single file is listed
+    path: str  # path relative to the listed folder; empty if a single file is listed
     size: int  # in bytes
     version: str  # changes with the content: a checksum, or the time of the last change
-    md5: bytes = b""  # of the content, if the storage reports it
+    md5: bytes = b""  # MD5 of the content, if the storage reports it
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
@@ -42,18 +42,18 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
         location: a path or URI. /gcs/BUCKET, where Vertex AI mounts a bucket, is listed as the
             bucket: the mount sends a request per file. STORAGE_EMULATOR_HOST selects another
             server.
-        matching: `location` is a pattern; otherwise brackets and the like are part of a name.
+        matching: `location` is a pattern; otherwise wildcards are part of a name.
 
     Raises:
         InputError: a bucket can't be listed, or a link leads to a folder that contains it.
         OSError: `location` is neither a file nor a folder.
     """
-    place = re.sub(r"^/gcs/", "gs://", location)
-    if storage.is_object(place):
+    uri = re.sub(r"^/gcs/", "gs://", location)
+    if storage.is_object(uri):
         remedy = "the account of the run needs roles/storage.objectViewer"
-        with google_errors_as_input(f"{place} can't be listed", remedy):
+        with google_errors_as_input(f"{uri} can't be listed", remedy):
             listed = list_objects if matching else _list_bucket
-            yield from listed(open_client(), place)
+            yield from listed(open_client(), uri)
     elif matching:
         for path in sorted(storage.list_matching(location)):
             yield _stat_file(path, path)
@@ -71,19 +71,19 @@ def open_client() -> Any:
     return cloud_storage.Client(project=None)
 
 
-def list_objects(client: Any, place: str) -> Iterator[File]:
-    """Yield the objects that match a pattern, by name; let errors of Google's client through."""
-    bucket, _, name = place.removeprefix("gs://").partition("/")
-    # match_glob takes braces for alternatives, a source takes them literally. Without match_glob,
-    # or from a server that ignores it, more files are listed, but none is missed.
+def list_objects(client: Any, uri: str) -> Iterator[File]:
+    """Yield the objects that match a pattern, by name; raise the errors of Google's client."""
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    # Braces are alternatives in match_glob, but literal in a source. Without match_glob, or from a
+    # server that ignores it, more files are listed, but none is missed.
     pattern = {} if "{" in name else {"match_glob": name}
     prefix = re.split(r"[*?\[]", name)[0]
     for page in client.list_blobs(bucket, prefix=prefix, fields=_FIELDS, **pattern).pages:
         yield from _unpack_page(_pack_page(page, ""))
 
 
-def _list_bucket(client: Any, place: str) -> Iterator[File]:
-    bucket, _, name = place.removeprefix("gs://").partition("/")
+def _list_bucket(client: Any, uri: str) -> Iterator[File]:
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
     listed = functools.partial(client.list_blobs, bucket, fields=_FIELDS)
     folder = f"{name.rstrip('/')}/" if name.strip("/") else ""
     bounds = [None, *_list_bounds(listed, folder), None]
@@ -109,13 +109,15 @@ def _list_bounds(listed: Callable[..., Any], folder: str) -> list[str]:
     """Return sorted names that cut the listing into ranges to list in parallel."""
 
     def list_folders(prefix: str) -> list[str]:
-        found = listed(prefix=prefix, delimiter="/")
-        next(found.pages, None)
-        return sorted(found.prefixes)
+        listing = listed(prefix=prefix, delimiter="/")
+        next(listing.pages, None)
+        return sorted(listing.prefixes)
 
     first = list_folders(folder)
-    inner = [one for name in first for one in list_folders(name)] if len(first) <= _FEW else []
-    return sorted([*first, *inner])
+    if len(first) > _FEW:
+        return first
+    second = [inner for outer in first for inner in list_folders(outer)]
+    return sorted([*first, *second])
 
 
 def _pack_page(page: Iterable[Any], folder: str) -> bytes:
@@ -145,9 +147,9 @@ def _walk_folder(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterato
     ):
         if path.endswith("/"):
             inner = join(folder, path[:-1])
-            # A link below another link may lead back to where that one is.
+            # A link may lead back to a folder above it.
             real = Path(inner).resolve() if Path(inner).is_symlink() else None
-            if real and any(Path(one).resolve().is_relative_to(real) for one in above):
+            if real and any(Path(ancestor).resolve().is_relative_to(real) for ancestor in above):
                 raise InputError(f"{inner} is a link to a folder that contains it; remove the link")
             yield from _walk_folder(inner, f"{prefix}{path}", above)
         else:
@@ -157,6 +159,6 @@ def _walk_folder(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterato
 def _stat_file(uri: str, path: str) -> File:
     if storage.is_remote(uri):
         return File(path, storage.size(uri), "")
-    # A broken link gives its own status.
+    # For a broken link, use the link's own status.
     status = os.stat(uri, follow_symlinks=os.path.exists(uri))  # noqa: PTH110, PTH116 - of millions
     return File(path, status.st_size, str(status.st_mtime_ns))

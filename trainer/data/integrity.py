@@ -3,8 +3,8 @@
     check_shards(dataset, dataset.splits["test"].shards)
 
 Each process checks a shard once, before it first reads it: a flipped bit, or a file that was cut
-off, doubled or replaced, is an error of one line. TensorFlow's own checksums, of each record,
-would raise a stack trace, and miss a file that is too short or too long.
+off, doubled or replaced, is reported in one line. TensorFlow checks only each record's checksum: it
+would raise a stack trace, and would miss a file that is too short or too long.
 """
 
 from collections.abc import Iterable
@@ -23,29 +23,32 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
 
     Takes about 1 s per GB and core, on all cores.
     """
-    known = [(dataset.shard_uri(shard), shard) for shard in shards if shard.examples]
-    fresh = {uri: shard for uri, shard in known if (uri, shard.sha256) not in _checked}
-    if not fresh:
+    by_uri = {dataset.shard_uri(shard): shard for shard in shards if shard.examples}
+    unchecked = {uri: shard for uri, shard in by_uri.items() if (uri, shard.sha256) not in _checked}
+    if not unchecked:
         return
-    threads = 0 if storage.is_remote(dataset.uri) else min(len(fresh), available_cores())
+    threads = 0 if storage.is_remote(dataset.uri) else min(len(unchecked), available_cores())
     problems = storage.read_ahead(
-        lambda one: find_shard_problem(*one), fresh.items(), uri=dataset.uri, threads=threads
+        lambda item: find_shard_problem(*item),
+        unchecked.items(),
+        uri=dataset.uri,
+        threads=threads,
     )
-    for uri, problem in zip(fresh, problems, strict=True):
+    for uri, problem in zip(unchecked, problems, strict=True):
         if problem:
             raise InputError(
                 f"{uri} {problem}, so it is not what {FILE_NAME} describes; run create_tfrecords "
                 "again (a cached step does, once its output is damaged)"
             )
-    _checked.update((uri, shard.sha256) for uri, shard in fresh.items())
+    _checked.update((uri, shard.sha256) for uri, shard in unchecked.items())
 
 
 def find_shard_problem(uri: str, shard: Shard) -> str:
-    """Return what is wrong with a shard's file, or an empty text; raise as `storage.read`."""
+    """Return what is wrong with a shard's file; empty if nothing is; raise as `storage.read`."""
     try:
         size = storage.size(uri)
         if size != shard.bytes:
-            return f"has {size:,} bytes in place of {shard.bytes:,}"
+            return f"has {size:,} bytes instead of {shard.bytes:,}"
         if storage.sha256(uri) != shard.sha256:
             return "is damaged or replaced (its sha256 differs)"
     except FileNotFoundError:

@@ -159,7 +159,7 @@ class RecordOptions:
         if not fit or not shares[0] or not shares[2]:
             raise InputError(
                 f"split_fractions={shares} must be {len(SPLITS)} shares ({', '.join(SPLITS)}) that "
-                "add up to 1, those of train and test above 0"
+                "add up to 1, with train and test above 0"
             )
 
 

@@ -32,20 +32,20 @@ class Feature:
 
     name: str  # key in the example, and name of the model's input
     kind: str
-    dtype: str  # of the tensor that a reader returns, by TensorFlow's name
-    # Of that tensor, without the batch dimension; images [height, width, channels].
+    dtype: str  # type of the tensor that a reader returns, by TensorFlow's name
+    # Shape of that tensor, without the batch dimension; for images [height, width, channels].
     shape: list[int] = dataclasses.field(default_factory=list)
-    encoding: str = ""  # of an image's bytes: "raw" or "jpeg"; empty for other kinds
-    # Of a column, how the model encodes it: boundaries, values, buckets, ...
+    encoding: str = ""  # encoding of an image's bytes: "raw" or "jpeg"; empty for other kinds
+    # How the model encodes a column: boundaries, values, buckets, ...
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # Of a column, over the training split: mean, deviation, a hundred quantiles (0.005, 0.015,
-    # ...), counts of values; and under "missing" the share of missing values by split.
+    # Statistics of a column over the training split: mean, deviation, a hundred quantiles (0.005,
+    # 0.015, ...), counts of values; and under "missing" the share of missing values by split.
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """A TFRecord file: its name in the folder, records to read, bytes, and sha256 (hex)."""
+    """A TFRecord file: its name, number of records to read, size, and sha256 (hex)."""
 
     file: str
     examples: int
@@ -74,12 +74,12 @@ class Dataset:
     """The content and location of dataset.json."""
 
     uri: str  # the folder, gs://, /gcs/ or local; not part of the file
-    name: str  # of the source, such as "digits"
+    name: str  # name of the source, such as "digits"
     features: list[Feature]  # exactly one of kind "label"
-    classes: list[str]  # names, in the order of label indices
+    classes: list[str]  # names of the classes, in the order of label indices
     splits: dict[str, Split]  # train, validation and test, which may be empty
     rejected: dict[str, Any]  # {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}
-    creation: dict[str, Any]  # how the records were made: source, options, counts, versions
+    creation: dict[str, Any]  # how the records were created: source, options, counts, versions
 
     def feature(self, kind: str) -> Feature:
         """Return the only feature of `kind`; raise InputError if the data set has none."""
@@ -160,7 +160,7 @@ def load_dataset(uri: str) -> Dataset:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{path} is not a data set's ({reason}); run create_tfrecords again"
+            f"{path} does not describe a data set ({reason}); run create_tfrecords again"
         ) from None
 
 

@@ -1,7 +1,7 @@
 """Files under any URI: local ones by the operating system, others by tf.io.gfile.
 
-A process that uses only local files never imports TensorFlow here: the import costs each
-process of a pool of writers 4 s and 400 MB.
+This module does not import TensorFlow for local files: the import would cost each process of a
+pool of writers 4 s and 400 MB.
 """
 
 import collections
@@ -27,12 +27,12 @@ R = TypeVar("R")
 REMOTE_READERS = 32
 """Reads in flight against remote storage, to hide its latency of tens of ms."""
 
-_OF_THE_FILE = ("NotFound", "InvalidArgument", "OutOfRange")
+_FILE_ERRORS = ("NotFound", "InvalidArgument", "OutOfRange")
 """TensorFlow's errors that describe a remote file. All others may be temporary: a service that
 does not answer for minutes, a host name that is not resolved (FailedPrecondition), credentials
 that are unavailable (PermissionDenied)."""
 
-_OF_THE_PATH = frozenset(
+_PATH_ERRORS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,
      errno.ENAMETOOLONG, errno.EEXIST}
 )  # fmt: skip
@@ -69,7 +69,7 @@ def read(uri: str) -> bytes:
 
     Raises:
         OSError: there is no such file.
-        InputError: the storage refuses or does not answer; the file may be all right.
+        InputError: the storage refuses or does not answer; the file itself may be intact.
     """
     if is_remote(uri):
         with reading(uri), open_file(uri, "rb") as file:
@@ -78,10 +78,10 @@ def read(uri: str) -> bytes:
 
 
 def size(uri: str) -> int:
-    """Return the bytes in a file.
+    """Return the size of a file in bytes.
 
     Raises:
-        OSError: there is no such file, or it is not a regular one, such as a named pipe.
+        OSError: there is no such file, or it is not a regular file, but a named pipe, for example.
         InputError: as `read`.
     """
     if is_remote(uri):
@@ -100,12 +100,12 @@ def _read(path: str) -> bytes:
 
 
 def _call_with_retries(path: str, function: Callable[[str], R]) -> R:
-    """Call `function` with a local path; retry errors that may be temporary, then InputError."""
+    """Call `function` with a local path; retry temporary errors, and then raise InputError."""
     for pause in (*_PAUSES, None):
         try:
             return function(path)
         except OSError as error:
-            if error.errno in _OF_THE_PATH:
+            if error.errno in _PATH_ERRORS:
                 raise
             if pause is None:
                 raise InputError(
@@ -135,7 +135,7 @@ def _sha256(uri: str) -> str:
 def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
     """Write a file that appears under its name only when it is complete.
 
-    Others may write a `shared` file at the same time; the last one wins.
+    If `shared`, others may write the same file at the same time; the last writer wins.
     """
     if is_object(uri):
         with open_file(uri, "wb") as file:
@@ -169,8 +169,8 @@ def iter_entries(uri: str) -> Iterator[tuple[str, bool]]:
     if is_remote(uri):
         yield from list_entries(uri)
         return
-    with os.scandir(uri) as found:
-        for entry in found:
+    with os.scandir(uri) as entries:
+        for entry in entries:
             # A link that leads to itself is no folder; is_dir of its entry would raise.
             yield entry.name, Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
@@ -229,10 +229,12 @@ def replace(source: str, target: str) -> None:
 def read_ahead(
     function: Callable[[T], R], items: Iterable[T], *, uri: str = "", threads: int = 0
 ) -> Iterator[R]:
-    """Map in `threads`, or as many as speed up reading from `uri`; results keep the items' order.
+    """Map a function over items in several threads; results keep the items' order.
 
-    Local files are read in this thread: more threads gain nothing, as Python takes most of the
-    time.
+    Args:
+        uri: folder that the function reads. If it is local, this thread does the work: more
+            threads gain nothing, because Python takes most of the time.
+        threads: number of threads; 0: as many as suit `uri`.
     """
     threads = threads or (REMOTE_READERS if is_remote(uri) else 1)
     if threads == 1:
@@ -250,7 +252,7 @@ def read_ahead(
 
 @contextlib.contextmanager
 def writing(uri: str) -> Iterator[None]:
-    """Turn a failure to write to `uri` into an InputError of one line."""
+    """Convert a failure to write to `uri` to an InputError with one line."""
     try:
         yield
     except Exception as error:
@@ -270,9 +272,9 @@ def writing(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(uri: str) -> Iterator[None]:
-    """Turn TensorFlow's errors of reading `uri` into OSError or, for the storage's, InputError.
+    """Convert TensorFlow's errors to OSError if the file is at fault, else to InputError.
 
-    Otherwise a picture that could not be read this time would count as unusable and be left out.
+    Otherwise a picture that can't be read at the moment would count as unusable and be left out.
     """
     try:
         yield
@@ -280,7 +282,7 @@ def reading(uri: str) -> Iterator[None]:
         if not _is_tensorflow(error):
             raise
         text, name = first_line(error), type(error).__name__.removesuffix("Error")
-        if name not in _OF_THE_FILE:
+        if name not in _FILE_ERRORS:
             raise InputError(f"{uri} can't be read: {text}; run again") from None
         kind = FileNotFoundError if name == "NotFound" else OSError
         raise kind(errno.EIO, text) from None

@@ -37,8 +37,8 @@ def write(uri: str, evaluation: Evaluation) -> None:
         file.write(b"key,label,prediction,log_loss\n")
         for batch in answers.key_batches():
             start, stop = stop, stop + len(batch)
-            names = [classes[answers.read(one, start, stop)] for one in ("label", "predicted")]
-            losses = log_losses(answers.read("own", start, stop)).tolist()
+            names = [classes[answers.read(name, start, stop)] for name in ("label", "predicted")]
+            losses = log_losses(answers.read("label_probability", start, stop)).tolist()
             keys = [key.decode(errors="replace") for key in batch]
             text = io.StringIO()
             rows = csv.writer(text, lineterminator="\n")

@@ -71,13 +71,13 @@ class DiskColumns:
 class Answers(DiskColumns):
     """True classes and probabilities of a split's examples, with their keys.
 
-    Columns: `label` and `predicted` (int32), `own` (float32, the probability of the label), and
-    the probability of each class (float32) under the class' index.
+    Columns: `label` and `predicted` (int32), `label_probability` (float32), and the probability of
+    each class (float32), named by the index of the class.
     """
 
     def __init__(self, rows: int, classes: int) -> None:
-        kept = {"label": np.int32, "predicted": np.int32, "own": np.float32}
-        super().__init__(rows, kept | dict.fromkeys(range(classes), np.float32))
+        columns = {"label": np.int32, "predicted": np.int32, "label_probability": np.float32}
+        super().__init__(rows, columns | dict.fromkeys(range(classes), np.float32))
         self.classes = classes
         self._keys = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
         self._key_writer = pa.ipc.new_stream(self._keys, _KEYS)
@@ -88,7 +88,7 @@ class Answers(DiskColumns):
             {
                 "label": labels,
                 "predicted": probabilities.argmax(axis=1),
-                "own": probabilities[np.arange(len(labels)), labels],
+                "label_probability": probabilities[np.arange(len(labels)), labels],
                 **dict(enumerate(probabilities.T)),
             }
         )
@@ -96,7 +96,7 @@ class Answers(DiskColumns):
             self._key_writer.write_batch(pa.record_batch([keys], schema=_KEYS))
 
     def key_batches(self) -> Iterator[list[bytes]]:
-        """Yield the keys, batch by batch as they were added."""
+        """Yield the keys in the batches in which they were added."""
         self._key_writer.close()
         self._keys.seek(0)
         for batch in pa.ipc.open_stream(self._keys):
@@ -110,10 +110,10 @@ class Answers(DiskColumns):
 
     def scores(self, start: int, stop: int) -> Scores:
         """Return the scores of the examples from `start` to `stop`."""
-        label, predicted, own = (
-            self.read(name, start, stop) for name in ("label", "predicted", "own")
+        label, predicted, probability = (
+            self.read(name, start, stop) for name in ("label", "predicted", "label_probability")
         )
-        return Scores(label == predicted, log_losses(own))
+        return Scores(label == predicted, log_losses(probability))
 
     def rank(self, number: int) -> Ranking | None:
         """Rank the examples by the probability of a class; see `metrics.rank`."""

@@ -1,8 +1,8 @@
 """Score the current champion on the records that a candidate is evaluated on.
 
 The champion was trained earlier, perhaps on other classes. It predicts class names, so its
-accuracy is defined wherever it can read the records; every example of a class that it does not
-know counts as wrong. A champion that predicts none of the classes has another task.
+accuracy is defined if it can read the records; each example of a class that it does not know
+counts as wrong. A champion that predicts none of the classes was trained for another task.
 """
 
 import numpy as np
@@ -42,37 +42,40 @@ def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
 def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     """Score the SavedModel at `uri` on the examples of a candidate's answers."""
     model = ServedModel(uri)
-    taken, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
-    if taken and stored and taken != stored:
+    expected, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
+    if expected and stored and expected != stored:
         raise InputError(
-            f"it takes {'x'.join(map(str, taken))} images, the records have "
+            f"it expects {'x'.join(map(str, expected))} images, the records have "
             f"{'x'.join(map(str, stored))}"
         )
-    places = {name.encode(): index for index, name in enumerate(dataset.classes)}
-    pairs, end, known = Pairs(candidate.rows), 0, False
+    class_indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
+    pairs, end, knows_a_class = Pairs(candidate.rows), 0, False
     try:
         for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
             probabilities, names = model.predict_unchecked(batch)
             start, end = end, end + len(names)
-            predicted = np.array([places.get(name, -1) for name in names.tolist()])
-            known |= bool((predicted >= 0).any())
+            predicted = np.array([class_indices.get(name, -1) for name in names.tolist()])
+            knows_a_class |= bool((predicted >= 0).any())
             scores = _compute_scores(
-                candidate.read("label", start, end), probabilities, predicted, places
+                candidate.read("label", start, end), probabilities, predicted, class_indices
             )
             pairs.add(candidate.scores(start, end), scores)
     except tf.errors.OpError:
         raise InputError("it can't read these records") from None
-    if not known:
+    if not knows_a_class:
         raise InputError("it predicts none of the classes of these records")
     return pairs
 
 
 def _compute_scores(
-    labels: np.ndarray, probabilities: np.ndarray, predicted: np.ndarray, places: dict[bytes, int]
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    predicted: np.ndarray,
+    class_indices: dict[bytes, int],
 ) -> Scores:
     """Return scores of the classes that a champion names, int [n]; -1 for an unknown one."""
     right, every = predicted == labels, np.arange(len(labels))
-    if probabilities.shape[1] != len(places) or (predicted < 0).any():
+    if probabilities.shape[1] != len(class_indices) or (predicted < 0).any():
         return Scores(right, None)
     # A tie may be resolved either way.
     if (probabilities[every, predicted] < probabilities.max(axis=1) - TIE_TOLERANCE).any():

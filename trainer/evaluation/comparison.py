@@ -28,7 +28,7 @@ _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
 _GAINS = 1 << 20
-"""Differences of loss that are kept: of more examples, sums of neighbors."""
+"""Number of differences in loss that are kept: with more examples, neighbors are summed."""
 
 
 class Scores(NamedTuple):
@@ -103,12 +103,13 @@ class Pairs:
         self._added += len(cells)
 
 
-def log_losses(own: np.ndarray) -> np.ndarray:
+def log_losses(label_probabilities: np.ndarray) -> np.ndarray:
     """Return negative log-likelihoods, float64 [n], of true classes' probabilities, in nats.
 
     Probabilities are clipped at float32's epsilon, as in scikit-learn's log_loss.
     """
-    return -np.log(np.clip(own.astype(np.float64), float(np.finfo(np.float32).eps), 1.0))
+    smallest = float(np.finfo(np.float32).eps)
+    return -np.log(np.clip(label_probabilities.astype(np.float64), smallest, 1.0))
 
 
 def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
@@ -131,7 +132,7 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         generator = np.random.default_rng(0)
         p_value = sign_flip_test(gains, generator)
         share = len(gains) / n
-        low, high = (share * one for one in bootstrap_interval(gains, confidence, generator))
+        low, high = (share * bound for bound in bootstrap_interval(gains, confidence, generator))
     return Comparison(
         metric=metric,
         examples=n,
@@ -149,7 +150,7 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
 
 def mcnemar(candidate_only: int, champion_only: int) -> float:
     """Return P(X >= candidate_only) of a binomial X over the discordant examples, with p = 0.5."""
-    # Imported here: takes half a second, which the command line must not wait for.
+    # Imported here, because it takes half a second, which the command line must not wait for.
     from scipy import stats
 
     return float(stats.binom.sf(candidate_only - 1, candidate_only + champion_only, 0.5))

@@ -1,8 +1,8 @@
 """Drift between the training data of two data sets, by column and by class.
 
 Drift is computed from the statistics in dataset.json; no example is read. Numbers are binned at
-the earlier data set's quantiles; missing values have a bin of their own. For the bins' shares p
-(before) and q (now):
+the earlier data set's quantiles; missing values have their own bin. For the bins' shares p (before)
+and q (now):
 
     population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
     Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1
@@ -58,7 +58,7 @@ def measure_since_training(model: str, now: Dataset) -> list[Drift]:
 def measure(before: Dataset, now: Dataset) -> list[Drift]:
     """Compare classes and columns of the training splits of two data sets, largest index first.
 
-    Columns that only one of them has, and columns without a stored distribution (hashed ones
+    Columns that only one data set has, and columns without a stored distribution (hashed columns
     and pixels), are left out.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
@@ -76,19 +76,20 @@ def measure_columns(
     rows_now: int,
     others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
 ) -> list[Drift]:
-    """Compare columns with statistics over `rows_now` rows with a data set's, as `measure` does.
+    """Compare a data set's columns with columns that have statistics over `rows_now` rows.
 
-    `others` are further histograms to compare, before and now, by name.
+    Like `measure`, return the largest index first. `others` are additional histograms to compare,
+    before and now, by name.
     """
     compared = dict(others)
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier = {(feature.name, feature.kind): feature for feature in before.features}
     for feature in now:
-        known = earlier.get((feature.name, feature.kind))
-        if known and (pair := _build_histograms(known, feature, rows)):
+        previous = earlier.get((feature.name, feature.kind))
+        if previous and (pair := _build_histograms(previous, feature, rows)):
             compared[feature.name] = pair
-    found = [_measure_drift(name, pair, len(compared)) for name, pair in compared.items()]
-    return sorted(found, key=lambda drift: -drift.index)
+    drifts = [_measure_drift(name, pair, len(compared)) for name, pair in compared.items()]
+    return sorted(drifts, key=lambda drift: -drift.index)
 
 
 def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
@@ -98,7 +99,7 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     if "quantiles" in before.statistics and "quantiles" in now.statistics:
         # The outer bins are open, for values that are smaller or larger now.
         # As float32, in which a model gets numbers: 0.1 in a request equals an edge of 0.1.
-        quantiles = [np.array(one.statistics["quantiles"], np.float32) for one in (before, now)]
+        quantiles = [np.array(side.statistics["quantiles"], np.float32) for side in (before, now)]
         if not all(len(values) for values in quantiles):
             return []
         tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
@@ -137,8 +138,8 @@ def _measure_drift(name: str, pair: list[dict[str, float]], columns: int) -> Dri
     from scipy import stats
     from scipy.spatial.distance import jensenshannon
 
-    kept = [one for one in pair[0] if pair[0][one] or pair[1][one]]
-    counts = np.array([[histogram[one] for one in kept] for histogram in pair])
+    kept = [name for name in pair[0] if pair[0][name] or pair[1][name]]
+    counts = np.array([[histogram[name] for name in kept] for histogram in pair])
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     shares = counts / totals
     # An empty bin counts as half an example.
@@ -153,7 +154,7 @@ def _measure_drift(name: str, pair: list[dict[str, float]], columns: int) -> Dri
         distance=float(jensenshannon(*shares, base=2)) if len(kept) > 1 else 0.0,
         noise=float(quantile * (1 / totals).sum()) + _RESOLUTION,
         missing=(missing[0], missing[1]),
-        bins={one: (float(p), float(q)) for one, p, q in zip(kept, *shares, strict=True)},
+        bins={bin: (float(p), float(q)) for bin, p, q in zip(kept, *shares, strict=True)},
     )
 
 
@@ -163,9 +164,9 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
     `champion` is the model@version whose training data are the earlier data set.
     """
     too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
-    if moved := format_drifts(too_far):
+    if drifted := format_drifts(too_far):
         raise InputError(
-            f"max_drift={max_drift:g}: the training data have drifted since {champion}: {moved}; "
+            f"max_drift={max_drift:g}: the training data have drifted since {champion}: {drifted}; "
             "look at the source, or raise max_drift"
         )
 
@@ -178,5 +179,5 @@ def is_small(drifts: list[Drift], min_drift: float) -> bool:
 
 def format_drifts(drifts: list[Drift]) -> str:
     """Return one line of the drifted columns and their indices; empty if there are none."""
-    moved = [drift for drift in drifts if drift.is_drift]
-    return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in moved)
+    drifted = [drift for drift in drifts if drift.is_drift]
+    return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in drifted)

@@ -3,9 +3,9 @@
     verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, champion=None)
     verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000); ..."
 
-Floors are checked first: a model that misses one is rejected however bad the champion is.
-Then the candidate is compared with the champion, if any, on the same examples, and must be
-better, or at least not worse, as `champion_rule` says.
+Floors are checked first: a model that misses a floor is rejected, however bad the champion is.
+Then the candidate is compared with the champion, if any, on the same examples. Depending on
+`champion_rule`, it must be better or at least not worse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find columns that predict a table's label almost alone, such as one filled in afterwards."""
+"""Find columns that almost suffice to predict a table's label, such as one filled in later."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from trainer.evaluation.answers import ColumnValues, DiskColumns, spans
 from trainer.evaluation.metrics import count_distinct
 
 _BINS = 64
-"""Quantile bins of a numeric column, so that a relation need not be monotonic."""
+"""Number of quantile bins of a numeric column, with which a relation need not be monotonic."""
 
 
 def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
@@ -28,7 +28,7 @@ def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, 
         return {}
     sizes = halves.sum(axis=1)
     rates = np.where(sizes > 0, halves[:, 1] / np.maximum(sizes, 1), 0.5)
-    return {one.name: _compute_auc(one, values, labels, rates) for one in values.columns}
+    return {column.name: _compute_auc(column, values, labels, rates) for column in values.columns}
 
 
 def _assign_cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
@@ -47,18 +47,17 @@ def _compute_auc(
         order[start:stop] = groups << 2 | _assign_cells(labels, start, stop).astype(np.uint64)
     order.sort()
     parts = []
-    for found, counts in count_distinct(order, 2):
-        groups, at = np.unique(found >> 2, return_inverse=True)
+    for codes, counts in count_distinct(order, 2):
+        groups, at = np.unique(codes >> 2, return_inverse=True)
         cells = np.zeros((len(groups), 2, 2), int)
-        cells[at, found >> 1 & 1, found & 1] = counts
+        cells[at, codes >> 1 & 1, codes & 1] = counts
         for half in (0, 1):
             missed, hit = cells[:, 1 - half].T
             # Smooth by one row of the mean, for values that the other half lacks.
             scores = (hit + rates[1 - half]) / (missed + hit + 1)
             scores, at_score = np.unique(scores, return_inverse=True)
-            parts.append(
-                np.stack([scores, *(np.bincount(at_score, one) for one in cells[:, half].T)])
-            )
+            counts_by_label = (np.bincount(at_score, counts) for counts in cells[:, half].T)
+            parts.append(np.stack([scores, *counts_by_label]))
     scores, negative, positive = np.concatenate(parts, axis=1)
     kinds = np.repeat([0, 1], len(scores))
     weights = np.append(negative, positive)
@@ -66,9 +65,9 @@ def _compute_auc(
 
 
 def _make_binning(column: Feature, values: ColumnValues) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from a column's values to their groups: the values or, of numbers, bins."""
+    """Return a function that maps a column's values to groups: the values, or bins of numbers."""
     if column.dtype != "float32":
-        return lambda found: found
+        return lambda codes: codes
     numbers = np.empty(values.rows)
     for start, stop in spans(values.rows):
         numbers[start:stop] = values.read(column.name, start, stop)
@@ -76,4 +75,5 @@ def _make_binning(column: Feature, values: ColumnValues) -> Callable[[np.ndarray
         return np.isnan
     shares = np.linspace(0, 1, _BINS)[1:]
     bounds = np.unique(np.nanquantile(numbers, shares, overwrite_input=True))
-    return lambda found: np.where(np.isnan(found), len(bounds) + 1, np.searchsorted(bounds, found))
+    missing = len(bounds) + 1
+    return lambda numbers: np.where(np.isnan(numbers), missing, np.searchsorted(bounds, numbers))

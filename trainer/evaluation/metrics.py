@@ -1,9 +1,9 @@
 """Metrics of a classifier, from labels and probabilities alone.
 
 Throughout, `labels` is int [n] (class indices), `probabilities` is float32 [n, classes], and
-the predicted class is the first of the most probable ones. Functions of single examples take a
-block of them at a time. An undefined metric, such as the recall of a class without an example, is
-None, never NaN.
+the predicted class is the first of the most probable classes. Functions of single examples are
+called with a block of examples. An undefined metric, such as the recall of a class without an
+example, is None, never NaN.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ CURVE_POINTS = 200
 CURVES_SHOWN = 10
 WORST_SHOWN = 4
 _POINTS = 1 << 16
-"""Points of a curve from which those to draw are taken."""
+"""Number of points of a curve, from which the points to draw are selected."""
 _GRID = np.linspace(0, 1, CURVE_POINTS)
 _LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
@@ -89,18 +89,20 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 def label_ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """Return the number of classes, int [n], that are more probable than the true one.
 
-    Equal probabilities rank by class index, as argmax does, so that 0 is a right answer.
+    Equal probabilities are ranked by class index, as in argmax, so that 0 is a right answer.
     """
-    own = probabilities[np.arange(len(labels)), labels][:, None]
+    label_probabilities = probabilities[np.arange(len(labels)), labels][:, None]
     before = np.arange(probabilities.shape[1])[None, :] < labels[:, None]
-    return (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
+    return (probabilities > label_probabilities).sum(axis=1) + (
+        (probabilities == label_probabilities) & before
+    ).sum(axis=1)
 
 
 def squared_errors(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the sum of squared errors (Brier 1950), scaled as scikit-learn's mean."""
-    own = probabilities[np.arange(len(labels)), labels].astype(np.float64)
+    label_probabilities = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
-    total = float((squares - 2 * own + 1).sum())
+    total = float((squares - 2 * label_probabilities + 1).sum())
     return total / 2 if probabilities.shape[1] == 2 else total
 
 
@@ -109,7 +111,8 @@ def calibration_sums(correct: np.ndarray, confidence: np.ndarray) -> np.ndarray:
     confidence = confidence.astype(np.float64)
     index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     weights = (None, confidence, correct.astype(np.float64))
-    return np.array([np.bincount(index, one, CALIBRATION_BINS) for one in weights], np.float64)
+    sums = [np.bincount(index, weight, CALIBRATION_BINS) for weight in weights]
+    return np.array(sums, np.float64)
 
 
 def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
@@ -137,7 +140,7 @@ def pack_scores(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
 def count_distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the distinct values of a sorted array of unsigned integers with their counts.
 
-    They are in blocks. Values that differ only in the last `bits` bits are in the same one.
+    They are yielded in blocks. Values that differ only in the last `bits` bits are in one block.
     """
     start = 0
     while start < len(values):
@@ -150,9 +153,10 @@ def count_distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, 
 
 
 def rank(order: np.ndarray) -> Ranking | None:
-    """Rank examples that are `pack_scores`; return None unless both kinds are present.
+    """Rank examples packed by `pack_scores`; return None unless both kinds are present.
 
-    `order` is sorted in place: a large split fits in memory once. The areas are exact.
+    `order` is sorted in place, because a large split fits into memory only once. The areas are
+    exact.
     """
     order.sort()
     hits = taken = area = 0
@@ -165,8 +169,8 @@ def rank(order: np.ndarray) -> Ranking | None:
         missed = np.diff(total - hit, prepend=taken - hits)
         area += int((missed * (2 * hit - gained)).sum())
         average += float((gained * (hit / total)).sum())
-        place = (total - 1) * _POINTS // len(order)
-        drawn = np.append(place[1:] != place[:-1], True)
+        point = (total - 1) * _POINTS // len(order)
+        drawn = np.append(point[1:] != point[:-1], True)
         points.append(np.stack([hit, total, values[is_last] >> 1])[:, drawn])
         hits, taken = int(hit[-1]), int(total[-1])
     if not 0 < hits < taken:
@@ -181,7 +185,7 @@ def rank(order: np.ndarray) -> Ranking | None:
     return Ranking(
         roc_auc=area / (2 * hits * (taken - hits)),
         pr_auc=average / hits,
-        roc=RocCurve(*(one[shown].tolist() for one in roc)),
+        roc=RocCurve(*(values[shown].tolist() for values in roc)),
         precision_recall=(recall[drawn].tolist(), precision[drawn].tolist()),
         grid_tpr=np.interp(_GRID, roc[0], roc[1]),
         grid_precision=precision[np.searchsorted(recall, _GRID)],
@@ -192,7 +196,7 @@ def _roc(hits: np.ndarray, misses: np.ndarray, scores: np.ndarray) -> list[np.nd
     """Return the fields of RocCurve, without points inside straight lines."""
     corner = np.ones(len(hits), bool)
     corner[1:-1] = (np.diff(hits, 2) != 0) | (np.diff(misses, 2) != 0)
-    curve = [np.append(0, one[corner]) / one[-1] for one in (misses, hits)]
+    curve = [np.append(0, counts[corner]) / counts[-1] for counts in (misses, hits)]
     thresholds = scores[corner].astype(np.float64)
     first = max(1.0, np.nextafter(thresholds[0], np.inf))
     return [*curve, np.append(first, thresholds)]
@@ -230,23 +234,26 @@ def curves(
     Two classes: the curve of the second one. Up to ten: every class that has examples.
     More: the mean over all classes, and the four classes with the smallest area.
     """
-    defined = [(name, one) for name, one in zip(classes, rankings, strict=True) if one]
+    defined = [(name, ranking) for name, ranking in zip(classes, rankings, strict=True) if ranking]
     if len(classes) == 2:
         defined = defined[-1:]
-    roc = [(name, one.roc_auc, one.roc[:2], one.grid_tpr) for name, one in defined]
-    pr = [(name, one.pr_auc, one.precision_recall, one.grid_precision) for name, one in defined]
+    roc = [(name, ranking.roc_auc, ranking.roc[:2], ranking.grid_tpr) for name, ranking in defined]
+    pr = [
+        (name, ranking.pr_auc, ranking.precision_recall, ranking.grid_precision)
+        for name, ranking in defined
+    ]
     is_many = len(classes) > CURVES_SHOWN and bool(defined)
     return _make_curves(roc, is_many), _make_curves(pr, is_many)
 
 
-def _make_curves(found: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> list[Curve]:
+def _make_curves(lines: list[tuple[str, float, tuple, np.ndarray]], is_many: bool) -> list[Curve]:
     drawn = []
     if is_many:
-        _, areas, _, heights = zip(*found, strict=True)
+        _, areas, _, heights = zip(*lines, strict=True)
         height = np.mean(heights, axis=0).tolist()
         drawn = [Curve(name="", area=float(np.mean(areas)), x=_GRID.tolist(), y=height)]
-        found = sorted(found, key=lambda one: one[1])[:WORST_SHOWN]
-    return drawn + [Curve(name=name, area=area, x=x, y=y) for name, area, (x, y), _ in found]
+        lines = sorted(lines, key=lambda line: line[1])[:WORST_SHOWN]
+    return drawn + [Curve(name=name, area=area, x=x, y=y) for name, area, (x, y), _ in lines]
 
 
 def _thin_out(x: np.ndarray, y: np.ndarray) -> np.ndarray:

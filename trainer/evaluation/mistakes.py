@@ -17,7 +17,7 @@ from trainer.data.write import records
 class Mistake:
     """A wrongly classified example."""
 
-    key: str  # in its source
+    key: str  # key in its source
     label: str
     predicted: str
     confidence: float  # probability of the predicted class
@@ -42,11 +42,11 @@ class MostConfident:
         wrong = predicted != labels
         if len(self._kept) == self._count:
             wrong &= confidence > self._kept[-1][0]
-        places = np.flatnonzero(wrong)
-        places = places[np.argsort(-confidence[places], kind="stable")[: self._count]]
-        own = probabilities[places, labels[places]]
-        figures = (confidence[places], labels[places], predicted[places], own)
-        columns = [*(one.tolist() for one in figures), tf.gather(records, places).numpy()]
+        rows = np.flatnonzero(wrong)
+        rows = rows[np.argsort(-confidence[rows], kind="stable")[: self._count]]
+        label_probability = probabilities[rows, labels[rows]]
+        figures = (confidence[rows], labels[rows], predicted[rows], label_probability)
+        columns = [*(values.tolist() for values in figures), tf.gather(records, rows).numpy()]
         self._kept += zip(*columns, strict=True)
         self._kept.sort(key=lambda kept: -kept[0])
         del self._kept[self._count :]
@@ -54,12 +54,12 @@ class MostConfident:
     def list_mistakes(self, dataset: Dataset) -> list[Mistake]:
         """Return the mistakes, most confident first; ties are in stored order."""
         kinds = {feature.kind: feature for feature in dataset.features}
-        found = []
+        mistakes = []
         for confidence, label, predicted, label_probability, record in self._kept:
             example = records.parse(record)
             keys = example.get(kinds["key"].name) if "key" in kinds else None
             row = row_values(example, require_columns(dataset)) if dataset.is_table else {}
-            found.append(
+            mistakes.append(
                 Mistake(
                     key=_format_value(keys[0]) if keys else "",
                     label=dataset.classes[label],
@@ -70,7 +70,7 @@ class MostConfident:
                     row={name: _format_value(value) for name, value in row.items()},
                 )
             )
-        return found
+        return mistakes
 
 
 def _format_value(value: bytes | float | int | None) -> str:

@@ -39,8 +39,8 @@ class ServedModel:
     def image_shape(self) -> list[int]:
         """Return [height, width, channels] of the input images; empty if unknown."""
         default = self._model.signatures.get("serving_default")
-        given = default.structured_input_signature[1] if default else {}
-        return given["image"].shape[1:].as_list() if "image" in given else []
+        inputs = default.structured_input_signature[1] if default else {}
+        return inputs["image"].shape[1:].as_list() if "image" in inputs else []
 
     def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
         """Return checked probabilities, float32 [n, classes], of serialized examples [n]."""
@@ -63,32 +63,34 @@ class ServedModel:
     def _check_values(self, values: np.ndarray, dataset: Dataset) -> None:
         if values.ndim != 2 or values.shape[1] != len(dataset.classes):
             raise InputError(
-                f"the model at {self.uri} gives probabilities of shape {list(values.shape)}, but "
+                f"the model at {self.uri} returns probabilities of shape {list(values.shape)}, but "
                 f"{dataset.uri} has {len(dataset.classes)} classes: it was trained on other data"
             )
         if not np.isfinite(values).all():
             raise InputError(
-                f"the model at {self.uri} gives probabilities that are NaN or infinite: its "
+                f"the model at {self.uri} returns probabilities that are NaN or infinite: its "
                 "training diverged; lower learning_rate, or set gradient_clip_norm"
             )
         sums = values.sum(axis=1)
         worst = sums[np.abs(sums - 1).argmax()]
         if abs(worst - 1) > _SUM_TOLERANCE or values.min() < 0:
             raise InputError(
-                f"the model at {self.uri} gives probabilities that add up to {worst:.4g} (the "
+                f"the model at {self.uri} returns probabilities that add up to {worst:.4g} (the "
                 f"least is {values.min():.4g}); its output must be a softmax"
             )
 
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
         """Raise InputError if class names or their order differ from the data set's."""
-        known = {name.encode(): index for index, name in enumerate(dataset.classes)}
-        places = np.fromiter((known.get(name, -1) for name in names), np.int64, len(names))
-        named = values[np.arange(len(values)), places]
-        wrong = np.flatnonzero((places < 0) | (named < values.max(axis=1) - TIE_TOLERANCE))
+        class_indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
+        predicted = np.fromiter(
+            (class_indices.get(name, -1) for name in names), np.int64, len(names)
+        )
+        named = values[np.arange(len(values)), predicted]
+        wrong = np.flatnonzero((predicted < 0) | (named < values.max(axis=1) - TIE_TOLERANCE))
         if len(wrong):
             name, best = names[wrong[0]], int(values[wrong[0]].argmax())
             raise InputError(
-                f"the model at {self.uri} answers {name.decode(errors='replace')!r} where "
+                f"the model at {self.uri} predicts {name.decode(errors='replace')!r} where "
                 f"{dataset.uri} has {dataset.classes[best]!r}: it was trained on "
                 "other classes, or on another order of them"
             )
@@ -112,7 +114,7 @@ def predict(
 ) -> Answers:
     """Predict the test split, and add each batch to `mistakes` and `values`.
 
-    So no record is read twice.
+    Because one pass does all of it, no record is read twice.
     """
     total = dataset.splits["test"].examples
     answers = Answers(total, len(dataset.classes))
@@ -142,7 +144,7 @@ def predict(
         ) from None
     if end != total:
         raise InputError(
-            f"the test shards of {dataset.uri} hold {'more' if end > total else 'fewer'} "
+            f"the test shards of {dataset.uri} contain {'more' if end > total else 'fewer'} "
             f"examples than the {total:,} of {schema.FILE_NAME}; run create_tfrecords again"
         )
     return answers

@@ -3,8 +3,8 @@
     evaluation = evaluate("gs://bucket/run/model", "gs://bucket/records")
     evaluation.accuracy, evaluation.accuracy_interval  # 0.972, (0.949, 0.985)
 
-Only the SavedModel and the records are read, so the evaluation covers exactly what will serve:
-the model's own parsing, decoding, preprocessing and class names.
+Only the SavedModel and the records are read, so the evaluation covers exactly what will be served:
+the model's parsing, decoding, preprocessing and class names.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class Evaluation:
     model: str  # URI
     dataset: str  # URI
     examples: int
-    seconds: float  # of prediction, without loading the model
+    seconds: float  # duration of the prediction, without loading the model
     classes: list[str]  # in the order of label indices
     accuracy: float
     accuracy_interval: tuple[float, float]  # 95% (Wilson)
@@ -53,7 +53,7 @@ class Evaluation:
     pr_auc: float | None
     expected_calibration_error: float
     brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
-    baseline_accuracy: float  # of always predicting the split's most common class
+    baseline_accuracy: float  # accuracy of always predicting the split's most common class
     per_class: list[metrics.ClassMetrics]
     confusion_matrix: list[list[int]]  # rows are true classes, columns predicted ones
     calibration: list[metrics.Bin]
@@ -82,9 +82,9 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
     """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
 
     The model has the signature `serving_examples` of trainer/training/export.py. Answers and
-    columns are on the local disk: 12 bytes an example, 4 a class and example, 4 or 8 a column and
-    example, and the keys. Memory holds 4 bytes an example while a class is ranked; 8 while a
-    column is.
+    columns are on the local disk: for each example its key, 12 bytes, 4 bytes per class, and 4 or
+    8 bytes per column. Memory grows by 4 bytes per example while a class is ranked, and by 8 while
+    a column is ranked.
     """
     dataset = schema.load_dataset(dataset_uri)
     total = dataset.splits["test"].examples
@@ -131,7 +131,7 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     right = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
     rows = metrics.compute_class_metrics(classes, matrix, rankings)
-    judged = rows[1:] if len(classes) == 2 else rows
+    ranked_rows = rows[1:] if len(classes) == 2 else rows
     roc_curves, pr_curves = metrics.curves(classes, rankings)
     second = rankings[1] if len(classes) == 2 else None
     return {
@@ -143,8 +143,8 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
         "precision": metrics.mean([row.precision for row in rows]),
         "recall": metrics.mean([row.recall for row in rows]),
         "f1": metrics.mean([row.f1 for row in rows]),
-        "roc_auc": metrics.mean([row.roc_auc for row in judged]),
-        "pr_auc": metrics.mean([row.pr_auc for row in judged]),
+        "roc_auc": metrics.mean([row.roc_auc for row in ranked_rows]),
+        "pr_auc": metrics.mean([row.pr_auc for row in ranked_rows]),
         "expected_calibration_error": error,
         "brier_score": errors / n,
         "baseline_accuracy": max(row.support for row in rows) / n,

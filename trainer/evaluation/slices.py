@@ -15,7 +15,7 @@ from trainer.evaluation.answers import Answers, ColumnValues, encode_texts, span
 from trainer.evaluation.metrics import pack_scores, rank
 
 FEW_VALUES = 31
-"""Most values of a column that is sliced by value: the days of a month."""
+"""Largest number of values of a column that is sliced by value: the days of a month."""
 
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
@@ -23,7 +23,7 @@ _BANDS = (10, 100, 1000, 10_000)
 
 
 _Cut = tuple[str, Callable[[np.ndarray], np.ndarray], list[str]]
-"""The name of a column's cut, a function from values to groups, and the groups' names."""
+"""The name of a column's cut, a function that maps values to groups, and the groups' names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,8 @@ class Slices:
 def slice_answers(values: ColumnValues, answers: Answers) -> list[Slices]:
     """Slice the answers by the values of each vocabulary and identity column of a table."""
     kinds = ("vocabulary", "identity")
-    return [_slice_column(one, values, answers) for one in values.columns if one.kind in kinds]
+    columns = [column for column in values.columns if column.kind in kinds]
+    return [_slice_column(column, values, answers) for column in columns]
 
 
 def _slice_column(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
@@ -59,8 +60,8 @@ def _slice_column(column: Feature, values: ColumnValues, answers: Answers) -> Sl
         groups = group_of(values.read(column.name, start, stop))
         label = answers.read("label", start, stop)
         right = label == answers.read("predicted", start, stop)
-        found = 4 * groups + 2 * (label == 1) + right
-        cells += np.bincount(found, minlength=cells.size).reshape(cells.shape)
+        codes = 4 * groups + 2 * (label == 1) + right
+        cells += np.bincount(codes, minlength=cells.size).reshape(cells.shape)
     sizes = cells.sum(axis=1).tolist()
     binary = answers.classes == 2
     areas = (
@@ -99,13 +100,13 @@ def _compute_aucs(
         groups = group_of(values.read(name, start, stop))
         order = np.argsort(groups, kind="stable")
         positive = answers.read("label", start, stop) == 1
-        found = pack_scores(positive, answers.read(1, start, stop))[order]
+        packed = pack_scores(positive, answers.read(1, start, stop))[order]
         counts = np.bincount(groups, minlength=len(sizes))
-        for number, part in enumerate(np.split(found, np.cumsum(counts)[:-1])):
+        for number, part in enumerate(np.split(packed, np.cumsum(counts)[:-1])):
             examples[filled[number] : filled[number] + len(part)] = part
         filled += counts
     rankings = [rank(part) for part in np.split(examples, ends[1:-1])]
-    return [one.roc_auc if one else None for one in rankings]
+    return [ranking.roc_auc if ranking else None for ranking in rankings]
 
 
 def _choose_cut(column: Feature) -> _Cut:
@@ -114,32 +115,32 @@ def _choose_cut(column: Feature) -> _Cut:
         order = [str(value) for value in range(buckets)] + [MISSING]
         return (
             "by value",
-            lambda found: np.where(_is_outside(found, buckets), buckets, found),
+            lambda codes: np.where(_is_outside(codes, buckets), buckets, codes),
             order,
         )
     counts: dict[str, int] = column.statistics.get("counts", {})
     if len(counts) > FEW_VALUES:
-        by, places, rest = "by rows of the same value in training", _assign_bands(counts), 0
+        by, groups, rest = "by rows of the same value in training", _assign_bands(counts), 0
         order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
         order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
     else:
-        by, places, rest = "by value", np.arange(len(counts)), len(counts)
+        by, groups, rest = "by value", np.arange(len(counts)), len(counts)
         order = [*counts, UNSEEN, MISSING]
     known = encode_texts(column, [*counts, ""])
     ranked = np.argsort(known)
-    known, places = known[ranked], np.append(places, len(order) - 1)[ranked]
+    known, groups = known[ranked], np.append(groups, len(order) - 1)[ranked]
 
-    def group_of(found: np.ndarray) -> np.ndarray:
+    def group_of(codes: np.ndarray) -> np.ndarray:
         if column.dtype == "int64":
-            found = np.where(_is_outside(found, buckets), -1, found)
-        at = np.minimum(np.searchsorted(known, found), len(known) - 1)
-        return np.where(known[at] == found, places[at], rest)
+            codes = np.where(_is_outside(codes, buckets), -1, codes)
+        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        return np.where(known[at] == codes, groups[at], rest)
 
     return by, group_of, order
 
 
-def _is_outside(found: np.ndarray, buckets: int) -> np.ndarray:
-    return (found < 0) | (found >= buckets)
+def _is_outside(codes: np.ndarray, buckets: int) -> np.ndarray:
+    return (codes < 0) | (codes >= buckets)
 
 
 def _assign_bands(counts: dict[str, int]) -> np.ndarray:

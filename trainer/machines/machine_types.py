@@ -30,7 +30,7 @@ class MachineType:
     # Numbers of accelerators that can be attached, by accelerator.
     attached: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     strategies: tuple[str, ...] = ()  # scheduling strategies that provide it; (): all
-    # Of its vCPUs, without the prefix custom_model_training_; empty: not documented.
+    # Quota for its vCPUs, without the prefix custom_model_training_; empty: not documented.
     quota: str = ""
     refused: str = ""  # why this project does not train on it; empty: it does
 
@@ -41,7 +41,7 @@ class Accelerator:
 
     name: str
     capability: float  # its CUDA compute capability, by which libraries identify it
-    quota: str  # without the prefix custom_model_training_
+    quota: str  # quota for it, without the prefix custom_model_training_
     quota_title: str  # name of the quota in the documentation
     flex_start: bool = False  # Dynamic Workload Scheduler provides it
     refused: str = ""  # why this project does not train on it; empty: it does
@@ -56,7 +56,7 @@ def load_content() -> dict[str, Any]:
 @functools.cache
 def types() -> dict[str, MachineType]:
     """Return all documented machine types, by name."""
-    return {one.name: one for one in _read_types()}
+    return {machine_type.name: machine_type for machine_type in _read_types()}
 
 
 @functools.cache
@@ -67,16 +67,17 @@ def accelerators() -> dict[str, Accelerator]:
 
 def list_offered_accelerators() -> tuple[str, ...]:
     """Return the names of the accelerators that a job can use, sorted."""
-    return tuple(sorted(name for name, one in accelerators().items() if not one.refused))
+    offered = (name for name, accelerator in accelerators().items() if not accelerator.refused)
+    return tuple(sorted(offered))
 
 
 def find_types(accelerator: str, count: int) -> list[MachineType]:
     """Return the machine types that can have `count` of an accelerator."""
     return [
-        one
-        for one in types().values()
-        if (accelerator, count) == (one.accelerator, one.count)
-        or count in one.attached.get(accelerator, ())
+        machine_type
+        for machine_type in types().values()
+        if (accelerator, count) == (machine_type.accelerator, machine_type.count)
+        or count in machine_type.attached.get(accelerator, ())
     ]
 
 
@@ -109,17 +110,19 @@ def check_type(option: str, name: str) -> MachineType:
 
     `option` names it in messages.
     """
-    found = types().get(name)
-    if found is None:
-        known = [one.name for one in types().values() if not one.refused]
+    machine_type = types().get(name)
+    if machine_type is None:
+        known = [name for name, machine_type in types().items() if not machine_type.refused]
         hint = suggest(name, known, "; use one such as 'n1-standard-4'")
         raise InputError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {load_content()['date']}){hint}"
         )
-    if found.refused:
-        raise InputError(f"{option}={name!r} {found.refused}; use one such as 'n1-standard-8'")
-    return found
+    if machine_type.refused:
+        raise InputError(
+            f"{option}={name!r} {machine_type.refused}; use one such as 'n1-standard-8'"
+        )
+    return machine_type
 
 
 def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
@@ -127,29 +130,30 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
 
     `option` names the machine type in messages.
     """
-    found = check_type(option, name)
-    given = f"{count} x {accelerator}" if count else "none"
-    if found.accelerator:
-        if (accelerator, count) != (found.accelerator, found.count):
+    machine_type = check_type(option, name)
+    wanted = f"{count} x {accelerator}" if count else "none"
+    if machine_type.accelerator:
+        if (accelerator, count) != (machine_type.accelerator, machine_type.count):
+            built_in = f"{machine_type.count} x {machine_type.accelerator}"
             raise InputError(
-                f"{option}={name!r} comes with {found.count} x {found.accelerator}, but {given} "
-                f"was asked for; set accelerator_type={found.accelerator} and "
-                f"accelerator_count={found.count}"
+                f"{option}={name!r} comes with {built_in}, but {wanted} was asked for; set "
+                f"accelerator_type={machine_type.accelerator} and "
+                f"accelerator_count={machine_type.count}"
             )
         return
     if not count:
         return
-    if accelerator in found.attached:
-        counts = found.attached[accelerator]
+    if accelerator in machine_type.attached:
+        counts = machine_type.attached[accelerator]
         if count not in counts:
             raise InputError(
-                f"{option}={name!r} can't have {given}; set accelerator_count to "
+                f"{option}={name!r} can't have {wanted}; set accelerator_count to "
                 f"{_format_choices(counts)}"
             )
         return
-    fitting = [one.name for one in find_types(accelerator, count)]
+    fitting = [machine_type.name for machine_type in find_types(accelerator, count)]
     remedy = f"use {_format_choices(fitting[:4])}" if fitting else "set another accelerator_count"
-    raise InputError(f"{option}={name!r} can't have {given}; {remedy}")
+    raise InputError(f"{option}={name!r} can't have {wanted}; {remedy}")
 
 
 def check_disk(disk: str, machines: Mapping[str, str]) -> None:
@@ -157,8 +161,8 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
 
     `machines` are machine types by the option that names them.
     """
-    taken = [types()[name].disks for name in machines.values()]
-    common = [one for one in disk_types() if all(one in disks for disks in taken)]
+    supported = [types()[name].disks for name in machines.values()]
+    common = [kind for kind in disk_types() if all(kind in disks for disks in supported)]
     for option, name in machines.items():
         if disk not in types()[name].disks:
             remedy = "all replicas have the same disk type; use machines that share one"

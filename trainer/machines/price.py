@@ -39,7 +39,7 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
     if missing:
         raise UnknownPriceError(
             f"no price is known for {', '.join(missing)}; give it as "
-            f"--rate {missing[0]}=PRICE to plan and status, or that of the whole job as the "
+            f"--rate {missing[0]}=PRICE to plan and status, or give the whole job's price as the "
             "parameter price_per_hour"
         )
     return sum(
@@ -53,7 +53,7 @@ def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float])
 
 
 def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the machine types, accelerators and disk types of `pools`, each once."""
+    """Return the machine types, accelerators and disk types of `pools`, without duplicates."""
     return list(dict.fromkeys(name for pool in pools for name, _ in _list_parts(pool)))
 
 
@@ -130,8 +130,8 @@ def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return the names and amounts of the priced resources of a replica."""
     machine, disk = pool["machine_spec"], pool.get("disk_spec", {})
     parts = [(machine["machine_type"], 1)]
-    known = types().get(machine["machine_type"])
-    if machine.get("accelerator_count") and not (known and known.accelerator):
+    machine_type = types().get(machine["machine_type"])
+    if machine.get("accelerator_count") and not (machine_type and machine_type.accelerator):
         parts.append((machine["accelerator_type"], int(machine["accelerator_count"])))
     if disk.get("boot_disk_size_gb"):
         parts.append((disk["boot_disk_type"], int(disk["boot_disk_size_gb"])))

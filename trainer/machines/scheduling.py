@@ -9,7 +9,7 @@ from trainer.machines.worker_pools import MachineOptions
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
 
-_FLEXIBLE = tuple(sorted(name for name, one in accelerators().items() if one.flex_start))
+_FLEXIBLE = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _LONGEST_SECONDS = 7 * 24 * 3600
 """Vertex AI cancels a pipeline task after 7 days, which include its job's time in a queue.

@@ -134,8 +134,8 @@ class MachineOptions:
 
     def machine_type(self, role: str) -> str:
         """Return the machine type of a role's replicas; workers default to the chief's."""
-        own = getattr(self, f"{role}_machine_type")
-        return own or (self.chief_machine_type if role == "worker" else "")
+        chosen = getattr(self, f"{role}_machine_type")
+        return chosen or (self.chief_machine_type if role == "worker" else "")
 
     def has_accelerators(self, role: str) -> bool:
         """Return whether replicas of `role` compute gradients, and therefore get accelerators."""

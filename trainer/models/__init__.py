@@ -1,7 +1,7 @@
 """The registry of models: each file of this folder that defines a `Model`, by file name.
 
-MODULE:FUNCTION names a model of the user (own.py), as does the name of an entry point of the
-group vertex_training.models, whose value is MODULE:FUNCTION.
+MODULE:FUNCTION names a user's own model (user_models.py), and so does the name of an entry point in
+the group vertex_training.models, whose value is MODULE:FUNCTION.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer import fields, plugins
 from trainer.errors import InputError
-from trainer.models import own
+from trainer.models import user_models
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 MODELS = plugins.import_subclasses(sys.modules[__name__], Model)
 """Classes of models, by name."""
 ENTRY_POINTS = "vertex_training.models"
-"""Group of entry points by which installed packages declare models."""
+"""Group of the entry points with which installed packages declare models."""
 
 
 def find_model_class(name: str) -> type[Model]:
     """Return the class of a model; raise InputError if there is none."""
     if ":" in name:
-        return own.make_model_class(name)
+        return user_models.make_model_class(name)
     if name in MODELS:
         return MODELS[name]
     installed = plugins.list_entry_points(ENTRY_POINTS)
@@ -36,7 +36,7 @@ def find_model_class(name: str) -> type[Model]:
             f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
             f"{fields.suggest(name, [*MODELS, *installed])}"
         )
-    return own.make_model_class(installed[name])
+    return user_models.make_model_class(installed[name])
 
 
 def open_model(name: str, options: dict[str, Any]) -> Model:
@@ -50,11 +50,11 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
 
 
 def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
-    """Return a model with these options; raise InputError if it does not take the dataset."""
+    """Return a model with these options; raise InputError if it can't read the data set."""
     model = open_model(name, options)
     if model.takes_rows is not None and dataset.is_table != model.takes_rows:
-        takes, held = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
-        raise InputError(f"model={name!r} takes {takes}, but {dataset.uri} holds {held}")
+        needs, content = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
+        raise InputError(f"model={name!r} needs {needs}, but {dataset.uri} contains {content}")
     if not dataset.is_table:
         height, width, channels = dataset.feature("image").shape
         model.check_images(min(height, width), channels)
@@ -64,6 +64,6 @@ def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
 def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], directory: str) -> Model:
     """Fetch the files that model `name` needs to `directory` (URI), once; return the model.
 
-    The first call must have returned before other processes call this.
+    Other processes may call this only after the first call has returned.
     """
     return check_model(name, dataset, options).prepare(dataset, directory)

@@ -79,10 +79,10 @@ class Transfer(Model):
         """Return `backbone_options` with each value's type, since JSON has one type of number."""
         cls: type[Any] = BACKBONES[self.backbone].options
         try:
-            read = build(cls, self.backbone_options, taker=self.backbone)
+            parsed = build(cls, self.backbone_options, taker=self.backbone)
         except InputError as error:
             raise InputError(f"backbone_options: {error}") from None
-        return {name: getattr(read, name) for name in self.backbone_options}
+        return {name: getattr(parsed, name) for name in self.backbone_options}
 
     def check_images(self, size: int, channels: int) -> None:
         if channels != 3:
@@ -123,7 +123,7 @@ class Transfer(Model):
         return self.backbone if self.weights == IMAGENET else ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Transfer:
-        # One process does this before training; then every replica reads this copy of the weights.
+        # One process writes this copy of the weights before training; then every replica reads it.
         if self.weights == NO_WEIGHTS:
             return self
         from trainer import files
@@ -152,8 +152,8 @@ class Transfer(Model):
         features = base(features, training=False)
         features = keras.layers.GlobalAveragePooling2D()(features)
         features = keras.layers.Dropout(self.dropout)(features)
-        # Starting from zeros, an epoch or two of a few hundred images are enough. Random weights,
-        # whose scale fits no feature, take most of a short phase 1 to unlearn.
+        # A head that starts from zeros needs only one or two epochs of a few hundred images. Random
+        # weights, whose scale fits no feature, would take most of a short phase 1 to unlearn.
         head = keras.layers.Dense(
             len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
         )
@@ -165,7 +165,7 @@ class Transfer(Model):
 
         base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
         count = len(base.layers)
-        if layers > count:  # A minimalistic one has fewer than in the table.
+        if layers > count:  # A minimalistic backbone has fewer layers than in the table.
             raise InputError(
                 f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
             )
@@ -184,4 +184,4 @@ class Transfer(Model):
 def _flatten_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Return the innermost layers of a nested layer, or the layer itself."""
     inner = getattr(layer, "layers", None)
-    return [part for one in inner for part in _flatten_layers(one)] if inner else [layer]
+    return [part for child in inner for part in _flatten_layers(child)] if inner else [layer]

@@ -1,7 +1,7 @@
 """Wide and deep: a linear model of categories and crosses, and a network of embeddings.
 
-Cheng et al. (2016), "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792. As
-there, FTRL trains the wide part; the optimizer of the run trains the deep part.
+Cheng et al. (2016), "Wide & Deep Learning for Recommender Systems", arXiv:1606.07792. As in the
+paper, FTRL trains the wide part; the run's optimizer trains the deep part.
 trainer/training/optimization.py distinguishes them by the variables' paths.
 """
 
@@ -62,10 +62,10 @@ class WideAndDeep(Model):
 
         from trainer.data.tables import inputs
 
-        found = inputs.list_categories(dataset)
+        categories = inputs.list_categories(dataset)
         numbers = keras.Input([inputs.number_count(dataset)], dtype="float32", name="numbers")
-        ids = keras.Input([len(found)], dtype="int32", name="ids")
-        deep = _build_deep_inputs(found, numbers, ids)
+        ids = keras.Input([len(categories)], dtype="int32", name="ids")
+        deep = _build_deep_inputs(categories, numbers, ids)
         hidden = keras.layers.Concatenate(name="deep")(deep) if len(deep) > 1 else deep[0]
         for number, size in enumerate(self._hidden_sizes(), 1):
             hidden = keras.layers.Dense(size, name=f"hidden_{number}")(hidden)
@@ -77,8 +77,10 @@ class WideAndDeep(Model):
             hidden = keras.layers.Activation("relu")(hidden)
             hidden = keras.layers.Dropout(self.dropout)(hidden)
         logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
-        if self.wide and found:
-            linear = _embed(WIDE_LAYER, range(len(found)), found, ids, len(dataset.classes))
+        if self.wide and categories:
+            linear = _embed(
+                WIDE_LAYER, range(len(categories)), categories, ids, len(dataset.classes)
+            )
             linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
             logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
@@ -94,9 +96,9 @@ class WideAndDeep(Model):
 
 
 def _build_deep_inputs(
-    found: list[inputs.Category], numbers: keras.KerasTensor, ids: keras.KerasTensor
+    categories: list[inputs.Category], numbers: keras.KerasTensor, ids: keras.KerasTensor
 ) -> list[keras.KerasTensor]:
-    """Return the inputs of the first hidden layer: numbers, indicators, embeddings; [n, k] each.
+    """Return the inputs of the first hidden layer, each [n, k]: numbers, indicators, embeddings.
 
     Categories with the same embedding dimension share one table, for a single gather.
     """
@@ -104,34 +106,34 @@ def _build_deep_inputs(
 
     parts = [numbers] if numbers.shape[1] else []
     by_dimension: dict[int, list[int]] = {}
-    for place, category in enumerate(found):
+    for index, category in enumerate(categories):
         if category.embedding:
-            by_dimension.setdefault(category.embedding, []).append(place)
+            by_dimension.setdefault(category.embedding, []).append(index)
         elif category.indicators:
             indicator = keras.layers.CategoryEncoding(
-                category.size, output_mode="one_hot", name=f"indicator_{place}"
+                category.size, output_mode="one_hot", name=f"indicator_{index}"
             )
-            parts.append(indicator(ids[:, place : place + 1]))
-    for dimension, places in sorted(by_dimension.items()):
-        embedded = _embed(f"embedding_{dimension}", places, found, ids, dimension)
-        parts.append(keras.layers.Reshape([len(places) * dimension])(embedded))
+            parts.append(indicator(ids[:, index : index + 1]))
+    for dimension, indices in sorted(by_dimension.items()):
+        embedded = _embed(f"embedding_{dimension}", indices, categories, ids, dimension)
+        parts.append(keras.layers.Reshape([len(indices) * dimension])(embedded))
     return parts
 
 
 def _embed(
     name: str,
-    places: range | list[int],
-    found: list[inputs.Category],
+    indices: range | list[int],
+    categories: list[inputs.Category],
     ids: keras.KerasTensor,
     dimension: int,
 ) -> keras.KerasTensor:
-    """Look up the categories in one concatenated table; return [n, places, dimension]."""
+    """Look up the categories in one concatenated table; return [n, indices, dimension]."""
     import keras
     import numpy as np
 
-    *offsets, total = itertools.accumulate((found[place].size for place in places), initial=0)
+    *offsets, total = itertools.accumulate((categories[index].size for index in indices), initial=0)
     start = "zeros" if name == WIDE_LAYER else "uniform"
     table = keras.layers.Embedding(total, dimension, embeddings_initializer=start, name=name)
     # NumPy arrays, because a remote worker can't read tensors of the chief.
-    chosen = keras.ops.take(ids, np.array(places, np.int32), axis=1)
+    chosen = keras.ops.take(ids, np.array(indices, np.int32), axis=1)
     return table(keras.ops.add(chosen, np.array([offsets], np.int32)))

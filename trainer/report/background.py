@@ -36,14 +36,14 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, P
         for options in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)
         for field in dataclasses.fields(options)
     }
-    order = {parameter: place for place, parameter in enumerate(defaults)}
+    order = {parameter: index for index, parameter in enumerate(defaults)}
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
-    # Images are shown with the other places.
+    # The report shows images in another section.
     pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
     own = [
-        (one, value)
-        for one, value in pairs
-        if one in recipe_sets or value not in (defaults.get(one), "", [], {})
+        (name, value)
+        for name, value in pairs
+        if name in recipe_sets or value not in (defaults.get(name), "", [], {})
     ]
     return {"own": own, "rest": [pair for pair in pairs if pair not in own]}
 
@@ -60,19 +60,21 @@ def features(dataset: Dataset) -> Pairs:
 
 
 def origin(dataset: Dataset) -> dict[str, Pairs]:
-    """Return the source of the records and the settings that they were made with."""
-    made = dataset.creation
+    """Return the source of the records and the settings with which they were created."""
+    creation = dataset.creation
     counts = {
-        key: f"{made[key]:,}" for key in ("given", "accepted") if isinstance(made.get(key), int)
+        key: f"{creation[key]:,}"
+        for key in ("given", "accepted")
+        if isinstance(creation.get(key), int)
     }
     folds = ("options", "versions", "fingerprint")
-    places = {"source": made.get("source")} | counts
-    places |= {key: value for key, value in made.items() if key not in {*folds, *places}}
-    settings = [pair for pair in (made.get("options") or {}).items() if pair[0] not in places]
-    versions = (made.get("versions") or {}).items()
+    entries = {"source": creation.get("source")} | counts
+    entries |= {key: value for key, value in creation.items() if key not in {*folds, *entries}}
+    settings = [pair for pair in (creation.get("options") or {}).items() if pair[0] not in entries]
+    versions = (creation.get("versions") or {}).items()
     settings += [(f"version of {package}", value) for package, value in versions]
-    settings.append(("fingerprint", made.get("fingerprint")))
-    return {"places": list(places.items()), "settings": settings}
+    settings.append(("fingerprint", creation.get("fingerprint")))
+    return {"places": list(entries.items()), "settings": settings}
 
 
 def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> Pairs:

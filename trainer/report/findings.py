@@ -29,14 +29,14 @@ WIDE_INTERVAL = 0.1
 INPUT_BOUND = 0.2
 EMPTY = 0.95
 SINGLE_COLUMN = 0.9
-"""Share of the model's AUC above chance from which a column predicts the label almost alone."""
+"""Share of the model's AUC above chance that a column must reach to be a finding."""
 _PREDICTIVE = 0.75
 """Least AUC of such a column."""
 
 _CHANCE = 3.5
-"""Standard errors below the whole split from which a slice is named.
+"""A slice is named if it is this number of standard errors below the whole split.
 
-By chance alone, one of a hundred equally good slices is that far below in one report of forty."""
+By chance alone, one of a hundred equally good slices is so far below in one of forty reports."""
 
 _MOST = 6
 
@@ -48,8 +48,8 @@ def list_findings(
     history: Rows,
     drifts: Sequence[Drift] = (),
 ) -> list[Finding]:
-    """Return at most six findings: warnings first, then in the order of weight."""
-    found = [
+    """Return at most six findings: warnings first, then the others, both by importance."""
+    findings = [
         *_find_leaking_column(evaluation),
         *_find_in_evaluation(evaluation),
         *_find_weak_slice(evaluation),
@@ -58,8 +58,8 @@ def list_findings(
         *_find_drift(drifts),
         *_find_contradictions(dataset),
     ]
-    found.sort(key=lambda finding: not finding.warning)
-    return found[:_MOST]
+    findings.sort(key=lambda finding: not finding.warning)
+    return findings[:_MOST]
 
 
 def _find_in_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
         for cut in evaluation.slices
         for part in cut.slices
     ]
-    away, column, part = max(weak, key=lambda one: one[0], default=(0.0, "", None))
+    away, column, part = max(weak, key=lambda item: item[0], default=(0.0, "", None))
     if part is None or away < _CHANCE:
         return
     rate = part.positive_rate
@@ -126,7 +126,7 @@ def _find_leaking_column(evaluation: Evaluation) -> Iterator[Finding]:
     areas = evaluation.column_areas
     if not areas or evaluation.roc_auc is None:
         return
-    column = max(areas, key=lambda one: areas[one])
+    column = max(areas, key=areas.__getitem__)
     if areas[column] < max(_PREDICTIVE, 0.5 + SINGLE_COLUMN * (evaluation.roc_auc - 0.5)):
         return
     values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
@@ -141,8 +141,12 @@ def _find_empty_columns(dataset: Dataset) -> Iterator[Finding]:
 
 
 def _find_contradictions(dataset: Dataset) -> Iterator[Finding]:
-    if found := dataset.creation.get("contradictions"):
-        yield Finding("contradictions", True, {"names": found["first"][0], "count": found["count"]})
+    if contradictions := dataset.creation.get("contradictions"):
+        yield Finding(
+            "contradictions",
+            True,
+            {"names": contradictions["first"][0], "count": contradictions["count"]},
+        )
 
 
 def _find_miscalibration(evaluation: Evaluation) -> Iterator[Finding]:
@@ -183,12 +187,12 @@ def _is_overfitted(dataset: Dataset, train: float, validation: float) -> bool:
 
 def mean_confidence(evaluation: Evaluation) -> float:
     """Return the mean confidence of all predictions, from the calibration bins."""
-    total = sum((one.confidence or 0.0) * one.count for one in evaluation.calibration)
+    total = sum((item.confidence or 0.0) * item.count for item in evaluation.calibration)
     return total / evaluation.examples
 
 
 def _find_drift(drifts: Sequence[Drift]) -> Iterator[Finding]:
     """Yield the largest drift since the champion's data, if any is beyond chance."""
-    moved = [drift for drift in drifts if drift.is_drift]
-    if moved:
-        yield Finding("drift", True, {"most": moved[0], "others": len(moved) - 1})
+    drifted = [drift for drift in drifts if drift.is_drift]
+    if drifted:
+        yield Finding("drift", True, {"most": drifted[0], "others": len(drifted) - 1})

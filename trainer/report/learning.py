@@ -75,7 +75,7 @@ def _find_early_stops(training: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def _find_phase_starts(history: Rows) -> list[float]:
-    """Return the first epoch of each phase but the first."""
+    """Return the first epoch of each phase except the first phase."""
     pairs = itertools.pairwise(history)
     return [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]
 
@@ -87,7 +87,7 @@ def format_phase(epoch: float, history: Rows) -> str:
 
 
 def column(history: Rows, title: str) -> list[float | None]:
-    """Return a column of history.csv, one value per epoch; None for a missing one."""
+    """Return a column of history.csv, one value per epoch; missing values are None."""
     return [row.get(title) for row in history]
 
 

@@ -45,7 +45,7 @@ def _create_environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {one.__name__: one for one in (*_FILTERS, data_uri)}
+    environment.filters |= {function.__name__: function for function in (*_FILTERS, data_uri)}
     environment.globals["undefined"] = formats.UNDEFINED
     return environment
 

@@ -1,8 +1,8 @@
-"""Draw plots as inline SVG that takes its colors and its font from the page.
+"""Draw plots as inline SVG that uses the page's colors and font.
 
 Matplotlib draws with placeholder colors, which are then replaced by the page's CSS variables, so
-that one plot fits light mode, dark mode and print. Plots hold no text from the user: names are in
-the legends, which are HTML.
+that the same plot suits light mode, dark mode and print. Plots contain no text from the user: names
+are in the legends, which are HTML.
 """
 
 import io
@@ -118,20 +118,22 @@ def draw_reliability(bins: Sequence[Bin], description: str) -> Markup:
     """Draw accuracy over confidence with 95% intervals, above a histogram of confidence."""
     figure = _create_figure(4.8, 4.3)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
-    filled = [one for one in bins if one.count]
+    filled = [item for item in bins if item.count]
     width = bins[0].high - bins[0].low
-    left = [one.low + 0.06 * width for one in filled]
+    left = [item.low + 0.06 * width for item in filled]
     upper.plot([0, 1], [0, 1], color=MUTED, **_DOTTED)
     bars = {"width": 0.88 * width, "align": "edge", "linewidth": 0}
-    upper.bar(left, [one.accuracy for one in filled], color=_COLORS[0], alpha=0.3, **bars)
-    for one in filled:
-        # The 95% interval shows how little a bin of few examples says.
-        right = round((one.accuracy or 0.0) * one.count)
-        at = [one.confidence, one.confidence]
-        upper.plot(at, wilson_interval(right, one.count), color=_COLORS[0], linewidth=1.2)
-        upper.plot(at[0], one.accuracy, color=_COLORS[0], marker="o", markersize=4, clip_on=False)
+    accuracies = [item.accuracy for item in filled]
+    upper.bar(left, accuracies, color=_COLORS[0], alpha=0.3, **bars)
+    dot = {"marker": "o", "markersize": 4, "clip_on": False}
+    for item in filled:
+        # The 95% interval shows how uncertain a bin with few examples is.
+        right = round((item.accuracy or 0.0) * item.count)
+        at = [item.confidence, item.confidence]
+        upper.plot(at, wilson_interval(right, item.count), color=_COLORS[0], linewidth=1.2)
+        upper.plot(at[0], item.accuracy, color=_COLORS[0], **dot)
     _set_unit_square(upper, "", "accuracy")
-    lower.bar(left, [one.count for one in filled], color=MUTED, alpha=0.55, **bars)
+    lower.bar(left, [item.count for item in filled], color=MUTED, alpha=0.55, **bars)
     lower.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
     lower.set(xlabel="confidence", ylabel="examples")
     lower.grid(axis="x", visible=False)

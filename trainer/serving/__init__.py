@@ -3,8 +3,8 @@
 PORT, HEALTH_ROUTE, PREDICT_ROUTE = 8080, "/health", "/predict"
 """Defaults of the serving image; Vertex AI's environment variables override them."""
 MAX_INSTANCES = 1024
-"""Instances per request; all are answered together."""
+"""Largest number of instances per request; all are answered together."""
 VERSION_VARIABLE = "MODEL_VERSION"
-"""Environment variable with the model version that each answer repeats."""
+"""Environment variable with the model version that each answer contains."""
 LOG_VARIABLE = "REQUEST_LOG"
 """Environment variable that names the file of the request log; unset: nothing is logged."""

@@ -37,7 +37,7 @@ def main() -> int:
 
 
 class _Server(uvicorn.Server):
-    """A server that drains after SIGTERM and Ctrl-C, even if they come again."""
+    """A server that drains after SIGTERM or Ctrl-C, even if it receives them again."""
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         self.should_exit = True
@@ -58,7 +58,7 @@ def _serve(address: str) -> None:
     failure: list[BaseException] = []
 
     def load() -> Any:
-        # Imported here: the port is open during the seconds that importing TensorFlow takes.
+        # Imported here, so that the port is open during the seconds that the import takes.
         quiet.import_tensorflow()
         from trainer.serving.predictor import Predictor
 
@@ -67,8 +67,8 @@ def _serve(address: str) -> None:
         return predictor
 
     def ready() -> None:
-        # Spares garbage collection TensorFlow's objects: a request of pixels holds fifty thousand
-        # lists, which set it off.
+        # Exempt TensorFlow's objects from garbage collection, which each request with pixels
+        # triggers: it contains fifty thousand lists.
         gc.freeze()
         print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
 
@@ -88,7 +88,7 @@ def _serve(address: str) -> None:
             timeout_graceful_shutdown=int(DEADLINE),
         )
     )
-    # Also after uvicorn has drained, while the process ends.
+    # Handle signals also after uvicorn has drained, while the process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
     server.run(sockets=[listener])

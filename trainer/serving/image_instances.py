@@ -35,7 +35,7 @@ from trainer.serving.instances import (
 FORMATS = ("JPEG", "PNG", "BMP", "GIF")
 """Image formats that serving_bytes decodes."""
 MAX_PIXELS = 25_000_000
-"""Limit of an image file, as a megabyte can unpack to gigabytes. Phones take 12 megapixels."""
+"""Limit for an image file: a megabyte can unpack to gigabytes. Phones' photos have 12 million."""
 
 _BODY_START = b'{"instances":'
 _DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
@@ -55,15 +55,15 @@ class ImageInstances:
         self._name = name
         self._shape = shape
         self._list_shapes = (shape, shape[:-1]) if shape[-1] == 1 else (shape,)
-        self._brackets = [_brackets(one) for one in self._list_shapes]
+        self._brackets = [_brackets(list_shape) for list_shape in self._list_shapes]
         self._arguments = {DEFAULT: name, BYTES: "image_bytes", EXAMPLES: "examples"}
         self._names = {"b64", *self._arguments.values()}
 
     def parse_array(self, body: bytearray) -> np.ndarray | None:
-        """Parse a body of pixels alone to [n, height, width, channels]; None for any other body.
+        """Parse a body that contains only pixels to [n, height, width, channels], or return None.
 
-        Checks that the brackets nest as those of images, then parses the numbers as one flat list,
-        which is a few times as fast as parsing nested lists.
+        Checks that brackets are nested as in images, and then parses the numbers as one flat list,
+        which is several times faster than parsing nested lists.
         """
         if not (body.startswith(_BODY_START) and body.endswith(b"}")):
             return None
@@ -136,7 +136,7 @@ class ImageInstances:
             ) from None
         if pixels.shape not in self._list_shapes:
             raise InstanceError(
-                f"has pixels of shape {list(pixels.shape)}; the model takes {list(self._shape)}"
+                f"has pixels of shape {list(pixels.shape)}; the model needs {list(self._shape)}"
             )
         with np.errstate(invalid="ignore"):
             whole = pixels.astype(np.uint8)
@@ -175,7 +175,7 @@ def check_file(content: bytes) -> None:
             image = Image.open(io.BytesIO(content), formats=FORMATS)
         width, height = image.size
         animated = image.format == "GIF" and image.is_animated  # type: ignore[attr-defined]
-    # Hostile bytes make parsers raise anything (OSError, SyntaxError, struct.error, ...).
+    # Malicious bytes can make a parser raise anything (OSError, SyntaxError, struct.error, ...).
     except Exception:
         raise InstanceError(f"is a damaged image, or more than {MAX_PIXELS:,} pixels") from None
     if width * height > MAX_PIXELS:

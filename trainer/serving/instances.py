@@ -18,12 +18,12 @@ import numpy as np
 from trainer.serving import MAX_INSTANCES
 
 BATCH = 64
-"""Instances per call of the model, which bounds its memory."""
+"""Number of instances per call of the model, which limits its memory."""
 KEY = "key"
 DEFAULT, BYTES, EXAMPLES = "serving_default", "serving_bytes", "serving_examples"
 """Signatures; see trainer/training/export.py."""
 _NAMED = 20
-"""Bad instances of a request that the answer describes; it only counts the others."""
+"""Number of bad instances that an answer describes; the others are only counted."""
 
 
 class RequestError(Exception):
@@ -31,7 +31,7 @@ class RequestError(Exception):
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
-        self.body = {"error": message, **more}  # of the response
+        self.body = {"error": message, **more}  # body of the response
 
 
 class InstanceError(Exception):
@@ -49,11 +49,11 @@ class BadInstancesError(RequestError):
     def __init__(self, problems: dict[int, str], keys: Sequence[Any]) -> None:
         named = sorted(problems)[:_NAMED]
         more = len(problems) - len(named)
-        lines = "; ".join(f"instances[{place}] {problems[place]}" for place in named)
+        lines = "; ".join(f"instances[{index}] {problems[index]}" for index in named)
         details = [
-            {"index": place, "error": problems[place]}
-            | ({} if keys[place] is None else {KEY: keys[place]})
-            for place in named
+            {"index": index, "error": problems[index]}
+            | ({} if keys[index] is None else {KEY: keys[index]})
+            for index in named
         ]
         super().__init__(
             f"{len(problems)} of {len(keys)} instances can't be used: {lines}"
@@ -108,21 +108,22 @@ def group_instances(
     Args:
         value_of: returns an instance's signature and value, or raises InstanceError.
         inputs_of: converts a signature's values, by place, to arrays; adds problems, by place.
-        has_keys: the field `KEY` of an instance is its key.
+        has_keys: True if the field `KEY` of an instance is its key.
     """
     keys: list[Any] = [None] * len(instances)
-    found: dict[str, dict[int, Any]] = collections.defaultdict(dict)
+    by_signature: dict[str, dict[int, Any]] = collections.defaultdict(dict)
     problems: dict[int, str] = {}
-    for place, instance in enumerate(instances):
+    for index, instance in enumerate(instances):
         try:
             if has_keys and isinstance(instance, dict):
-                keys[place] = _key_of(instance)
+                keys[index] = _key_of(instance)
             signature, value = value_of(instance)
-            found[signature][place] = value
+            by_signature[signature][index] = value
         except InstanceError as error:
-            problems[place] = str(error)
+            problems[index] = str(error)
     parts = [
-        Part(one, [*values], inputs_of(one, values, problems)) for one, values in found.items()
+        Part(signature, [*values], inputs_of(signature, values, problems))
+        for signature, values in by_signature.items()
     ]
     if problems:
         raise BadInstancesError(problems, keys)
@@ -160,7 +161,7 @@ def parse_features(content: bytes) -> Mapping[str, Any]:
 
     try:
         return tf.train.Example.FromString(content).features.feature
-    except Exception:  # DecodeError, whose place in protobuf depends on its version.
+    except Exception:  # DecodeError, whose module depends on protobuf's version.
         return {}
 
 

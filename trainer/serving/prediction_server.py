@@ -32,9 +32,9 @@ documented for batch prediction, which sends 64 photos at once."""
 DEADLINE = 10.0
 """Seconds allowed from a request's arrival to its answer."""
 MAX_REQUESTS = 128
-"""Concurrent requests."""
+"""Largest number of concurrent requests."""
 MAX_BODIES = 192 << 20
-"""Bytes of all request bodies in memory: 1.5 MB for each of MAX_REQUESTS."""
+"""Largest total size of request bodies in memory: 1.5 MB for each of MAX_REQUESTS."""
 CAPACITY = 4 * MAX_INSTANCES
 BATCH_DELAY = 0.003
 """Seconds that the first instance of a batch waits for others."""

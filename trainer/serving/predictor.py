@@ -56,7 +56,7 @@ class Predictor:
     """
 
     batch = BATCH
-    """Instances per call of the model."""
+    """Number of instances per call of the model."""
 
     def __init__(self, version: str = "") -> None:
         self.version = version
@@ -113,26 +113,28 @@ class Predictor:
     def postprocess(self, prediction_results: Answers) -> dict[str, Any]:
         """Return the answer's body; raise BadInstancesError for instances the model can't read."""
         keys, outcomes = prediction_results.keys, prediction_results.outcomes
-        problems = {place: one for place, one in enumerate(outcomes) if isinstance(one, str)}
+        problems = {
+            index: outcome for index, outcome in enumerate(outcomes) if isinstance(outcome, str)
+        }
         if problems:
             raise BadInstancesError(problems, keys)
         predictions = []
         for (label, probabilities), key in zip(outcomes, keys, strict=True):
-            one = {"label": label.decode(errors="replace"), "probabilities": probabilities}
-            one["model_version"] = self.version
+            prediction = {"label": label.decode(errors="replace"), "probabilities": probabilities}
+            prediction["model_version"] = self.version
             if key is not None:
-                one[KEY] = key
-            predictions.append(one)
+                prediction[KEY] = key
+            predictions.append(prediction)
         return {"predictions": predictions}
 
     def predict_together(self, requests: Sequence[Request]) -> list[Answers]:
         """Answer requests with one call of the model per signature and batch."""
-        answers = [Answers(one.keys, [""] * len(one)) for one in requests]
-        found = collections.defaultdict(list)
+        answers = [Answers(request.keys, [""] * len(request)) for request in requests]
+        by_signature = collections.defaultdict(list)
         for answer, request in zip(answers, requests, strict=True):
             for part in request.parts:
-                found[part.signature].append((answer, part))
-        for signature, parts in found.items():
+                by_signature[part.signature].append((answer, part))
+        for signature, parts in by_signature.items():
             inputs = {
                 name: np.concatenate([part.inputs[name] for _, part in parts])
                 for name in parts[0][1].inputs
@@ -144,7 +146,7 @@ class Predictor:
         return answers
 
     def _run_signature(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
-        """Answer instances, by batch; see `Answers.outcomes`."""
+        """Answer instances in batches; return `Answers.outcomes`."""
         count = len(next(iter(inputs.values())))
         outcomes: list[Any] = [None] * count
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]

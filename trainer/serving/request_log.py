@@ -22,7 +22,7 @@ _OLDER = 3
 
 
 class _PrivateHandler(handlers.RotatingFileHandler):
-    """A handler whose files are readable by their owner alone."""
+    """A handler whose files only their owner can read."""
 
     _failed = False
 
@@ -41,7 +41,7 @@ class _PrivateHandler(handlers.RotatingFileHandler):
 
 
 def open_log(path: str) -> Log:
-    """Return a function that appends instances to a file, readable by its owner alone.
+    """Return a function that appends instances to a file that only its owner can read.
 
     Raise InputError if the file can't be written.
     """
@@ -55,8 +55,8 @@ def open_log(path: str) -> Log:
     def append(instances: Sequence[Any]) -> None:
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
         # One log record per request: a record per instance takes longer than its prediction.
-        records = ({"time": time, "instance": one} for one in instances)
-        lines = b"\n".join(to_json(one, fallback=np.ndarray.tolist) for one in records)
+        records = ({"time": time, "instance": instance} for instance in instances)
+        lines = b"\n".join(to_json(record, fallback=np.ndarray.tolist) for record in records)
         handler.emit(LogRecord("", 0, "", 0, lines.decode(), None, None))
 
     return append
@@ -69,12 +69,12 @@ def read(path: str) -> Iterator[Any]:
     """
     files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
     for file in [*filter(Path.exists, files), Path(path)]:
-        place = str(file)
+        position = str(file)
         try:
             with file.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
-                    place = f"{file}:{number}"
-                    # The last line of a server that was killed may be half a line.
+                    position = f"{file}:{number}"
+                    # A server that was killed may have written only part of the last line.
                     if line.endswith("\n"):
                         yield json.loads(line)["instance"]
         except OSError as error:
@@ -82,5 +82,5 @@ def read(path: str) -> Iterator[Any]:
             raise InputError(f"{why}; give the file of serve's --log") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(
-                f"{place} is not a line of a request log; give the file of serve's --log"
+                f"{position} is not a line of a request log; give the file of serve's --log"
             ) from None

@@ -72,13 +72,13 @@ class RowInstances:
     ) -> dict[str, np.ndarray]:
         if signature == EXAMPLES:
             return {"examples": np.array([*values.values()], object)}
-        places, inputs = list(values), {}
+        indices, inputs = list(values), {}
         for name, kind in self._columns.items():
             column = [row.get(name) for row in values.values()]
             inputs[name], bad = _convert_column(kind, column)
             for index in bad:
                 why = f"{name} is not {_CALLED[kind]}: {format_value(column[index])}"
-                problems.setdefault(places[index], why)
+                problems.setdefault(indices[index], why)
         return inputs
 
     def _parse_row(self, instance: Any) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class RowInstances:
         if argument not in self._columns:
             hint = suggest(name[:100], self._columns)
             raise InstanceError(
-                f"has a column {format_value(name)} that the model does not take{hint}"
+                f"has a column {format_value(name)} that the model does not have{hint}"
             )
         return argument
 
@@ -112,14 +112,14 @@ class RowInstances:
 def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
     """Convert a column's values to the model's type, [n]; None is a missing value.
 
-    Return also the indices of the values that can't be used.
+    Also return the indices of values that can't be used.
     """
     if kind == "string":
         return _convert_each(_to_bytes, values, np.full(len(values), b"", object))
-    found, bad = _convert_numbers(values)
+    numbers, bad = _convert_numbers(values)
     if kind == "float32":
-        return found.astype(np.float32), bad
-    whole = np.where(np.isnan(found), float(MISSING[kind]), found)
+        return numbers.astype(np.float32), bad
+    whole = np.where(np.isnan(numbers), float(MISSING[kind]), numbers)
     odd = (whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)
     whole[odd] = MISSING[kind]
     return whole.astype(np.int64), [*bad, *np.flatnonzero(odd)]
@@ -137,7 +137,7 @@ def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
 def _convert_each(
     convert: Callable[[Any], Any], values: list[Any], converted: np.ndarray
 ) -> tuple[np.ndarray, list[int]]:
-    """Fill in the present values one by one; return also the indices of those that fail."""
+    """Convert values that are not missing, one by one; also return the indices of failures."""
     bad = []
     for index, value in enumerate(values):
         try:

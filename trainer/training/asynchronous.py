@@ -10,7 +10,7 @@ The number of steps is exact: the chief counts those that are reported done. If 
   frozen worker is treated as lost (trainer/training/liveness.py).
 * A parameter server: the chief restarts itself, waits for the server and resumes from the newest
   checkpoint. A frozen parameter server ends this attempt of the job.
-* The chief: after its restart it resumes from the newest checkpoint.
+* The chief: after a restart, it resumes from the newest checkpoint.
 
 An example may be seen more or less than once per epoch, and a seed does not make the result
 reproducible. Variables must exist before the first step. Hash tables would be placed on the chief,
@@ -42,7 +42,7 @@ STEPS_AHEAD = 2
 """Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
 
 EVALUATOR_SECONDS = 30.0
-"""Time that the chief waits at the end for the evaluator before it validates by itself."""
+"""Time that the chief waits for the evaluator at the end before it validates the model itself."""
 
 
 def train(job: Job, cluster: Cluster) -> Run:
@@ -78,10 +78,10 @@ def serve(cluster: Cluster) -> NoReturn:
 
 
 def _print_lost_workers(record: logging.LogRecord) -> bool:
-    """Filter TensorFlow's log: print a line for each lost or recovered worker, keep other errors.
+    """Filter TensorFlow's log: print a line for each lost or recovered worker; keep other errors.
 
-    The rest warns that each checkpoint's function is retraced, and repeats errors of steps, which
-    are raised in the chief if they matter.
+    Other messages warn that each checkpoint's function is retraced, or repeat errors of steps,
+    which are raised in the chief if they matter.
     """
     text = record.msg if isinstance(record.msg, str) else ""
     if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
@@ -146,8 +146,8 @@ class AsynchronousRun(Run):
                 waited = tf.cast(tf.timestamp() - started, tf.float32)
 
             def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-                found, sums = compute(inputs, labels, weights, examples)
-                self.optimizer.apply(found, variables)
+                gradients, sums = compute(inputs, labels, weights, examples)
+                self.optimizer.apply(gradients, variables)
                 return sums
 
             sums = self.strategy.run(replica_step, args=(inputs, labels, weights))
@@ -250,15 +250,16 @@ class AsynchronousRun(Run):
         seconds = EVALUATOR_SECONDS if awaited else 0.0
         scored = evaluator.read_scores(self.base, self.optimizer_step, seconds)
         for row in history:
-            found = scored.get(row["epoch"] * self.steps)
-            if found and "validation_loss" not in row:
-                row.update({f"validation_{one}": float(found[one]) for one in ("loss", "accuracy")})
+            scores = scored.get(row["epoch"] * self.steps)
+            if scores and "validation_loss" not in row:
+                for name in ("loss", "accuracy"):
+                    row[f"validation_{name}"] = float(scores[name])
         if "validation_loss" not in history[-1]:
             history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
         monitored = f"validation_{self.config.monitor}"
-        known = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
-        if known and not self._decides_by_validation:
+        finite = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
+        if finite and not self._decides_by_validation:
             choose = min if self.config.monitor == "loss" else max
-            best = choose(known, key=lambda row: row[monitored])
+            best = choose(finite, key=lambda row: row[monitored])
             progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
         self.log.write_history(progress)

@@ -55,10 +55,10 @@ class RandomShift(_Random):
         for axis in (1, 2):
             size = images.shape[axis]
             reach = max(1, round(size * SHIFT))
-            padding = [[reach, reach] if one == axis else [0, 0] for one in range(4)]
+            padding = [[reach, reach] if index == axis else [0, 0] for index in range(4)]
             start = keras.random.randint([count, 1], 0, 2 * reach + 1, seed=self.seed_generator)
-            places = start + keras.ops.arange(size)[None]
-            images = tf.gather(tf.pad(images, padding), places, axis=axis, batch_dims=1)
+            positions = start + keras.ops.arange(size)[None]
+            images = tf.gather(tf.pad(images, padding), positions, axis=axis, batch_dims=1)
         return images
 
 

@@ -1,6 +1,7 @@
-"""Checkpoints: written by the chief, read by all replicas, valid only for the run that made them.
+"""Checkpoints: written by the chief, read by all replicas, and valid only for the run they are of.
 
-Keras's BackupAndRestore restarts an interrupted epoch, so a resumed run would get other weights.
+Keras's BackupAndRestore restarts an interrupted epoch, so a resumed run would end with other
+weights.
 """
 
 import dataclasses
@@ -92,7 +93,7 @@ class Checkpoints:
 
     def _save(self, manager: tf.train.CheckpointManager, number: int) -> None:
         manager.save(checkpoint_number=number)
-        # Replicas other than the chief delete their copy now, since they may be killed any time.
+        # Replicas other than the chief delete their copy now, since they may be killed at any time.
         if self._temporary:
             shutil.rmtree(self._target)
 
@@ -123,16 +124,17 @@ def repair_lists(directory: str) -> None:
         if _find_newest_listed(folder) == whole[-1]:
             continue
         tf.compat.v1.train.update_checkpoint_state(folder, whole[-1], whole)
-        found = f"{paths[-1]} is damaged"
+        problem = f"{paths[-1]} is damaged"
         if whole == paths:
-            found = f"{join(folder, _LIST)} does not name the newest checkpoint"
-        print(f"{found}; resuming from {whole[-1]}", flush=True)
+            problem = f"{join(folder, _LIST)} does not name the newest checkpoint"
+        print(f"{problem}; resuming from {whole[-1]}", flush=True)
 
 
 def _list_present(directory: str) -> list[str]:
     """Return the checkpoints whose index is in a folder, oldest first."""
-    found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in tf.io.gfile.listdir(directory)]
-    numbers = sorted(int(match[1]) for match in found if match)
+    names = tf.io.gfile.listdir(directory)
+    matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in names]
+    numbers = sorted(int(match[1]) for match in matches if match)
     return [join(directory, f"ckpt-{number}") for number in numbers]
 
 
@@ -146,7 +148,7 @@ def _is_whole(path: str) -> bool:
         )
 
     try:
-        # Before the reader, whose error for a damaged index has no specific type.
+        # Do this before using the reader, whose error for a damaged index has no specific type.
         restore("_CHECKPOINTABLE_OBJECT_GRAPH", tf.string)
         for name, dtype in tf.train.load_checkpoint(path).get_variable_to_dtype_map().items():
             restore(name, dtype)
@@ -213,14 +215,14 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
         "replicas": cluster.trainers,
     }
     path = join(directory, "run.json")
-    found = files.read_json(path)
-    if found is None:
+    saved = files.read_json(path)
+    if saved is None:
         if cluster.is_chief:
             files.write_json(path, signature)
         return
     for name, value in signature.items():
-        if found.get(name) != value:
+        if saved.get(name) != value:
             raise InputError(
-                f"{directory} holds checkpoints of a run with {name}={found.get(name)!r}, not "
+                f"{directory} contains checkpoints of a run with {name}={saved.get(name)!r}, not "
                 f"{value!r}; give another --base_output_directory, or remove that folder"
             )

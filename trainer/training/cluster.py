@@ -1,8 +1,8 @@
 """Read TF_CONFIG: the roles of this replica and of the others.
 
-Vertex AI sets it on each replica of a job with several, with the keys chief, worker and ps (older
-images use master for chief). It is not set on a single replica. Outside Vertex AI it often has no
-chief: then worker 0 is the chief.
+Vertex AI sets TF_CONFIG on each replica of a job with several replicas, with the keys chief, worker
+and ps (older images use master for chief), but not on a single replica. Outside Vertex AI it often
+has no chief: then worker 0 is the chief.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
 """
 
@@ -19,7 +19,7 @@ class Cluster:
     """This replica, and the others."""
 
     role: str = "chief"  # one of ROLES
-    index: int = 0  # of this replica in its role, from 0
+    index: int = 0  # index of this replica in its role, from 0
     # "host:port" of each replica, by role, without evaluators; empty for a single replica.
     addresses: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     has_evaluator: bool = False
@@ -31,7 +31,7 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Return whether this is the one replica that writes model, checkpoints and logs."""
+        """Return whether this is the replica that writes the model, checkpoints and logs."""
         if self.role == "worker":
             return "chief" not in self.addresses and self.index == 0
         return self.role == "chief"
@@ -62,11 +62,11 @@ def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) ->
         ) from None
     if not evaluator_pool:
         return cluster
-    there = ROLES[evaluator_pool]
-    addresses = {role: hosts for role, hosts in cluster.addresses.items() if role != there}
+    pool_role = ROLES[evaluator_pool]
+    addresses = {role: hosts for role, hosts in cluster.addresses.items() if role != pool_role}
     return dataclasses.replace(
         cluster,
-        role="evaluator" if cluster.role == there else cluster.role,
+        role="evaluator" if cluster.role == pool_role else cluster.role,
         addresses=addresses if sum(map(len, addresses.values())) > 1 else {},
         has_evaluator=True,
     )

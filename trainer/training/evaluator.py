@@ -6,7 +6,7 @@ strategy, and writes
     evaluations.csv    one row per checkpoint: finished epochs, step, loss, accuracy, seconds
     logs/evaluator     the same for TensorBoard
 
-A checkpoint that newer ones have replaced before it was read is skipped.
+A checkpoint is skipped if newer ones replace it before it is read.
 """
 
 import csv
@@ -32,7 +32,7 @@ _WAIT_SECONDS = 0.2
 
 
 def evaluate(job: Job, dataset: Dataset, results: str) -> None:
-    """Score new checkpoints until the chief's `results` exist and all listed ones are scored."""
+    """Score new checkpoints until the chief's `results` exist and all checkpoints are scored."""
     # TensorFlow logs a warning per variable when a checkpoint is removed while it is read.
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
@@ -52,7 +52,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
 
 
 def read_scores(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[str, Any]]:
-    """Return the rows of evaluations.csv by step; wait at most `seconds` for that of `step`."""
+    """Return the rows of evaluations.csv by step; wait up to `seconds` for the row of `step`."""
     deadline = time.monotonic() + seconds
     while True:
         text = files.read_text(join(base, FILE_NAME)) or ""
@@ -84,7 +84,7 @@ class _Scorer:
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
     def score(self, path: str) -> None:
-        """Score a checkpoint, unless it has been scored before or is removed."""
+        """Score a checkpoint, unless it has been scored before or was removed."""
         started = time.monotonic()
         progress = checkpoint.load(path, self._variables)
         if progress is None:
@@ -95,7 +95,7 @@ class _Scorer:
             return
         seconds = time.monotonic() - started
         self._rows[step] = {"epoch": progress.epoch, "step": step, **means, "seconds": seconds}
-        rows = [self._rows[one] for one in sorted(self._rows)]
+        rows = [self._rows[number] for number in sorted(self._rows)]
         files.write_csv(join(self._base, FILE_NAME), rows)
         with self._writer.as_default(step):
             for name, value in means.items():

@@ -36,7 +36,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     add = _add_table_signatures if dataset.is_table else _add_image_signatures
     add(archive, predict, dataset)
     archive.write_out(uri, verbose=False)
-    # TensorFlow's folder for files that it does not read holds the model's data set description.
+    # The model's dataset.json is in TensorFlow's folder for files that it does not read.
     folder = join(uri, EXTRA_ASSETS)
     storage.make_folder(folder)
     storage.write_whole(join(folder, FILE_NAME), dataset.to_json().encode())
@@ -75,7 +75,7 @@ def _add_image_signatures(
 
     def predict_bytes(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
         images = tf.map_fn(
-            lambda one: preprocessing.decode_and_resize(one, image.shape, method),
+            lambda image_bytes: preprocessing.decode_and_resize(image_bytes, image.shape, method),
             encoded,
             fn_output_signature=tf.TensorSpec(image.shape, tf.uint8),
         )

@@ -37,7 +37,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     parser.add_argument(
         "--base_output_directory",
         default=environment.get("AIP_MODEL_DIR", "").rstrip("/").rpartition("/")[0],
-        help="Where model/, checkpoints/ and logs/ go (URI); default: the parent of AIP_MODEL_DIR.",
+        help="Folder for model/, checkpoints/ and logs/ (URI); default: AIP_MODEL_DIR's parent.",
     )
     parser.add_argument(
         "--evaluator_pool",
@@ -50,23 +50,23 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         "--accelerator_count",
         default=0,
         type=int,
-        help="Accelerators of this replica's machine; it is an error if there are fewer.",
+        help="Number of accelerators of this replica's machine; fewer are an error.",
     )
     parser.add_argument("--config", default="", help="Config of the job (URI of a JSON file).")
-    known, others = parser.parse_known_args(arguments)
-    own = vars(known)
-    config = own.pop("config")
-    if not own["base_output_directory"]:
+    parsed, others = parser.parse_known_args(arguments)
+    paths = vars(parsed)
+    config = paths.pop("config")
+    if not paths["base_output_directory"]:
         raise InputError(
             "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
         )
-    given = _read_config(config) if config else {}
+    values = _read_config(config) if config else {}
     for flag in others:
         name, equals, value = flag.removeprefix("--").partition("=")
         if not equals:
             raise InputError(f"{flag!r} has no value; give options of the config as --NAME=VALUE")
-        given[name] = value
-    return Job(config=fields.build(TrainingConfig, given), **own)
+        values[name] = value
+    return Job(config=fields.build(TrainingConfig, values), **paths)
 
 
 def _read_config(uri: str) -> dict[str, Any]:

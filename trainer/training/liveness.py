@@ -1,10 +1,10 @@
 """Detect frozen replicas: gRPC servers that accept connections but do not answer.
 
 A process that is stopped, or whose machine hangs, keeps its connections open, so a call to it
-never returns. For a frozen worker, the chief closes its connections. Its calls then fail as for a
-lost worker, and ClusterCoordinator reschedules the step on another worker. A frozen parameter
-server blocks training, and Vertex AI does not restart a process that has not ended. The chief
-therefore exits, so that the whole job is retried from the checkpoint.
+never returns. The chief closes its connections to a frozen worker. Calls then fail as for a lost
+worker, and ClusterCoordinator reschedules the step on another worker. A frozen parameter server
+blocks training, and Vertex AI does not restart a process that has not ended. The chief therefore
+exits, so that the whole job is retried from the checkpoint.
 """
 
 import os
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from trainer.errors import RETRY_EXIT_CODE
 
 PATIENCE_SECONDS = 60.0
-"""Time that a replica has to answer; its server answers at once, even while it computes a step."""
+"""Time limit for an answer; a server answers immediately, even while it computes a step."""
 
 _PERIOD_SECONDS = 10.0
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -27,9 +27,9 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 
 
 def watch(role: str, addresses: Sequence[str]) -> None:
     """Watch workers or parameter servers ("host:port" each) until the process ends."""
-    watch_one = {"worker": _watch_worker, "ps": _watch_server}[role]
+    watch_replica = {"worker": _watch_worker, "ps": _watch_server}[role]
     for index, address in enumerate(addresses):
-        threading.Thread(target=watch_one, args=(index, address), daemon=True).start()
+        threading.Thread(target=watch_replica, args=(index, address), daemon=True).start()
 
 
 def _watch_worker(index: int, address: str) -> None:
@@ -75,7 +75,7 @@ def _is_frozen(address: str) -> bool:
 def _close_connections(address: str) -> int:
     """Close this process's connections to `address`; return their number."""
     host, _, port = address.rpartition(":")
-    peers = {found[4][:2] for found in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
+    peers = {info[4][:2] for info in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
     closed = 0
     for entry in pathlib.Path("/proc/self/fd").iterdir():
         try:

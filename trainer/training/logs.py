@@ -12,7 +12,7 @@ from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
 SECONDS_BETWEEN_LINES = 10.0
-"""Least time between two progress lines within an epoch."""
+"""Minimum time between two progress lines within an epoch."""
 
 
 class Log:
@@ -98,14 +98,15 @@ class Log:
             writer.flush()
 
     def _estimate_epochs(self, progress: Progress) -> int:
-        """Return the epochs of the whole run, if no phase from now on stops early."""
-        return progress.phase_start + sum(one.epochs for one in self._phases[progress.phase :])
+        """Return the number of epochs of the whole run, assuming that no phase stops early."""
+        remaining = self._phases[progress.phase :]
+        return progress.phase_start + sum(phase.epochs for phase in remaining)
 
     def _format_time_left(self, progress: Progress, optimizer_step: int) -> str:
         """Return the estimated time left, after a comma; empty while it is unknown.
 
-        Based on the pace of the newest epochs. Before the first one ends, based on the pace since
-        the first step of this process, which includes tracing the graph.
+        The estimate is based on the pace of the newest epochs. Before the first epoch ends, it is
+        based on the pace since the first step of this process, which includes tracing the graph.
         """
         seconds = [row["seconds"] for row in progress.history[-3:]]
         if seconds:

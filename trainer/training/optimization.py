@@ -17,7 +17,7 @@ _CLASSES = {
 }
 
 ONE_CYCLE_WARMUP = 0.3
-"""Share of a one-cycle run in which the learning rate rises (Smith & Topin, 2018)."""
+"""Share of a one-cycle run during which the learning rate rises (Smith & Topin, 2018)."""
 ONE_CYCLE_START = 0.04
 """Initial learning rate of a one-cycle run as a share of its peak: 1/25."""
 
@@ -97,7 +97,7 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
     """Two optimizers as one: variables of the layer WIDE_LAYER go to `wide`, others to `deep`.
 
     Gradients are clipped by their norm over both parts. Loss scaling and checkpoints treat this as
-    one optimizer, whose steps are those of `deep`.
+    one optimizer, which counts the steps of `deep`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
         wide: keras.optimizers.Optimizer,
         clip_norm: float,
     ) -> None:
-        super().__init__(lambda one: wide if WIDE_LAYER in one.path.split("/") else deep)
+        super().__init__(lambda variable: wide if WIDE_LAYER in variable.path.split("/") else deep)
         self.deep = deep
         self.clip_norm = clip_norm
 

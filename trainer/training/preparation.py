@@ -12,7 +12,7 @@ from trainer.machines.worker_pools import MachineOptions, check_strategy
 from trainer.models import prepare_model
 
 MAX_PADDING = 0.9
-"""Share of padding in a batch from which the batch size is an error, not a warning."""
+"""A share of padding in a batch that makes the batch size an error instead of a warning."""
 
 
 def check_config_and_machines(config: TrainingConfig, machines: MachineOptions) -> None:
@@ -68,10 +68,10 @@ def find_warm_start(directory: str) -> str | None:
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:
-    """Warn of a batch that is larger than the split; raise InputError if it is mostly padding.
+    """Warn if a batch is larger than the split; raise InputError if it is mostly padding.
 
     A batch always has its full size, for `replicas` to share: missing examples are replaced by
-    padding, which is computed, too.
+    padding, which costs as much computation.
     """
     left = min(examples, config.max_train_examples or examples)
     padding = 1 - left / config.batch_size

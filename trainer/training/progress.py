@@ -24,7 +24,7 @@ class Sums:
         self.examples += examples
 
     def means(self) -> dict[str, float]:
-        """Return mean loss and accuracy; not finite if the loss of a step was not."""
+        """Return mean loss and accuracy, which are not finite if the loss of a step was not."""
         count = max(1.0, self.examples)
         return {"loss": self.loss / count, "accuracy": self.correct / count}
 
@@ -36,7 +36,7 @@ class Progress(tf.train.experimental.PythonState):
     Keras's EarlyStopping and ReduceLROnPlateau lose their counts when a run is killed.
     """
 
-    epoch: int = 0  # of the next step, from 0
+    epoch: int = 0  # epoch of the next step, from 0
     step: int = 0  # the next step within the epoch, from 0
     phase: int = 0  # from 0
     phase_start: int = 0  # epochs finished before this phase
@@ -46,11 +46,11 @@ class Progress(tf.train.experimental.PythonState):
     # A row for each finished epoch.
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     best_epoch: int | None = None  # from 1; None before the first
-    best_value: float = 0.0  # its monitored metric
-    stale_epochs: int = 0  # epochs of this phase finished since the best one
-    plateau_epochs: int = 0  # epochs since the best one or the last reduction of the learning rate
-    factor: float = 1.0  # of the learning rate, reduced at plateaus
-    stopped: str = ""  # why the phase ended before its last epoch; empty: it did not
+    best_value: float = 0.0  # monitored metric of the best epoch
+    stale_epochs: int = 0  # epochs of this phase finished since the best epoch
+    plateau_epochs: int = 0  # epochs since the best epoch or the last learning rate reduction
+    factor: float = 1.0  # factor of the learning rate, reduced at plateaus
+    stopped: str = ""  # why the phase ended before its last epoch; empty if it did not
     stops: list[str] = dataclasses.field(default_factory=list)  # `stopped` of each finished phase
 
     def serialize(self) -> str:

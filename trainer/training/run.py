@@ -38,10 +38,10 @@ class PeerTerminatedError(Exception):
 def build_network(
     config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
 ) -> tuple[keras.Model, keras.Model]:
-    """Build the model of `config`, and the network that is trained: it, or augmentation and it.
+    """Return the model of `config`, and the network to train: the model, perhaps with augmentation.
 
     This function sets the process's random seed and dtype policy, so that each process with these
-    arguments gets the same weights: those of config.warm_start, if set.
+    arguments gets the same weights (from config.warm_start, if it is set).
     """
     keras.utils.set_random_seed(config.seed)
     keras.config.set_dtype_policy(config.precision)
@@ -58,9 +58,9 @@ class Run(abc.ABC):
     """One replica's part of a run; subclasses implement how steps are computed."""
 
     replicas: int  # devices that compute gradients
-    share: reader.InputShare  # of the input, which this process reads for its own devices
+    share: reader.InputShare  # part of the input that this process reads for its devices
     validation: Callable[[], dict[str, float]]  # scores the validation split
-    kept_epoch: int  # from 1; the model has its weights at the end
+    kept_epoch: int  # epoch, from 1, whose weights the model has at the end
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
@@ -202,11 +202,11 @@ class Run(abc.ABC):
         )
 
     def _restore_best(self) -> None:
-        barrier(self.strategy)  # The chief may still be writing them.
+        barrier(self.strategy)  # The chief may still be writing the best weights.
         self.checkpoints.restore_best()
 
     def _start_next_phase(self) -> None:
-        """Start the next phase from the best weights, and save a checkpoint of its start."""
+        """Start the next phase from the best weights, and save a checkpoint."""
         self._restore_best()
         self.progress.begin_phase()
         self._enter_phase()

@@ -24,8 +24,8 @@ def make_gradient_function(
 ) -> Callable[..., Any]:
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
-    It returns the gradient of each trainable variable of `network`, scaled as `optimizer`
-    requires and divided by the examples of the global batch, and the sums of this part.
+    It returns the gradient of each trainable variable of `network`, scaled as `optimizer` requires
+    and divided by the number of examples of the global batch, and the sums over the replica's part.
     """
     variables = network.trainable_variables
     class_weights = _compute_class_weights(dataset, config)
@@ -41,9 +41,10 @@ def make_gradient_function(
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
             objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
             objective = scale(objective / examples)
-        found = tape.gradient(objective, variables)
+        gradients = tape.gradient(objective, variables)
         # Gradients of embeddings are IndexedSlices, which clipping and FTRL treat differently.
-        return [tf.convert_to_tensor(one) for one in found], sums(logits, labels, weights)
+        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return dense, sums(logits, labels, weights)
 
     return compute
 
@@ -136,7 +137,7 @@ def _compute_class_weights(dataset: Dataset, config: TrainingConfig) -> list[flo
     """Return the weight of each class in the objective.
 
     "balanced" is scikit-learn's rule: examples / (classes x examples of the class). The weights
-    are Python numbers, which become constants of a step that runs on another machine.
+    are Python numbers, because they become constants of a step that runs on another machine.
     """
     counts = dataset.splits["train"].class_counts
     if config.class_weights == "none":

@@ -3,7 +3,7 @@
 Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so this module has its own
 training step: each replica computes the gradient of its part of the global batch, divided by the
 size of the global batch. One all-reduce sums the gradients and, in the same message, the metrics
-and a flag of replicas that have received SIGTERM.
+and the number of replicas that have received SIGTERM.
 """
 
 import functools
@@ -59,7 +59,7 @@ class SynchronousRun(Run):
     def train_epoch(self) -> None:
         """Run the remaining steps of the epoch.
 
-        A step's metrics are read while the next one runs, so that an accelerator never waits for
+        A step's metrics are read while the next step runs, so that an accelerator never waits for
         the host. A stop therefore takes effect one step later, on all replicas.
         """
         progress = self.progress
@@ -120,5 +120,5 @@ class SynchronousRun(Run):
             parts.append(batches)
             left -= self.pass_steps - position
             number, position = number + 1, 0
-        whole = functools.reduce(lambda one, other: one.concatenate(other), parts)
+        whole = functools.reduce(lambda first, second: first.concatenate(second), parts)
         return steps.distribute(self.strategy, whole)

@@ -33,17 +33,17 @@ def copy(start: str, directory: str) -> str:
     candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
     if start.endswith(_SUFFIXES):
         candidates = [start]
-    found = [one for one in candidates if tf.io.gfile.exists(one) and not tf.io.gfile.isdir(one)]
-    if not found:
+    existing = [uri for uri in candidates if tf.io.gfile.exists(uri) and not tf.io.gfile.isdir(uri)]
+    if not existing:
         raise InputError(
             f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained "
             "before such files were written must be trained again"
         )
-    suffix = next(suffix for suffix in _SUFFIXES if found[0].endswith(suffix))
-    kept = join(directory, f"warm_start{suffix}")
-    if not tf.io.gfile.exists(kept):
-        files.copy(found[0], kept)
-    return kept
+    suffix = next(suffix for suffix in _SUFFIXES if existing[0].endswith(suffix))
+    target = join(directory, f"warm_start{suffix}")
+    if not tf.io.gfile.exists(target):
+        files.copy(existing[0], target)
+    return target
 
 
 def load(model: keras.Model, uri: str) -> None:
@@ -51,10 +51,10 @@ def load(model: keras.Model, uri: str) -> None:
     try:
         model.load_weights(uri)
     except (ValueError, KeyError, OSError) as error:
-        found = _MISMATCH.search(str(error))
+        match = _MISMATCH.search(str(error))
         reason = one_line(error)[:300]
-        if found:
-            reason = f"{found[1]!r} has weights of the shape {found[2]}, there {found[3]}"
+        if match:
+            reason = f"{match[1]!r} has weights of shape {match[2]}, but {match[3]} in the file"
         raise InputError(
             f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
             "train with the model, the options and the classes of these weights"

@@ -134,7 +134,7 @@ def test_bigquery_gives_the_same_records_in_any_row_order(typed, plain, tmp_path
 def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
     with serving({PLACE: plain}):
         message = refused(write, "bigquery:my-project.taxi.trip", tmp_path / "out")
-        words = r"tables/trip can't be read: 404 Not found: Table .*; is the BigQuery Storage API"
+        words = r"tables/trip can't be read: 404 Not found: Table .*; check that the BigQuery"
         assert re.search(words, message)
         message = refused(
             write, TRIPS, tmp_path / "out", **tables.one_number("mile", column="tips")
@@ -146,7 +146,7 @@ def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
     "place", ["trips", "DELETE FROM taxi.trips", "SELECT 1; DROP TABLE trips", "SELECT ';'"]
 )
 def test_anything_but_a_table_or_one_query_is_refused(tmp_path, place):
-    words = r"does not fit; use bigquery:PROJECT\.DATASET\.TABLE or .* one query without ';'"
+    words = r"has the wrong form; use bigquery:PROJECT\.DATASET\.TABLE or .* one query without ';'"
     assert re.search(words, refused(write, f"bigquery:{place}", tmp_path / "out"))
 
 

@@ -168,7 +168,11 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     [
         ("failed", "RuntimeError: Dataflow job job-0 ended as FAILED: Startup failed", "run again"),
         ("active", "There is already an active job", "an earlier run still writes these"),
-        ("denied", "dataflow.jobs.create denied on my-project", "has the run's account roles/"),
+        (
+            "denied",
+            "dataflow.jobs.create denied on my-project",
+            "that the run's account has roles/",
+        ),
         ("vanished", "InputError: dog/003.png was listed but can", "leave the source alone"),
         ("broken-beam", "of 160 images (", "fix or remove them"),
         ("broken-local", "can't be used", "fix or remove them"),

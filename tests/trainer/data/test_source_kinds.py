@@ -76,7 +76,10 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("shades:many", "source='shades:many' does not fit; use shades:COUNT, a number of gray im"),
+        (
+            "shades:many",
+            "source='shades:many' has the wrong form; use shades:COUNT, a number of gray im",
+        ),
         ("shop.nothing:1", "module shop.nothing defines no source: derive a class from ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],

@@ -29,7 +29,7 @@ from trainer.data.write.store import RecordsStore
 from trainer.data.write.writer import create_tfrecords
 
 OPTIONS = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1}
-NONE_KEPT = "0 shards taken over, "
+NONE_KEPT = "0 shards reused, "
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def run(tmp_path, photos):
         values = {**OPTIONS, "records_store": str(tmp_path / "store"), **options}
         options = RecordOptions(source=f"images:{photos}", **values)
         dataset = create_tfrecords(options, str(tmp_path / name), progress=lines.append)
-        (line,) = [line for line in lines if "taken over" in line]
+        (line,) = [line for line in lines if "reused" in line]
         return dataset, line.removeprefix("create_tfrecords: ")
 
     return run
@@ -75,7 +75,7 @@ def test_new_pictures_are_written_and_every_shard_kept(first, run, photos, tmp_p
     write_pictures(photos / "cat" / "new", 8, seed=7)
     second, line = run("second")
     assert digests(first) < digests(second)
-    assert line.startswith(f"{len(digests(first))} shards taken over, ")
+    assert line.startswith(f"{len(digests(first))} shards reused, ")
     assert line.endswith(" to write with 8 images")
     # A link, which takes no room of its own.
     files = [shard for split in first.splits.values() for shard in split.shards]

@@ -117,7 +117,7 @@ def test_label_column_of_a_quantity_is_refused(tmp_path, step):
     table = write_csv(tmp_path / "t.csv", made, "a,tips")
     changes = one_number("a", column="tips")
     message = refused(write, table, tmp_path / "out", **changes)
-    assert "'tips' holds numbers, not classes: 40 different ones in 200 rows" in message
+    assert "'tips' contains numbers, not classes: 40 different ones in 200 rows" in message
     assert '"above": 1}' in message and "quantiles" in message
     assert write(table, tmp_path / "out", **one_number("a", column="tips", above=9))
     names = [str(value) for value in values]

@@ -147,7 +147,7 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("image", b64(animated()), "is an animated GIF; send one frame"),
         ("image", {"pixels": []}, "'pixels'; give one of b64, examples, image, image_bytes"),
         ("row", [1, 2], "a row is an object with columns by their names, or a list of"),
-        ("row", {"huor": 1}, "a column 'huor' that the model does not take; did you mean 'hour'?"),
+        ("row", {"huor": 1}, "a column 'huor' that the model does not have; did you mean 'hour'?"),
         ("row", {"hour": 1.5}, "hour is not a whole number: 1.5"),
         ("row", {"miles": "far"}, "miles is not a number: 'far'"),
         ("row", {"payment": [1]}, "payment is not text: a list of 1"),

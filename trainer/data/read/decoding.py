@@ -9,19 +9,19 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.inputs import Encoder, parse_columns
 
 _PIECE = 32
-"""Most JPEGs that one call decodes."""
+"""Largest number of JPEGs that one call decodes."""
 plain = tf.autograph.experimental.do_not_convert
-"""Decorator of functions of tensors without Python's if and for: converting each takes 50 ms."""
+"""Decorator for functions that don't use Python's if and for on tensors: converting takes 50 ms."""
 
 
 def decode_batches(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.data.Dataset:
-    """Cut a worker's batches into those of its replicas, decode them and read ahead.
+    """Divide a worker's batches among its replicas, decode them and read ahead.
 
-    JPEGs are decoded in pieces of a batch: one by one, the data set's overhead per example takes a
-    sixth of the time; in whole batches, cores wait for each other.
+    JPEGs are decoded in pieces of a batch: if they were decoded one by one, the data set's overhead
+    per example would take a sixth of the time; in whole batches, cores would wait for each other.
 
     Args:
-        serialized: of (tf.Examples, string [n]; weights, float32 [n]) of a `reader.InputShare`.
+        serialized: data set of (tf.Examples, string [n]; weights, float32 [n]) for `share`.
     """
     size, parts = share.replica_batch_size, share.local_replicas
     piece = _piece_size(dataset, size)
@@ -57,7 +57,10 @@ def _piece_size(dataset: Dataset, size: int) -> int:
 
 def _join_pieces(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """Return tensors [pieces, n, ...] as [pieces * n, ...]."""
-    return tuple(tf.reshape(one, [one.shape[0] * one.shape[1], *one.shape[2:]]) for one in pieces)
+    return tuple(
+        tf.reshape(tensor, [tensor.shape[0] * tensor.shape[1], *tensor.shape[2:]])
+        for tensor in pieces
+    )
 
 
 def parse_examples(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Tensor]:
@@ -82,7 +85,7 @@ def parse_examples(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Ten
 
 
 _parsers: dict[str, Any] = {}
-"""Parsers of tables by their features, traced once: each epoch would trace them again."""
+"""Parsers of tables by features: without this cache, each epoch would trace them again."""
 
 
 def _build_table_parser(dataset: Dataset) -> Any:
@@ -103,11 +106,11 @@ def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
         flat = tf.io.decode_raw(stored, tf.uint8, fixed_length=size)
         return tf.reshape(flat, [-1, *image.shape])
 
-    def decode(one: tf.Tensor) -> tf.Tensor:
-        return tf.io.decode_jpeg(one, channels=image.shape[-1])
+    def decode(jpeg: tf.Tensor) -> tf.Tensor:
+        return tf.io.decode_jpeg(jpeg, channels=image.shape[-1])
 
     count = stored.shape[0]
-    if count and count <= _PIECE:  # An operation each, without a loop's cost.
-        images = tf.stack([decode(one) for one in tf.unstack(stored)])
+    if count and count <= _PIECE:  # One operation per image avoids the cost of a loop.
+        images = tf.stack([decode(jpeg) for jpeg in tf.unstack(stored)])
         return tf.ensure_shape(images, [count, *image.shape])
     return tf.map_fn(decode, stored, fn_output_signature=tf.TensorSpec(image.shape, tf.uint8))

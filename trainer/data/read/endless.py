@@ -1,9 +1,9 @@
 """Read records as endless batches, for workers that run asynchronously.
 
-A worker of a parameter server reads every shard, in an order of its own, and starts over at
-the end: if each worker read only some of the shards, a lost worker's examples would be
-missing from the training. So an epoch, the number of steps that it takes to read as many
-examples as there are, reads most of them once, some twice and some never.
+With parameter servers, a worker reads every shard, in its own order, and starts over at the end:
+if each worker read only some of the shards, a lost worker's examples would be missing from the
+training. An epoch is the number of steps that read as many examples as there are. So it reads most
+examples once, some twice and some never.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.schema import Dataset
 
 FILES_AT_ONCE = 4
-"""Shards from which examples are taken in turn: more mix better, but need more open files."""
+"""Number of shards that are read in turn: more shards mix better, but need more open files."""
 
 
 def read_endless_batches(
@@ -29,8 +29,8 @@ def read_endless_batches(
     They are (inputs, labels, weights); the weights are all 1. The split's shards are checked.
 
     Args:
-        seed: of the order, int64 []; may be known only when the graph runs.
-        shuffle_megabytes: of serialized records in the shuffle buffer (10^6 bytes).
+        seed: seed of the order, int64 []; its value may be known only when the graph runs.
+        shuffle_megabytes: size of the shuffle buffer of serialized records, in 10^6 bytes.
     """
     content = dataset.splits["train"]
     shards = [shard for shard in content.shards if shard.examples]

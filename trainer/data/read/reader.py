@@ -1,7 +1,7 @@
 """Read records as batches: the same global batches for any number of workers.
 
-The order of examples depends on seed and epoch, not on the workers. A split is cut into
-lanes, runs of records whose lengths differ by one at most. A global batch takes examples
+The order of examples depends on the seed and the epoch, not on the workers. A split is divided
+into lanes: runs of records whose lengths differ by at most one. A global batch takes examples
 from the lanes in turn, and each worker reads a block of neighboring lanes:
 
     lane 0   0  4  8 ...  \\ worker 0
@@ -9,12 +9,12 @@ from the lanes in turn, and each worker reads a block of neighboring lanes:
     lane 2   2  6 10 ...  \\ worker 1
     lane 3   3  7 11 ...  /
 
-so that every example is read once an epoch, by one worker, for any number of shards.
-If the number of shards is a multiple of the lanes, as the writer arranges it, a worker
-opens only its own files. The last batch of an epoch is filled up to full size with
-examples of weight 0: shapes stay static, and no replica is left without a batch.
+So every example is read once per epoch, by one worker, for any number of shards. If the number of
+shards is a multiple of the number of lanes, which the writer ensures, no two workers open the same
+file. The last batch of an epoch is padded to its full size with examples of weight 0: shapes stay
+static, and no replica is left without a batch.
 
-Images stay uint8 until they are inside the model: a quarter of float32's bytes.
+Images stay uint8 until they are inside the model: a quarter of the bytes of float32.
 """
 
 import dataclasses
@@ -42,10 +42,10 @@ class InputShare:
     Raise InputError if the replicas can't share a global batch equally.
     """
 
-    batch_size: int  # examples of a global batch
+    batch_size: int  # number of examples in a global batch
     worker: int = 0  # index of this worker
     workers: int = 1  # number of workers
-    local_replicas: int = 1  # devices of this worker; each gets an equal part of its batch
+    local_replicas: int = 1  # number of this worker's devices, which share its batch equally
 
     def __post_init__(self) -> None:
         check_batch_size(self.batch_size, self.workers * self.local_replicas)
@@ -78,10 +78,10 @@ def read_training_batches(
     shuffle_megabytes: float = 256.0,
     split: str = "train",
 ) -> tf.data.Dataset:
-    """Return this worker's batches of one epoch (from 0), in the order of seed and epoch.
+    """Return this worker's batches of one epoch (from 0), in the order that seed and epoch fix.
 
-    Starts at step `first_step` with the same batches that a run from the beginning would
-    have there; skipped examples are read, but not decoded.
+    Starts with the batch that an uninterrupted epoch has at step `first_step`; skipped examples
+    are read, but not decoded.
 
     Returns:
         A dataset of (inputs, labels, weights) per replica: inputs and labels as
@@ -108,7 +108,7 @@ def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Order:
-    """The order of an epoch: its seed, its number, and examples in a lane's shuffle buffer."""
+    """The order of an epoch: its seed, its number, and the size of a lane's shuffle buffer."""
 
     seed: int
     epoch: int
@@ -125,13 +125,13 @@ class _Segment:
 
 
 def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, list[_Segment]]:
-    """Return this worker's lanes by number: the segments that each reads in turn."""
+    """Return this worker's lanes by number, each as the segments that it reads in turn."""
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
     count, total = share.lanes, ends[-1]
-    mine = range(share.worker * count // share.workers, (share.worker + 1) * count // share.workers)
+    first, last = (index * count // share.workers for index in (share.worker, share.worker + 1))
     lanes = {}
-    for lane in mine:
+    for lane in range(first, last):
         begin, end = lane * total // count, (lane + 1) * total // count
         lanes[lane] = [
             _Segment(
@@ -146,21 +146,21 @@ def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, 
 
 
 def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
-    """Return the serialized records of the lanes in turn, each lane shuffled by its order.
+    """Return the serialized records of the lanes in turn, each lane shuffled according to `order`.
 
     Lanes are data, so that their pipeline is traced once, not once per lane.
     """
-    longest = max(len(found) for found in lanes.values())
-    # Padded to equal lengths, so that they are rows of tensors; nothing is read of the padding.
+    longest = max(len(segments) for segments in lanes.values())
+    # Lanes are padded to equal lengths to be rows of tensors; nothing is read from the padding.
     files, spans, orders = [], [], []
-    for lane, found in lanes.items():
+    for lane, segments in lanes.items():
         generator = np.random.default_rng([order.seed, order.epoch, lane] if order else 0)
-        places = generator.permutation(len(found)) if order else range(len(found))
-        segments = [found[place] for place in places]
-        filling = longest - len(found)
-        files.append([one.file for one in segments] + [""] * filling)
-        spans.append([(one.skip, one.take) for one in segments] + [(0, 0)] * filling)
-        buffer = min(order.buffer, sum(one.take for one in found)) if order else 1
+        if order:
+            segments = [segments[index] for index in generator.permutation(len(segments))]
+        padding = longest - len(segments)
+        files.append([segment.file for segment in segments] + [""] * padding)
+        spans.append([(segment.skip, segment.take) for segment in segments] + [(0, 0)] * padding)
+        buffer = min(order.buffer, sum(segment.take for segment in segments)) if order else 1
         orders.append((buffer, int(generator.integers(1, 2**31))))
 
     @plain
@@ -170,7 +170,8 @@ def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> 
         )
         if order is None:
             return records
-        # The order depends on no global seed; with one of 0, tf.data takes no tensor for a seed.
+        # The order does not depend on the global seed, but tf.data takes no tensor as a seed if
+        # the global seed is 0.
         tf.compat.v1.set_random_seed(1)
         buffer, seed = tf.unstack(buffer_and_seed)
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
@@ -187,9 +188,9 @@ def _read_batches(
     lanes = {
         n: segments for n, segments in _assign_lanes(dataset, split, share).items() if segments
     }
-    mine = {segment.file for segments in lanes.values() for segment in segments}
+    files = {segment.file for segments in lanes.values() for segment in segments}
     shards = dataset.splits[split].shards
-    check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in mine])
+    check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in files])
     examples = sum(segment.take for segments in lanes.values() for segment in segments)
     missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
     batches = []
@@ -199,7 +200,7 @@ def _read_batches(
             .batch(size)
             .map(plain(lambda batch: _pad_batch(batch, size)))
         )
-    if missing:  # The others have a last batch where this worker has none.
+    if missing:  # Other workers have a last batch, for which this worker has no examples.
         uris = [dataset.shard_uri(shard) for shard in shards]
         filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
         batches.append(filler.map(plain(lambda batch: (batch, tf.zeros([size])))))
@@ -208,7 +209,7 @@ def _read_batches(
 
 
 def _pad_batch(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fill up a batch (string [n <= size]) with its own examples, at weight 0."""
+    """Pad a batch (string [n <= size]) with its own examples, at weight 0."""
     present = tf.shape(batch)[0]
     position = tf.range(size)
     weights = tf.cast(position < present, tf.float32)

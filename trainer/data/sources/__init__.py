@@ -1,11 +1,11 @@
 """The registry of sources: each file of this folder declares one, under the file's name.
 
-A module of the user's own is a source, too (MODULE:PLACE), and so is the name of an entry point
-of the group vertex_training.sources, whose value is a module.
+A user's own module is also a source (MODULE:PLACE), and so is the name of an entry point in the
+group vertex_training.sources, whose value is a module.
 
 `examples` lists a source: a key, a digest of the content and a label for each example. The writer
 then passes references, in its own order and from several processes, to `fetch` and `encode`, which
-turn them into features.
+convert them to features.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from trainer.data.write.records import Values
 
 ENTRY_POINTS = "vertex_training.sources"
-"""Group of entry points by which installed packages declare sources."""
+"""Group of the entry points with which installed packages declare sources."""
 DIGEST_BYTES = 16
 
 
 class Reference(NamedTuple):
-    """The place of an example: its key, and a position that only its source interprets."""
+    """The location of an example: its key, and a position that only its source interprets."""
 
     key: str
     position: int
@@ -44,8 +44,8 @@ class Example(NamedTuple):
     """A listed example."""
 
     reference: Reference
-    label: int  # index into the source's classes
-    digest: bytes  # of its content, `DIGEST_BYTES` long; equal content, equal digest
+    label: int  # index of its class in the source's classes
+    digest: bytes  # digest of its content, `DIGEST_BYTES` long
     split: str  # one of SPLITS if the source has its own splits, else empty
 
 
@@ -54,9 +54,9 @@ class Rejection:
     """An item of a source that can't be used."""
 
     key: str  # where it came from
-    reason: str  # why, without the key
-    # It does not count against `max_rejected_fraction`: duplicates and stray files say nothing
-    # about the quality of the data.
+    reason: str  # why it can't be used, without the key
+    # True if it does not count against `max_rejected_fraction`: duplicates and stray files say
+    # nothing about the quality of the data.
     tolerated: bool = False
 
 
@@ -69,19 +69,20 @@ Source: TypeAlias = "ImageSource | Table"
 
 
 class SourceKind:
-    """Base of sources: what is known about a source before it is opened.
+    """Base class of sources: what is known about a source before it is opened.
 
-    A subclass is in a file of this folder, whose name stands before the colon. Libraries are
+    A subclass is in a file of this folder, and the file's name precedes the colon. Libraries are
     imported in functions, not at the top of the file, so that naming a source is cheap.
     """
 
     place: ClassVar[str] = ""
-    """The name in messages for what follows the colon; empty: nothing does. URI is the place of
-    files: it is made absolute, checked before a run on this machine, and fingerprinted."""
+    """The name, in messages, of what follows the colon; empty if nothing follows. If it is URI, the
+    source is read from files: the URI is made absolute, checked before a run on this machine, and
+    fingerprinted."""
     help: ClassVar[str] = ""
     is_table: ClassVar[bool] = False
     endings: ClassVar[tuple[str, ...]] = ()
-    """Endings of a table's files, which may also be given by a pattern."""
+    """Endings of the names of a table's files; a pattern may match other names."""
 
     @classmethod
     def takes(cls, place: str) -> bool:
@@ -95,7 +96,7 @@ class SourceKind:
 
     @classmethod
     def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
-        """Return the classes if a quick look finds them; raise InputError for an unfit source."""
+        """Return the classes if that is quick; raise InputError if the source can't be used."""
         return []
 
     @classmethod
@@ -104,7 +105,7 @@ class SourceKind:
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
-        """Return a text and a folder or file (URI) that, together, change with the content."""
+        """Return a text and a folder or file (URI), which together change if the content does."""
         return "", cls.uri(place)
 
     @classmethod
@@ -114,14 +115,14 @@ class SourceKind:
 
 
 class ImageSource(SourceKind):
-    """Base of sources of images; a subclass sets `name`, `classes` and, if any, `location`."""
+    """Base class of sources of images; a subclass sets `name`, `classes` and perhaps `location`."""
 
-    name: str  # of the data, such as "digits"
-    unit = "images"  # what examples are called in messages
-    location = ""  # the URI that it reads, if any
-    classes: list[str]  # names, in the order of label indices
-    features: list[Feature]  # of its examples; for a table, known once it has been listed
-    details: ClassVar[dict[str, Any]] = {}  # entries for dataset.json, besides the options
+    name: str  # name of the data, such as "digits"
+    unit = "images"  # plural noun for examples, for messages
+    location = ""  # URI that the source reads, if any
+    classes: list[str]  # names of the classes, in the order of label indices
+    features: list[Feature]  # features of the examples; known after a table has been listed
+    details: ClassVar[dict[str, Any]] = {}  # entries for dataset.json in addition to the options
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         from trainer.data.write.pixels import PixelFormat
@@ -142,36 +143,36 @@ class ImageSource(SourceKind):
         if len(self.classes) < 2:
             found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
             raise InputError(
-                f"source={source!r} has {found}; a classifier needs two or more; in a folder of "
-                "images, each folder is a class"
+                f"source={source!r} has {found}; a classifier needs two or more (in a folder of "
+                "images, one folder per class)"
             )
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """List all that the source has, in the same order each time.
+        """List all examples and rejections of the source, always in the same order.
 
         Raise InputError if it can't be read, or a class has no examples.
 
         Args:
-            mapped: applies a function to items one by one, maybe in other processes or on other
+            mapped: applies a function to items one by one, perhaps in other processes or on other
                 machines; yield what it returns unchanged.
         """
         raise NotImplementedError
 
     def fetch(self, reference: Reference) -> Any:
-        """Read an example, mostly an image file; may be called from several threads.
+        """Read an example, usually an image file; may be called from several threads.
 
-        Raise RejectedError if the example can't be used, OSError if it can't be read any more.
+        Raise RejectedError if the example can't be used, OSError if it can no longer be read.
         """
         raise NotImplementedError
 
     def digest(self, fetched: Any) -> bytes:
-        """Digest what `fetch` returned, as `examples` did."""
+        """Return the digest of what `fetch` returned, computed as in `examples`."""
         return digest(fetched)
 
     def encode(self, fetched: Any, key: str, variants: int) -> list[Values]:
         """Return the features, without label, of an example and of `variants` augmented copies.
 
-        Features without a key get the reference's. Raise RejectedError for an unusable example.
+        Features without a key get the reference's key. Raise RejectedError for an unusable example.
         """
         return self._format.encode_file(fetched, key, variants)
 
@@ -195,7 +196,7 @@ def parse_source(source: str) -> tuple[type[SourceKind], str]:
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
         raise InputError(
-            f"source={source!r} does not fit; use {_format_source(name, kind)}, {kind.help}"
+            f"source={source!r} has the wrong form; use {_format_source(name, kind)}, {kind.help}"
         )
     return kind, place
 
@@ -230,19 +231,19 @@ def _import_source(name: str) -> type[SourceKind] | None:
     if not module:
         return None
     try:
-        found = plugins.find_subclass(importlib.import_module(module), SourceKind)
+        kind = plugins.find_subclass(importlib.import_module(module), SourceKind)
     except Exception as error:  # The user's code may raise any.
         reason = first_line(error) or type(error).__name__
         raise InputError(
             f"source={name!r}: module {module} can't be imported: {reason}; it must be in the "
             "working folder or installed, and in the image it must be copied to /app"
         ) from None
-    if not found:
+    if not kind:
         raise InputError(
             f"source={name!r}: module {module} defines no source: derive a class from ImageSource "
             "or TableKind"
         )
-    return found
+    return kind
 
 
 def digest(content: bytes) -> bytes:

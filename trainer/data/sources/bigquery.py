@@ -1,4 +1,4 @@
-"""bigquery:PROJECT.DATASET.TABLE or bigquery:SELECT ...: rows of BigQuery, by its Storage Read API.
+"""bigquery:PROJECT.DATASET.TABLE or bigquery:SELECT ...: rows from BigQuery's Storage Read API.
 
 A query runs as a job when the step begins, and its temporary table is read. Rows are read once and
 never exported. They have no order: a row's key is `table:number`, or `query:number`, with a number
@@ -16,16 +16,16 @@ from trainer.data.tables.file_reader import TableKind, check_header
 from trainer.errors import InputError, google_errors_as_input
 
 STREAMS = 32
-"""Most streams of a session: Dataflow's workers read as many in parallel, one machine in turn."""
+"""Streams of a session: Dataflow's workers read them in parallel, a single machine in turn."""
 
 _TABLE = re.compile(r"([a-z][a-z0-9.:-]+)\.(\w+)\.([\w$-]+)")
 _QUERY = re.compile(r"\s*(SELECT|WITH)\b[^;]+;?\s*", re.IGNORECASE)
-"""One statement that only reads: a script has no temporary table."""
+"""A single statement that only reads: a script has no temporary table."""
 _REMEDY = (
-    "is the BigQuery Storage API enabled, and has the run's account roles/bigquery.dataViewer and "
-    "roles/bigquery.readSessionUser?"
+    "check that the BigQuery Storage API is enabled, and that the run's account has "
+    "roles/bigquery.dataViewer and roles/bigquery.readSessionUser"
 )
-_QUERY_REMEDY = "correct the query; the run's account needs roles/bigquery.jobUser, too"
+_QUERY_REMEDY = "correct the query; the run's account also needs roles/bigquery.jobUser"
 
 
 class BigQueryReader(TableKind):
@@ -62,7 +62,7 @@ class BigQueryReader(TableKind):
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
-        # There is no way to see that a table has changed: its records are written every time.
+        # There is no way to tell whether a table has changed, so its records are always written.
         return secrets.token_hex(16), ""
 
     def blocks(self, file: int) -> Iterator[Any]:

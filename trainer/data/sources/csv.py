@@ -1,7 +1,7 @@
 """csv:URI: a table as comma-separated values, one file, a folder of them, or a pattern.
 
-Files end in .csv or .csv.gz, and each has a header. A row's key is `file:line`, its digest that of
-its bytes.
+Files end in .csv or .csv.gz, and each has a header. A row's key is `file:line`, and its digest is
+computed from its bytes.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """images:URI: a folder of images, `<class>/...` or already split, `<split>/<class>/...`.
 
-A folder is split if all its subfolders have names of splits (`parse_split_name`), train among them;
-these splits are kept, except for duplicates (split_plan.py). A class's folder has images directly
-in it, and may have subfolders with more.
+A folder is already split if all its subfolders are named after splits (`parse_split_name`), and
+one of them is train; these splits are kept, except for duplicates (split_plan.py). A class's
+folder directly contains images, and may have subfolders with more.
 
 Every file is an example or is listed in rejected.jsonl. Hidden and system files, and files that
 are not images by name or content, are tolerated; an image outside a class, or of a format that is
@@ -80,7 +80,7 @@ class ImageFolder(ImageSource):
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
-        """List every file under the folder, sorted by path; digest those without an MD5.
+        """List every file under the folder, sorted by path; compute missing MD5 digests.
 
         Raise InputError if the folder can't be listed, or a class has no file.
         """
@@ -125,15 +125,16 @@ class ImageFolder(ImageSource):
                 elif not _is_hidden(entry):
                     break
             else:
-                self._refuse(name, path, [one for one in inner if any(list_files(join(uri, one)))])
+                filled = [folder for folder in inner if any(list_files(join(uri, folder)))]
+                self._refuse(name, path, filled)
 
-    def _refuse(self, name: str, path: str, held: list[str]) -> None:
-        """Raise InputError for a class folder that has no files, or has them only in `held`."""
-        if held:
-            found = ", ".join(f"{one}/" for one in self._class_folders)
+    def _refuse(self, name: str, path: str, filled: list[str]) -> None:
+        """Raise InputError for a class folder whose files, if any, are all in folders: `filled`."""
+        if filled:
+            classes = ", ".join(f"{folder}/" for folder in self._class_folders)
             raise InputError(
-                f"source=images:{self.location} has {_shorten(found)} for classes, but {path}/ "
-                f"holds only folders ({_shorten(', '.join(sorted(held)))}); {_LAYOUTS}"
+                f"source=images:{self.location} has the classes {_shorten(classes)}, but {path}/ "
+                f"contains only folders ({_shorten(', '.join(sorted(filled)))}); {_LAYOUTS}"
             )
         raise InputError(
             f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "

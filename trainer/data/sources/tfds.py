@@ -1,9 +1,9 @@
 """tfds:NAME: an image data set that TensorFlow Datasets has prepared.
 
 Its files are read directly: TFRecord files of tf.train.Example whose image feature holds an
-encoded image. An example is read by its place in a file, in any order and by any process, without
-TensorFlow or the network. Nothing is ever downloaded: a data set that is not prepared is an error
-at once.
+encoded image. An example is read by its offset in a file, in any order and by any process, without
+TensorFlow or the network. Nothing is ever downloaded: a data set that is not prepared is an
+immediate error.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class PreparedDataset(ImageSource):
                 with storage.reading(path), storage.open_file(path, "rb") as file:
                     for number, (offset, record) in enumerate(records.read_records(file)):
                         key = f"{stem}__{number}"
-                        place = index << FILE_BITS | offset
-                        yield self._examine_record(key, place, split, records.parse(record))
+                        position = index << FILE_BITS | offset
+                        yield self._examine_record(key, position, split, records.parse(record))
             except (records.DamagedFileError, FileNotFoundError) as error:
                 gone = isinstance(error, FileNotFoundError)
                 problem = "missing" if gone else "damaged or cut off"
@@ -116,15 +116,15 @@ def load_info(name: str, data_dir: str) -> Any:
     from tensorflow_datasets.core import registered
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
-    places = {"data_dir": data_dir} if data_dir else {}
+    options = {"data_dir": data_dir} if data_dir else {}
     try:
-        info = builder_from_files(name, **places).info
+        info = builder_from_files(name, **options).info
     # A malformed name and broken files raise any of these; the remedy is the same.
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
-        place = data_dir or str(tfds.core.constants.DATA_DIR)
+        folder = data_dir or str(tfds.core.constants.DATA_DIR)
         raise InputError(
-            f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={place!r}; "
-            f"prepare it once where there is a network: tfds build {name} --data_dir={place}, and "
+            f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={folder!r}; "
+            f"prepare it once where there is a network: tfds build {name} --data_dir={folder}, and "
             "give that folder as data_dir"
         ) from None
     if info.file_format is not None and info.file_format.value != "tfrecord":
@@ -136,19 +136,19 @@ def load_info(name: str, data_dir: str) -> Any:
 
 
 def _find_features(info: Any, source: str) -> tuple[str, str]:
-    """Return the names of image and label: supervised_keys, else the only features that fit."""
+    """Return the names of image and label: supervised_keys, or else the only possible features."""
     from tensorflow_datasets.core import features as kinds
 
-    found = dict(info.features.items())
+    features_by_name = dict(info.features.items())
     images, labels = (
-        [name for name, feature in found.items() if isinstance(feature, kind)]
+        [name for name, feature in features_by_name.items() if isinstance(feature, kind)]
         for kind in (kinds.Image, kinds.ClassLabel)
     )
     keys: tuple = info.supervised_keys or (*images, *labels)
     if len(keys) == 2 and keys[0] in images and keys[1] in labels:
         return keys
     listed = ", ".join(
-        f"{name}: {type(feature).__name__}" for name, feature in sorted(found.items())
+        f"{name}: {type(feature).__name__}" for name, feature in sorted(features_by_name.items())
     )
     raise InputError(
         f"source={source!r} is not a data set of images with one label each: it has {listed}"

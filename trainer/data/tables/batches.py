@@ -1,7 +1,7 @@
 """Convert Arrow's record batches, of Parquet files and BigQuery tables, to rows.
 
-A row's digest covers all its columns as text, sorted by name, except those of lists, structures
-and intervals. Another choice or order of columns moves no row to another split.
+A row's digest covers all its columns as text, sorted by name, except columns of lists, structures
+and intervals. So a row stays in its split if other columns are chosen, or their order changes.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from trainer.data.tables.row_records import pack_values
 from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14
-"""Rows that are passed to a process at once."""
+"""Number of rows that are passed to a process at once."""
 
 
 class Batch(NamedTuple):
     """Rows of a file: its index, the first row's number, and the rows.
 
-    The first number is 0 if the rows have no order: their digests then number them.
+    The first number is 0 if the rows have no order: then their numbers are computed from digests.
     """
 
     file: int
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     """Return the rows of a batch with the columns that are `wanted`.
 
-    Raise InputError if one of these holds neither numbers nor text.
+    Raise InputError if a wanted column contains neither numbers nor text.
     """
     columns = {
         name: _decode_dictionary(batch.rows.column(name))
@@ -42,9 +42,9 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     }
     chosen = {name: _to_numbers_or_text(name, columns[name]) for name in wanted}
     texts = [
-        _to_bytes(one)
-        for one in columns.values()
-        if not (pa.types.is_nested(one.type) or pa.types.is_interval(one.type))
+        _to_bytes(column)
+        for column in columns.values()
+        if not (pa.types.is_nested(column.type) or pa.types.is_interval(column.type))
     ]
     digests = b"".join(map(digest, pack_values(texts).to_pylist()))
     if batch.first:
@@ -64,7 +64,7 @@ def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:
     """Return a column of numbers as it is, and any other as text."""
     kind = column.type
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-    if any(is_one(kind) for is_one in numbers):
+    if any(is_of(kind) for is_of in numbers):
         return column
     try:
         return column.cast(pa.string())
@@ -76,6 +76,6 @@ def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:
 
 
 def _to_bytes(column: pa.Array) -> pa.Array:
-    if "binary" not in str(column.type):  # It need not be text, and has four types.
+    if "binary" not in str(column.type):  # Binary values need not be text; Arrow has four types.
         column = column.cast(pa.string())
     return pc.fill_null(column.cast(pa.binary()), b"")

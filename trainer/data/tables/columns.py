@@ -35,7 +35,7 @@ KEYS = {
     "vocabulary": ("values", "size", "minimum_count", "embedding"),
     "hashed": ("buckets", "embedding"),
 }
-"""The settings of each type of column, besides its name and type."""
+"""The settings of each type of column, in addition to its name and type."""
 
 MEANINGS = {
     "numeric": "a number, normalized; with boundaries or quantiles also its place in each bucket",
@@ -148,8 +148,8 @@ class Label:
     @property
     def comparisons(self) -> dict[str, float]:
         """Return the comparison and its number; empty: the column holds classes."""
-        found = {name: getattr(self, name) for name in COMPARISONS}
-        return {name: number for name, number in found.items() if number is not None}
+        numbers = {name: getattr(self, name) for name in COMPARISONS}
+        return {name: number for name, number in numbers.items() if number is not None}
 
     @property
     def columns(self) -> list[str]:
@@ -185,12 +185,12 @@ def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> 
             'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
             '"fare", "type": "numeric"}'
         )
-    read = [_parse_column(f"columns[{index}]", given) for index, given in enumerate(columns)]
-    _check_names("columns", [column.name for column in read])
-    by_name = {column.name: column for column in read}
-    crossed = [_parse_cross(f"crosses[{i}]", given, by_name) for i, given in enumerate(crosses)]
+    parsed = [_parse_column(f"columns[{index}]", item) for index, item in enumerate(columns)]
+    _check_names("columns", [column.name for column in parsed])
+    by_name = {column.name: column for column in parsed}
+    crossed = [_parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(crosses)]
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])
-    return TableSchema(columns=read, crosses=crossed, label=_parse_label(label, by_name))
+    return TableSchema(columns=parsed, crosses=crossed, label=_parse_label(label, by_name))
 
 
 def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
@@ -205,11 +205,13 @@ def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
             raise InputError(f"{place}: a {kind} column takes no {key!r}{suggest(key, known)}")
     column = _build(Column, place, given)
     if column.name in _RESERVED:
-        raise InputError(f"{place}: records keep a feature of that name; rename the column")
+        raise InputError(
+            f"{place}: the records have another feature of that name; rename the column"
+        )
     if column.boundaries and column.quantiles:
         raise InputError(f"{place}: give boundaries or quantiles, not both")
     if column.quantiles == 1:
-        raise InputError(f"{place}: quantiles=1 makes one bucket of all; use 2 or more")
+        raise InputError(f"{place}: quantiles=1 puts all values into one bucket; use 2 or more")
     if kind == "bucketized" and not (column.boundaries or column.quantiles):
         raise InputError(f"{place}: a bucketized column needs boundaries or quantiles")
     if sorted(set(column.boundaries)) != column.boundaries:
@@ -223,7 +225,9 @@ def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
 def _parse_cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
     cross = _build(Cross, place, given, taker="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
-        raise InputError(f"{place}: columns={cross.columns} must be two or more different ones")
+        raise InputError(
+            f"{place}: columns={cross.columns} must name two or more different columns"
+        )
     for name in cross.columns:
         if name not in columns:
             raise InputError(f"{place}: {name!r} is not one of columns{suggest(name, columns)}")
@@ -244,7 +248,7 @@ def _parse_label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         )
     if label.column in columns:
         raise InputError(
-            f"label: {label.column!r} is one of columns too, so that the model would see the "
+            f"label: {label.column!r} is also one of columns, so the model would see the "
             "answer; take it out of columns"
         )
     compared = list(label.comparisons)

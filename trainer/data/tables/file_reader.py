@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class TableKind(SourceKind):
-    """Base of sources of rows; an instance reads a table block by block, in any process."""
+    """Base class of sources of rows; an instance reads a table block by block, in any process."""
 
     is_table = True
     name: str
     location: str
-    names: list[str]  # of its files; keys begin with them
+    names: list[str]  # names of its files; keys begin with them
     details: dict[str, Any]
     _wanted: Sequence[str]
 
@@ -39,7 +39,7 @@ class TableKind(SourceKind):
         return Table(cls(place, schema), schema, options)
 
     def blocks(self, file: int) -> Iterator[Any]:
-        """Yield the blocks, for `read`, of the file with this index, which is their `file`.
+        """Yield the blocks of the file with this index, for `read`; their `file` is the index.
 
         Raise InputError if it can't be read.
         """
@@ -53,7 +53,7 @@ class TableKind(SourceKind):
 
 
 class FileReader(TableKind):
-    """Base of tables in a file, a folder of files, or the files that match a pattern."""
+    """Base class of tables in a file, a folder of files, or the files that match a pattern."""
 
     place = "URI"
 
@@ -79,30 +79,30 @@ class FileReader(TableKind):
         raise NotImplementedError
 
     def _list_files(self, location: str) -> list[str]:
-        """Return the files that `location` means, sorted."""
+        """Return the files that `location` refers to, sorted."""
         if is_pattern(location):
-            found = [uri for uri in storage.list_matching(location) if not storage.is_folder(uri)]
+            uris = [uri for uri in storage.list_matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
-            found = [
-                join(location, one.path)
-                for one in list_files(location)
-                if one.path.lower().endswith(self.endings) and "/." not in f"/{one.path}"
+            uris = [
+                join(location, file.path)
+                for file in list_files(location)
+                if file.path.lower().endswith(self.endings) and "/." not in f"/{file.path}"
             ]
         elif storage.exists(location):
-            found = [location]
+            uris = [location]
         else:
             raise InputError(
                 f"source: {location} does not exist; give a file, a folder of them, "
                 f"or a pattern such as trips-*{self.endings[-1]}"
             )
         # Jobs leave empty marker files in object stores.
-        found = sorted(uri for uri in found if storage.size(uri))
-        if not found:
+        uris = sorted(uri for uri in uris if storage.size(uri))
+        if not uris:
             raise InputError(
                 f"source: no file with content that ends in {' or '.join(self.endings)} is at "
                 f"{location}"
             )
-        return found
+        return uris
 
 
 def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None:

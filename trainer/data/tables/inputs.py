@@ -1,9 +1,10 @@
-"""Convert columns of a table to the two tensors that a network takes: numbers and category ids.
+"""Convert columns of a table to the two inputs of a network: numbers and category ids.
 
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
-    numbers          float32 [n, number_count]: of each column of numbers its place in each bucket
-                     (0: below, 1: above), the normalized value if numeric, whether it is missing
-    ids              int32 [n, categories]: each category's own id, 0 for a missing value
+    numbers          float32 [n, number_count]: for each column of numbers, its position in each
+                     bucket (0: below, 1: above), the normalized value if numeric, and whether it is
+                     missing
+    ids              int32 [n, categories]: the id of each category, 0 for a missing value
 
 Everything follows from dataset.json. There are no lookup tables to initialize, only stateless
 operations: the same code runs in the input pipeline of any worker of any tf.distribute strategy,
@@ -23,13 +24,13 @@ from trainer.data.tables.columns import FEATURES, list_columns
 from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
-"""Normalized values are clipped to +-10 standard deviations: larger ones are typing errors."""
+"""Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
 
 _LEAST = 1e-37
-"""Least divisor: TensorFlow computes with denormal numbers, those below 1.2e-38, as with 0."""
+"""Smallest divisor: TensorFlow treats denormal numbers, which are below 1.2e-38, as 0."""
 _HASHES = 2**63 - 1
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
-"""The value in a raw column that marks a missing one."""
+"""The value that stands for a missing value in a raw column, by type."""
 
 
 class Category(NamedTuple):
@@ -37,9 +38,9 @@ class Category(NamedTuple):
 
     name: str
     size: int
-    embedding: int  # its dimension in the deep part; 0: none
-    # Whether the deep part gets indicators if there is no embedding; of numbers it gets places in
-    # buckets, of crosses nothing.
+    embedding: int  # dimension of its embedding in the deep part; 0: none
+    # True if the deep part gets indicators when there is no embedding. It gets positions in buckets
+    # for numbers, and nothing for crosses.
     indicators: bool
 
 
@@ -63,33 +64,33 @@ def argument_name(column: str) -> str:
 def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
-    """Parse tf.Examples (string [n]) to raw columns, and to the "label" (int64 [n]) if asked."""
+    """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" (int64 [n])."""
     columns = require_columns(dataset)
-    names = {
+    names_by_dtype = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
     }
     description = {
-        FEATURES[dtype]: tf.io.FixedLenFeature([len(found)], dtype)
-        for dtype, found in names.items()
-        if found
+        FEATURES[dtype]: tf.io.FixedLenFeature([len(names)], dtype)
+        for dtype, names in names_by_dtype.items()
+        if names
     }
     if label:
         description["label"] = tf.io.FixedLenFeature([], tf.int64)
     features = tf.io.parse_example(serialized, description)
     raw = {
-        name: features[FEATURES[dtype]][:, place]
-        for dtype, found in names.items()
-        for place, name in enumerate(found)
+        name: features[FEATURES[dtype]][:, index]
+        for dtype, names in names_by_dtype.items()
+        for index, name in enumerate(names)
     }
-    for name in names["int64"]:
+    for name in names_by_dtype["int64"]:
         raw[name] -= 1
     return {**raw, "label": features["label"]} if label else raw
 
 
 def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
-    """Return a row's values by column, None where missing, from what `records.parse` returned.
+    """Return a row's values by column, None where missing, from the result of `records.parse`.
 
-    `columns` are all of them in their order, each with a name and a dtype.
+    `columns` are all columns in their order, each with a name and a dtype.
     """
     left = {dtype: iter(example.get(name, ())) for dtype, name in FEATURES.items()}
     row = {}
@@ -103,17 +104,19 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 def list_categories(dataset: Dataset) -> list[Category]:
     """Return the categories in the order of `ids`; raise InputError as `require_columns`."""
     sizes = {column.name: _id_count(column) for column in require_columns(dataset)}
-    found = [
-        Category(one.name, sizes[one.name], one.settings["embedding"], one.dtype != "float32")
-        for one in require_columns(dataset)
-        if sizes[one.name]
+    categories = [
+        Category(
+            column.name, sizes[column.name], column.settings["embedding"], column.dtype != "float32"
+        )
+        for column in require_columns(dataset)
+        if sizes[column.name]
     ]
     for cross in list_crosses(dataset):
         settings = cross.settings
         combinations = math.prod(sizes[name] for name in settings["columns"])
         size = min(combinations, settings["buckets"])
-        found.append(Category(cross.name, size, settings["embedding"], indicators=False))
-    return found
+        categories.append(Category(cross.name, size, settings["embedding"], indicators=False))
+    return categories
 
 
 def list_crosses(dataset: Dataset) -> list[Feature]:
@@ -123,8 +126,10 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`; raise InputError as `require_columns`."""
-    numbers = [column for column in require_columns(dataset) if column.dtype == "float32"]
-    return sum(len(_bucket_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in numbers)
+    columns = [column for column in require_columns(dataset) if column.dtype == "float32"]
+    return sum(
+        len(_bucket_edges(column)[1:]) + (column.kind == "numeric") + 1 for column in columns
+    )
 
 
 class Encoder:
@@ -148,11 +153,11 @@ class Encoder:
                 numbers.append(_encode_numbers(raw, column))
             if self._sizes[column.name]:
                 ids[column.name] = self._encode_ids(raw, column)
-        found = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
+        all_ids = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
         none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
             "numbers": tf.concat(numbers or [none], axis=1),
-            "ids": tf.cast(tf.stack(found, axis=1) if found else none, tf.int32),
+            "ids": tf.cast(tf.stack(all_ids, axis=1) if all_ids else none, tf.int32),
         }
 
     def _encode_ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
@@ -173,16 +178,16 @@ class Encoder:
         return tf.where(tf.not_equal(text, ""), ids, 0)
 
     def _look_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
-        """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the place in it."""
+        """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the index in it."""
         if name not in self._vocabularies:
             return tf.ones_like(text, tf.int64)
-        hashes, places = self._vocabularies[name]
+        hashes, indices = self._vocabularies[name]
         wanted = tf.strings.to_hash_bucket_fast(text, _HASHES)
         at = tf.minimum(tf.searchsorted(hashes, wanted), len(hashes) - 1)
-        return tf.where(tf.gather(hashes, at) == wanted, tf.gather(places, at) + 2, 1)
+        return tf.where(tf.gather(hashes, at) == wanted, tf.gather(indices, at) + 2, 1)
 
     def _cross_ids(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
-        """Return an id for each combination if they fit the buckets, else hashes of them."""
+        """Return an id for each combination if there are enough buckets, else its hash."""
         combined, combinations, buckets = 0, 1, cross.settings["buckets"]
         for name in cross.settings["columns"]:
             combined = combined * self._sizes[name] + ids[name]
@@ -193,22 +198,22 @@ class Encoder:
 
 
 def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
-    """Return a column's part of `numbers`, 0 in place of what is missing.
+    """Return a column's part of `numbers`; missing values are 0.
 
     The places in buckets are the piecewise linear encoding of Gorishniy et al. (2022), "On
     Embeddings for Numerical Features in Tabular Deep Learning", arXiv:2203.05556.
     """
-    # Half of each value: the distance between two of them may exceed float32.
+    # Halve each value: the distance between two values may exceed float32.
     edges, missing = _bucket_edges(column) / 2, tf.math.is_nan(raw)[:, None]
-    found = [tf.clip_by_value((raw[:, None] / 2 - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
+    parts = [tf.clip_by_value((raw[:, None] / 2 - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
     if column.kind == "numeric":
         scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
         deviation = column.statistics["deviation"]
         deviation = deviation if deviation > _LEAST else 1.0
         value = (scaled - column.statistics["mean"]) / deviation
-        found.append(tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)[:, None])
-    known = tf.where(missing, 0.0, tf.concat(found, axis=1))
-    return tf.concat([known, tf.cast(missing, tf.float32)], axis=1)
+        parts.append(tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)[:, None])
+    numbers = tf.where(missing, 0.0, tf.concat(parts, axis=1))
+    return tf.concat([numbers, tf.cast(missing, tf.float32)], axis=1)
 
 
 def _bucket_edges(column: Feature) -> np.ndarray:
@@ -231,7 +236,7 @@ def _id_count(column: Feature) -> int:
 
 
 def _hash_vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted hashes of the values, and the place of each in `values`; both int64."""
+    """Return the sorted hashes of the values, and the index of each in `values`; both int64."""
     with tf.init_scope():
         hashes = tf.strings.to_hash_bucket_fast(values, _HASHES).numpy()
     order = np.argsort(hashes)

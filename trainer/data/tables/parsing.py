@@ -17,15 +17,15 @@ from trainer.data.write.totals import Totals, count_classes
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 _SHOWN = 40
-"""Characters of a value that a rejection quotes."""
+"""Number of characters of a value that a rejection quotes."""
 
 
 class Rows(NamedTuple):
-    """The rows of a block, as a reader found them."""
+    """The rows of a block, as a reader returns them."""
 
     numbers: np.ndarray  # the end of each row's key, such as its line; int64 [n]
-    digests: bytes  # of the rows' content, `DIGEST_BYTES` each, concatenated
-    columns: dict[str, pa.Array]  # of the schema, by name
+    digests: bytes  # digests of the rows' content, `DIGEST_BYTES` each, concatenated
+    columns: dict[str, pa.Array]  # columns of the schema, by name
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
@@ -41,32 +41,34 @@ class ParsedBlock(NamedTuple):
 
 
 def parse_rows(
-    found: Rows, name: str, schema: TableSchema, fractions: Sequence[float]
+    block: Rows, name: str, schema: TableSchema, fractions: Sequence[float]
 ) -> ParsedBlock:
     """Parse the rows of a block.
 
     Args:
-        name: of their file; keys begin with it.
+        name: name of their file, with which keys begin.
         fractions: shares of the splits.
     """
     bad: dict[int, str] = {}
     columns = schema.columns
-    values = {one.name: _parse_values(one, found.columns[one.name], bad) for one in columns}
-    labels, codes = _parse_labels(schema.label, found.columns, bad)
-    rejected = found.rejections + [(int(found.numbers[at]), bad[at]) for at in bad]
-    kept = np.setdiff1d(np.arange(len(found.numbers)), list(bad))
+    values = {
+        column.name: _parse_values(column, block.columns[column.name], bad) for column in columns
+    }
+    labels, codes = _parse_labels(schema.label, block.columns, bad)
+    rejected = block.rejections + [(int(block.numbers[at]), bad[at]) for at in bad]
+    kept = np.setdiff1d(np.arange(len(block.numbers)), list(bad))
     if bad:
         chosen = pa.array(kept)
         values = {
-            name: given[kept] if isinstance(given, np.ndarray) else given.take(chosen)
-            for name, given in values.items()
+            name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
+            for name, array in values.items()
         }
-    halves = np.frombuffer(found.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
+    halves = np.frombuffer(block.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
     ranks = draw_splits(halves[:, 1], fractions)
     statistics = [ColumnStatistics(column) for column in columns]
-    for one in statistics:
-        one.add(values[one.column.name], ranks, halves[:, 0])
-    numbers = found.numbers[kept]
+    for statistic in statistics:
+        statistic.add(values[statistic.column.name], ranks, halves[:, 0])
+    numbers = block.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
     rows = pa.record_batch(
         {
@@ -91,17 +93,17 @@ def parse_rows(
     return ParsedBlock(rows, totals)
 
 
-def _parse_values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
+def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
-    Adds rows whose value does not fit to `bad`, by index.
+    Adds rows whose value is not of the column's type to `bad`, by index.
     """
     if column.dtype == "string":
-        return _to_texts(given)
-    numbers = _parse_numbers(column.name, given, bad)
+        return _to_texts(raw)
+    numbers = _parse_numbers(column.name, raw, bad)
 
     def format_value(index: int) -> str:
-        return repr(str(given[index].as_py())[:_SHOWN])
+        return repr(str(raw[index].as_py())[:_SHOWN])
 
     if column.type == "identity":
         fits = (numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < column.buckets)
@@ -114,26 +116,26 @@ def _parse_values(column: Column, given: pa.Array, bad: dict[int, str]) -> Any:
     return numbers
 
 
-def _to_texts(given: pa.Array) -> pa.Array:
+def _to_texts(raw: pa.Array) -> pa.Array:
     """Return values as text without surrounding whitespace, "" where missing."""
-    text = given.cast(pa.string())
+    text = raw.cast(pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
 
 
-def _parse_numbers(name: str, given: pa.Array, bad: dict[int, str]) -> np.ndarray:
+def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Return values as float64 [n]; missing ones and "nan" are NaN."""
-    empty = given
-    if pa.types.is_string(given.type):
-        empty = pc.if_else(pc.equal(given, ""), pa.scalar(None, pa.string()), given)
+    empty = raw
+    if pa.types.is_string(raw.type):
+        empty = pc.if_else(pc.equal(raw, ""), pa.scalar(None, pa.string()), raw)
     try:
-        found = pc.cast(empty, pa.float64(), safe=False)
-        numbers = found.to_numpy(zero_copy_only=False).copy()
+        cast = pc.cast(empty, pa.float64(), safe=False)
+        numbers = cast.to_numpy(zero_copy_only=False).copy()
         doubtful = np.abs(numbers) > MAX_FLOAT
-        doubtful |= np.isnan(numbers) & found.is_valid().to_numpy(zero_copy_only=False)
-    except pa.ArrowException:  # Python takes more forms of numbers than Arrow: " 1", "+1".
-        numbers, doubtful = np.full(len(given), math.nan), np.ones(len(given), bool)
-    places = np.flatnonzero(doubtful)
-    for index, text in zip(places.tolist(), given.take(pa.array(places)).to_pylist(), strict=True):
+        doubtful |= np.isnan(numbers) & cast.is_valid().to_numpy(zero_copy_only=False)
+    except pa.ArrowException:  # Python parses more forms of numbers than Arrow: " 1", "+1".
+        numbers, doubtful = np.full(len(raw), math.nan), np.ones(len(raw), bool)
+    indices = np.flatnonzero(doubtful)
+    for index, text in zip(indices.tolist(), raw.take(pa.array(indices)).to_pylist(), strict=True):
         text = "" if text is None else str(text).strip()
         try:
             number = float(text) if text else math.nan

@@ -25,10 +25,10 @@ from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
 BLOCK_BYTES = 2 * 10**6
-"""Text that is read, and passed to a process, at once: about 10,000 rows."""
+"""Size of the text that is read, and passed to a process, at once: about 10,000 rows."""
 
 MAX_ROW_BYTES = 1 << 17
-"""The csv module's own limit of a field."""
+"""The csv module's limit for a field."""
 
 _UNCLOSED = "unexpected end of data"
 """The csv module's error for a quote that is never closed."""
@@ -90,15 +90,15 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
 
 def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
     """Parse a block of rows; return the `wanted` columns, without the header."""
-    rows = _parse_at_once(block, header, wanted) or _parse_row_by_row(block, header, wanted)
+    rows = _parse_block(block, header, wanted) or _parse_row_by_row(block, header, wanted)
     if block.first_line > 1:
         return rows
     columns = {name: column[1:] for name, column in rows.columns.items()}
     return Rows(rows.numbers[1:], rows.digests[DIGEST_BYTES:], columns, rows.rejections)
 
 
-def _parse_at_once(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
-    """Parse a block at once; return None if it must be parsed row by row."""
+def _parse_block(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
+    """Parse a whole block; return None if it must be parsed row by row."""
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
     ends = _find_row_ends(text)
     if ends is None or not len(ends) or ends[-1] != len(text):
@@ -133,7 +133,7 @@ def _parse_at_once(block: Block, header: Sequence[str], wanted: Sequence[str]) -
 def _read_csv(
     text: bytes, header: Sequence[str], wanted: Sequence[str]
 ) -> tuple[pa.Table, dict[int, int]]:
-    """Return the `wanted` columns, named by their place, and the fields of each ragged row."""
+    """Return the `wanted` columns, named by their index, and each ragged row's number of fields."""
     ragged: dict[int, int] = {}
 
     def skip(row: Any) -> str:
@@ -146,7 +146,7 @@ def _read_csv(
         pa.BufferReader(text),
         # The header's names may repeat; with threads, a ragged row would have no number.
         pa.csv.ReadOptions(
-            column_names=[str(place) for place in range(len(header))],
+            column_names=[str(index) for index in range(len(header))],
             use_threads=False,
             block_size=len(text) + 1,
         ),
@@ -170,19 +170,19 @@ def _parse_row_by_row(block: Block, header: Sequence[str], wanted: Sequence[str]
     for offset, row in split_rows(block.text):
         line = block.first_line + offset
         try:
-            found = split_fields(row)
-            if len(found) != len(header):
-                raise BadRowError(_describe_ragged(len(found), len(header)))
+            values = split_fields(row)
+            if len(values) != len(header):
+                raise BadRowError(_describe_ragged(len(values), len(header)))
         except BadRowError as error:
             rejections.append((line, f"row {error}"))
             continue
         lines.append(line)
         raw.append(row)
-        fields.append(found)
+        fields.append(values)
     columns = {}
     for name in wanted:
-        place = header.index(name)
-        columns[name] = pa.array([row[place] for row in fields], pa.string())
+        index = header.index(name)
+        columns[name] = pa.array([row[index] for row in fields], pa.string())
     return Rows(np.array(lines, np.int64), b"".join(map(digest, raw)), columns, rejections)
 
 
@@ -193,8 +193,8 @@ def _describe_ragged(fields: int, width: int) -> str:
 def _find_row_ends(text: bytes) -> np.ndarray | None:
     """Return the ends of rows, int64 [n]; None if a quote before them is misplaced.
 
-    An opening quote follows a comma, a line end or, doubled, a quote; a closing one precedes one
-    of these.
+    An opening quote follows a comma, a line end or, if doubled, a quote; a closing quote precedes
+    one of these.
     """
     codes = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(codes == _LINE_END) + 1

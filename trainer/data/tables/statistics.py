@@ -1,8 +1,8 @@
 """Statistics of a table's columns, gathered block by block and merged, in bounded memory.
 
-They cover the training split alone, except for the rates of missing values, which are counted in
+They cover only the training split, except for the rates of missing values, which are counted in
 every split. Merging is associative and commutative, to the bit: blocks of any size, parsed by any
-number of processes and merged in any order, give the same figures.
+number of processes and merged in any order, yield the same statistics.
 """
 
 import collections
@@ -18,13 +18,13 @@ from trainer.data.tables.columns import Column
 from trainer.errors import InputError
 
 SAMPLE = 1 << 16
-"""Values that quantiles are taken from: those of the rows with the smallest hashes."""
+"""Number of values that quantiles are computed from: the rows with the smallest hashes."""
 
 QUANTILES = (np.arange(100) + 0.5) / 100
 """Quantiles of a column's numbers in dataset.json."""
 
 MAX_DISTINCT = 10**6
-"""Different values that learning a vocabulary holds in memory: some 100 MB."""
+"""Largest number of different values from which a vocabulary is learned: some 100 MB."""
 
 
 _SHIFT = 1200
@@ -33,7 +33,8 @@ _SHIFT = 1200
 def exact_sum(values: np.ndarray) -> int:
     """Return the sum of finite values, float64 [n], in units of 2^-_SHIFT, without rounding.
 
-    So the order of values does not matter. The mantissas of each exponent are summed as integers.
+    The order of values therefore does not matter. For each exponent, the mantissas are summed as
+    integers.
     """
     parts, exponents = np.frexp(values)
     mantissas = (parts * 2.0**53).astype(np.int64)
@@ -148,8 +149,8 @@ class ColumnStatistics:
         self.missing += np.bincount(ranks[missing], minlength=len(SPLITS))
 
     def _count(self, values: pa.Array) -> None:
-        for one in pc.value_counts(values).to_pylist():
-            self.counts[str(one["values"])] += one["counts"]
+        for counted in pc.value_counts(values).to_pylist():
+            self.counts[str(counted["values"])] += counted["counts"]
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Add the statistics of a later block; raise InputError for too many different values."""
@@ -169,12 +170,12 @@ class ColumnStatistics:
         settings = self.column.settings()
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles
-            found = self.sample.values
-            cuts = np.quantile(found, shares).tolist() if len(found) else []
+            sample = self.sample.values
+            cuts = np.quantile(sample, shares).tolist() if len(sample) else []
             settings["boundaries"] = sorted({float(np.float32(cut)) for cut in cuts})
         if self.column.type == "vocabulary" and not self.column.values:
             # By falling count, then by name: the order of rows does not matter.
-            ranked = sorted(self.counts.items(), key=lambda one: (-one[1], one[0]))
+            ranked = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
             least, size = self.column.minimum_count, self.column.size
             settings["values"] = [value for value, count in ranked[:size] if count >= least]
         return settings
@@ -194,11 +195,11 @@ class ColumnStatistics:
             figures |= {"minimum": None, "maximum": None, "quantiles": []}
             if self.moments.count:
                 figures |= {"minimum": self.moments.least, "maximum": self.moments.most}
-                found = np.quantile(self.sample.values, QUANTILES, method="inverted_cdf")
-                figures["quantiles"] = found.tolist()
+                quantiles = np.quantile(self.sample.values, QUANTILES, method="inverted_cdf")
+                figures["quantiles"] = quantiles.tolist()
         if self.column.type == "vocabulary":
             figures["distinct"] = len(self.counts)
             figures["counts"] = {value: self.counts[value] for value in self.settings()["values"]}
         if self.column.type == "identity":
-            figures["counts"] = dict(sorted(self.counts.items(), key=lambda one: int(one[0])))
+            figures["counts"] = dict(sorted(self.counts.items(), key=lambda item: int(item[0])))
         return figures

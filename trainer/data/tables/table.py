@@ -1,10 +1,10 @@
 """A table as a source of records, parsed on all cores.
 
 The table is read once, whatever its size. All cores parse it in blocks and gather statistics; the
-encoded rows wait in partitions (write/spill.py) for their shards. A row's split depends on a
-digest of its content: copies stay together, and another choice of columns moves no row to another
-split. A row that does not fit (text in place of a number, no label) is rejected by its key; a
-missing value of a column is not a reason to reject a row, but recorded as missing.
+encoded rows are kept in partitions (write/spill.py) until their shards are written. A row's split
+depends on a digest of its content: copies stay together, and another choice of columns moves no row
+to another split. An invalid row (text instead of a number, no label) is rejected by its key; a
+missing value of a column is no reason to reject a row, but is recorded as missing.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _COMPARE = (
     "quantiles, or list its values as label's classes"
 )
 PIECE_ROWS = 1 << 12
-"""Rows whose records are made at once."""
+"""Number of rows whose records are built at once."""
 
 
 class Table:
@@ -90,13 +90,13 @@ class Table:
         self._check_classes(totals)
         self.features = [
             Feature(
-                name=one.column.name,
-                kind=one.column.type,
-                dtype=one.column.dtype,
-                settings=one.settings(),
-                statistics=one.summarize(totals.examples),
+                name=statistics.column.name,
+                kind=statistics.column.type,
+                dtype=statistics.column.dtype,
+                settings=statistics.settings(),
+                statistics=statistics.summarize(totals.examples),
             )
-            for one in totals.statistics
+            for statistics in totals.statistics
         ]
         for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
@@ -124,20 +124,22 @@ class Table:
         rows, rejections = totals.counts.total(), totals.rejections
         if not rows and not rejections:
             raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
-        one = min(rejections, key=lambda one: (len(one.key), one.key), default=None)
-        first = f"; the first that can't be used is {one.key}: {one.reason}" if one else ""
+        first = ""
+        if rejections:
+            rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
+            first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
         if not rows:
             raise InputError(f"source={self._source!r}: none of its rows can be used{first}")
         label = self._schema.label
-        place = f"source={self._source!r}: label column {label.column!r}"
+        column = f"source={self._source!r}: label column {label.column!r}"
         order = self.classes
         if len(order) < 2:
             raise InputError(
-                f"{place} has only one value, {order[0]!r}; a classifier needs two or more{first}"
+                f"{column} has only one value, {order[0]!r}; a classifier needs two or more{first}"
             )
         if not label.classes and _is_continuous(order, rows):
             raise InputError(
-                f"{place} holds numbers, not classes: {len(order):,} different ones in "
+                f"{column} contains numbers, not classes: {len(order):,} different ones in "
                 f"{format_count(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
 

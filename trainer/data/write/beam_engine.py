@@ -35,12 +35,12 @@ LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
 """Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
 
 _ON_THIS_MACHINE = ("", "local")
-"""The project of a run on this machine."""
+"""Values of the project in a run on this machine."""
 REMOTE_SECONDS = 5.0
 LOCAL_SECONDS = 0.1
-"""Seconds between two checks for the end."""
+"""Seconds between two checks whether the run has ended."""
 WORKERS = 1
-"""Beam's workers on this machine: starting more takes longer than a local run."""
+"""Number of Beam's workers on this machine: starting more takes longer than a local run."""
 LINE_SECONDS = 1.0
 """Minimum seconds between two lines about shards."""
 
@@ -63,13 +63,13 @@ class BeamEngine:
         self._job, self._say = job, say
 
     def check(self, source: Source, output_uri: str) -> None:
-        """Raise InputError for a place on this machine, which Dataflow's workers can't reach."""
+        """Raise InputError for a URI on this machine, which Dataflow's workers can't reach."""
         if self._job is None or "no_auth" in self._job:
             return
-        for name, place in {"output": output_uri, "source": source.location}.items():
-            if place and not storage.is_remote(place):
+        for name, uri in {"output": output_uri, "source": source.location}.items():
+            if uri and not storage.is_remote(uri):
                 raise InputError(
-                    f"records_engine='dataflow': {name}={place!r} is on this machine, which "
+                    f"records_engine='dataflow': {name}={uri!r} is on this machine, which "
                     "Dataflow's workers can't read; use gs://BUCKET/..., or records_engine='local'"
                 )
 
@@ -92,10 +92,10 @@ class BeamEngine:
             storage.make_folder(folder)
         pipeline = RecordsPipeline(source, options, output_uri, folder, check)
         pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS
-        with _sigterm_noted() as sigterm:
+        with _catch_sigterm() as sigterm:
             run: Any
             if self._job is None:
-                run = _RunHere(pipeline.begin)
+                run = _RunOnThisMachine(pipeline.begin)
             else:
                 run = RunOnDataflow(self._job, pipeline.begin, output_uri, folder)
                 self._say(f"create_tfrecords: {run.name} {run.link}")
@@ -115,7 +115,7 @@ class BeamEngine:
                 return load_dataset(output_uri)
             finally:
                 run.end()
-                with contextlib.suppress(Exception):  # Another error may be on its way.
+                with contextlib.suppress(Exception):  # Don't hide an error that is being raised.
                     storage.remove_folder(folder)
 
 
@@ -151,14 +151,14 @@ def open_engine(
     return BeamEngine(found, say)
 
 
-class _RunHere:
+class _RunOnThisMachine:
     """A run in a thread of this process, slower than without Beam."""
 
     def __init__(self, pipeline: Callable[..., Any]) -> None:
         # DirectRunner would first look for a program to download.
         from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-        # It logs what it raises with the whole stack, even a user's mistake.
+        # The runner logs each exception with its stack trace, even for a user's mistake.
         logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         mode = "in_memory" if WORKERS == 1 else "multi_processing"
         begin = functools.partial(
@@ -178,7 +178,7 @@ class _RunHere:
             raise RuntimeError(f"Apache Beam failed: {self._failure}; run again") from None
 
     def end(self) -> None:
-        # An error ends it soon. It can't be stopped, but ends with this process.
+        # After an error the thread ends soon. It can't be stopped, but ends with this process.
         self._over.wait(LINE_SECONDS)
 
     def _run(self, begin: Callable[[], Any]) -> None:
@@ -191,7 +191,7 @@ class _RunHere:
 
 
 @contextlib.contextmanager
-def _sigterm_noted() -> Iterator[threading.Event]:
+def _catch_sigterm() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM sets, so that even a job that is just starting gets cancelled."""
     noted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -30,11 +30,11 @@ from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 
-LISTED_AT_ONCE = 64
-"""Files that a worker takes at once."""
+CHUNK = 64
+"""Number of files that are passed to a worker at once."""
 
 ERROR = "error"
-"""File in a job's folder with the user's mistake that ended it."""
+"""File in a job's folder that describes the user's mistake that ended the job."""
 
 
 class Plan(NamedTuple):
@@ -45,12 +45,12 @@ class Plan(NamedTuple):
 
 
 @contextlib.contextmanager
-def _noting(folder: str) -> Iterator[None]:
+def _record_mistakes(folder: str) -> Iterator[None]:
     """Write a user's mistake, which no retry fixes, to a file where the launcher finds it."""
     try:
         yield
     except InputError as error:
-        storage.make_folder(folder)  # Gone if too much was rejected and all was removed.
+        storage.make_folder(folder)  # It is missing if all was removed after too many rejections.
         storage.write_whole(join(folder, ERROR), str(error).encode(), shared=True)
         raise
 
@@ -67,11 +67,11 @@ class RecordsPipeline:
 
     def begin(self, runner: Any, **options: Any) -> Any:
         """Run all transforms; return Beam's result."""
-        # The command line is not Beam's. The code is in the image: nothing of __main__ is needed.
-        given = beam.options.pipeline_options.PipelineOptions(
+        # No flags: the command line is not Beam's. No main session: the code is in the image.
+        pipeline_options = beam.options.pipeline_options.PipelineOptions(
             flags=[], save_main_session=False, **options
         )
-        pipeline = beam.Pipeline(runner=runner, options=given)
+        pipeline = beam.Pipeline(runner=runner, options=pipeline_options)
         self._add_to(pipeline)
         return pipeline.run()
 
@@ -94,23 +94,23 @@ class RecordsPipeline:
         )
 
     def _merge(self, several: Iterable[Any]) -> Any:
-        # Not typed as Totals: Beam takes types with known fields apart.
+        # Not typed as Totals, because Beam would split a type with known fields into its fields.
         merged = Totals()
-        with _noting(self.folder):
-            for one in several:
-                merged.merge(one)
+        with _record_mistakes(self.folder):
+            for totals in several:
+                merged.merge(totals)
                 if self.source.is_table:
                     self.source.check(merged)
         return merged
 
-    def _make_step(self, function: Callable[..., Iterable[Any]], *beside: Any) -> Any:
-        """Return a transform that yields what a function yields for an element and `beside`."""
+    def _make_step(self, function: Callable[..., Iterable[Any]], *side_inputs: Any) -> Any:
+        """Return a transform that yields what a function yields for an element and side inputs."""
 
-        def run_step(element: Any, *beside: Any) -> Iterator[Any]:
-            with _noting(self.folder):
-                yield from function(element, *beside)
+        def run_step(element: Any, *side_inputs: Any) -> Iterator[Any]:
+            with _record_mistakes(self.folder):
+                yield from function(element, *side_inputs)
 
-        return beam.FlatMap(run_step, *beside)
+        return beam.FlatMap(run_step, *side_inputs)
 
     def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
         """Return blocks of examples as rows, and totals of parts."""
@@ -121,27 +121,27 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
             | "Digest" >> self._make_step(self._digest_chunk)
         )
-        examples = listed | "Examples" >> beam.Filter(lambda one: isinstance(one, Example))
+        examples = listed | "Examples" >> beam.Filter(lambda item: isinstance(item, Example))
         rejections = (
             listed
-            | "Rejections" >> beam.Filter(lambda one: isinstance(one, Rejection))
-            | "Rejected" >> beam.Map(lambda one: Totals(rejections=[one]))
+            | "Rejections" >> beam.Filter(lambda item: isinstance(item, Rejection))
+            | "Rejected" >> beam.Map(lambda rejection: Totals(rejections=[rejection]))
         )
-        splits = examples | "Splits" >> beam.Map(lambda one: one.split) | beam.Distinct()
+        splits = examples | "Splits" >> beam.Map(lambda example: example.split) | beam.Distinct()
         judged = (
             examples
-            | "By content" >> beam.Map(lambda one: (one.digest[:2], one))
+            | "By content" >> beam.Map(lambda example: (example.digest[:2], example))
             | "Equal content" >> beam.GroupByKey()
             | "Judge" >> self._make_step(self._assign_splits, beam.pvalue.AsIter(splits))
         )
-        rows = judged | "Kept" >> beam.Map(lambda one: one[0])
-        found = judged | "Found" >> beam.Map(lambda one: one[1])
-        return rows, (found, rejections) | "All totals" >> beam.Flatten()
+        rows = judged | "Kept" >> beam.Map(lambda pair: pair[0])
+        totals = judged | "Found" >> beam.Map(lambda pair: pair[1])
+        return rows, (totals, rejections) | "All totals" >> beam.Flatten()
 
     def _list_chunks(self, _: None) -> Iterator[list[Any]]:
         """Yield chunks of items to digest, or of examples if the source does not use `mapped`."""
         items = iter(self.source.examples(lambda function, items: items))
-        while chunk := list(itertools.islice(items, LISTED_AT_ONCE)):
+        while chunk := list(itertools.islice(items, CHUNK)):
             yield chunk
 
     def _digest_chunk(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
@@ -154,7 +154,7 @@ class RecordsPipeline:
     def _assign_splits(
         self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
     ) -> Iterator[tuple[pa.RecordBatch, Totals]]:
-        """Yield the rows that stay of a group of digests, and the group's totals."""
+        """Yield the rows that are kept of a group of digests, and the group's totals."""
         rows = pa.Table.from_batches([to_rows(group[1])])
         present = [SPLITS.index(split) for split in set(splits) if split]
         yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
@@ -169,11 +169,11 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
             | "Parse" >> self._make_step(lambda block: [self.source.parse(block)])
         )
-        rows = parsed | "Rows" >> beam.Map(lambda one: one.rows)
-        return rows, parsed | "Counted" >> beam.Map(lambda one: one.totals)
+        rows = parsed | "Rows" >> beam.Map(lambda block: block.rows)
+        return rows, parsed | "Counted" >> beam.Map(lambda block: block.totals)
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
-        """Yield the plan and make room for the data set; raise InputError if that is useless."""
+        """Yield the plan and remove stale files; raise InputError if the data can't be used."""
         source = self._conclude_source(totals)
         writer, dataset = manifest.begin(source, totals, self.options, self.output_uri)
         if dataset:
@@ -202,10 +202,10 @@ class RecordsPipeline:
             return
         halves, splits = digest_halves(pa.chunked_array([rows["digest"]])), rows["split"].to_numpy()
         for rank, split in enumerate(SPLITS):
-            places = np.flatnonzero(splits == rank)
-            numbers = shard_numbers(halves[places, 0], max(1, plan.counts[split]))
+            indices = np.flatnonzero(splits == rank)
+            numbers = shard_numbers(halves[indices, 0], max(1, plan.counts[split]))
             for number in np.unique(numbers).tolist():
-                yield (split, number), rows.take(pa.array(places[numbers == number]))
+                yield (split, number), rows.take(pa.array(indices[numbers == number]))
 
     def _write_shard(
         self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: Plan

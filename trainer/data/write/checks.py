@@ -1,4 +1,4 @@
-"""Raise InputError for a source, a plan or a data set that is useless."""
+"""Raise InputError for a source, a plan or a data set that can't be used."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,16 +11,16 @@ from trainer.data.write.writing_progress import format_count
 from trainer.errors import InputError
 
 MAX_NAMED = 10
-"""Rejected examples that a message names."""
+"""Number of rejected examples that a message names."""
 
 
 def check_apart(source_uri: str, output_uri: str) -> None:
     """Raise InputError if the output folder is inside the source or contains it."""
     if not source_uri:
         return
-    places = (source_uri, output_uri)
+    uris = (source_uri, output_uri)
     first, second = (
-        f"{uri.rstrip('/') if storage.is_remote(uri) else Path(uri).resolve()}/" for uri in places
+        f"{uri.rstrip('/') if storage.is_remote(uri) else Path(uri).resolve()}/" for uri in uris
     )
     if first.startswith(second) or second.startswith(first):
         raise InputError(
@@ -33,15 +33,15 @@ def check_rejections(
 ) -> None:
     """Raise InputError if more than `max_rejected_fraction` of a source is rejected.
 
-    Tolerated rejections count neither as rejected nor as given. The message names the first of
-    the others.
+    Tolerated rejections count neither as rejected nor as given. The message names the first of the
+    other rejections.
     """
     rejected, judged = _split_rejections(rejections, given)
     allowed = options.max_rejected_fraction * judged
     if len(rejected) <= allowed:
         return
     named: dict[str, list[str]] = {}
-    for rejection in sorted(rejected, key=lambda one: one.key)[:MAX_NAMED]:
+    for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
         named.setdefault(rejection.reason, []).append(rejection.key)
     listed = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in named.items())
     first = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""

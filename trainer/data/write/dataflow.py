@@ -13,8 +13,8 @@ from trainer.data.schema import join
 from trainer.errors import InputError
 
 _REFUSED = (
-    "is its API enabled, has the run's account roles/dataflow.developer, and the workers' account "
-    "roles/dataflow.worker? (docs/vertex.md, Records beyond one machine)"
+    "check that Dataflow's API is enabled, that the run's account has roles/dataflow.developer, "
+    "and the workers' account roles/dataflow.worker (docs/vertex.md, Records beyond one machine)"
 )
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
@@ -31,16 +31,16 @@ def build_job_options(
     labels: Mapping[str, str],
     endpoint: str,
 ) -> dict[str, Any]:
-    """Return Beam's options of a Dataflow job; those without a value are left out.
+    """Return Beam's options for a Dataflow job, without options that have no value.
 
     Args:
-        image: of the workers: this code, its packages, and Beam's own boot program.
+        image: image of the workers, with this code, its packages and Beam's boot program.
         network: projects/NUMBER/global/networks/NAME; ignored with a subnetwork, which implies it.
-        endpoint: of a service other than Google's; on localhost, its workers share this machine's
-            folders, as in tests.
+        endpoint: endpoint of a service other than Google's; on localhost, its workers share this
+            machine's folders, as in tests.
     """
     subnetwork = options.dataflow_subnetwork
-    given = {
+    all_options = {
         "project": project,
         "region": region,
         "sdk_container_image": image,
@@ -49,20 +49,20 @@ def build_job_options(
         "machine_type": options.dataflow_machine_type,
         # One process per core, each with one task at a time, as on this machine.
         "number_of_worker_harness_threads": 1,
-        # It would call pip, which the image does not have.
+        # Logging the environment would call pip, which the image does not have.
         "experiments": ["disable_logging_submission_environment"],
         "service_account_email": service_account,
-        # With it, workers have no public addresses.
+        # Workers in a subnetwork have no public addresses.
         "subnetwork": subnetwork,
         "use_public_ips": False if subnetwork else None,
-        # Dataflow takes a network of its project by its name.
+        # Dataflow expects only the name of a network of its project.
         "network": "" if subnetwork else network.rpartition("/")[2],
         "dataflow_kms_key": encryption_key,
         "labels": [f"{key}={value}" for key, value in labels.items()] or None,
         "dataflow_endpoint": endpoint,
         "no_auth": urlsplit(endpoint).hostname == "localhost" or None,
     }
-    return {name: value for name, value in given.items() if value not in ("", None)}
+    return {name: value for name, value in all_options.items() if value not in ("", None)}
 
 
 class RunOnDataflow:
@@ -126,7 +126,7 @@ class RunOnDataflow:
 
 @contextlib.contextmanager
 def _start_in_one_line() -> Iterator[None]:
-    """Turn what Google's and Beam's clients raise into an InputError."""
+    """Convert exceptions of Google's and Beam's clients to InputError."""
     try:
         yield
     except Exception as error:

@@ -45,24 +45,24 @@ def fingerprint(source: str, data_dir: str) -> Fingerprint:
         files: Iterable[File] = list_files(location, matching=matching)
         if kind.endings and not matching:
             files = (
-                one for one in files if not one.path or one.path.lower().endswith(kind.endings)
+                file for file in files if not file.path or file.path.lower().endswith(kind.endings)
             )
-        found = _digest(version, files)
+        result = _digest(version, files)
     except OSError as error:
         raise InputError(
             f"source={source!r} can't be listed: {error.filename or location}: "
             f"{error.strerror or error}"
         ) from None
-    if not found.files:
+    if not result.files:
         raise InputError(f"source={source!r}: there is no file at {location}")
-    return found
+    return result
 
 
 def _digest(name: str, files: Iterable[File]) -> Fingerprint:
     digest, count, size = hashlib.sha256(name.encode()), 0, 0
     for file in files:
         entry = f"\n{file.path}\0{file.size}\0{file.version}"
-        # Names that are not UTF-8 are listed, too, and rejected later.
+        # Names that are not UTF-8 are also listed, and rejected later.
         digest.update(entry.encode(errors="surrogateescape"))
         count += 1
         size += file.size

@@ -1,8 +1,8 @@
 """Cut a plan into shards. Depends only on the data, the options and the store.
 
-It never depends on the machine. Without a store that has earlier records, a split is cut into
-equal ranges of digests. With one, their shards that are still valid stay, and the remaining
-examples are cut evenly.
+It never depends on the machine. Without a store of earlier records, a split is cut into equal
+ranges of digests. With a store, earlier shards that are still valid are kept, and the remaining
+examples are divided evenly.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ from trainer.data.write.store import StoredShard, find_unchanged
 from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
-"""The shards of a split, unless it has one, are a multiple of this: 2, 4 or 8 readers then get
-whole files each."""
+"""The number of a split's shards, unless it is 1, is a multiple of this: so each of 2, 4 or 8
+readers gets whole files."""
 
 PARALLEL_SHARDS = 16
-"""A split with fewer full shards than this is cut finer, so that all cores have work."""
+"""A split with fewer full shards than this is cut into smaller ones, so that all cores work."""
 
 MIN_SHARD_BYTES = 256 * 10**3
 MIN_SHARD_EXAMPLES = 16
-"""The least content of shards into which a split is cut finer."""
+"""The least content of these smaller shards."""
 
 
 class Layout:
@@ -62,7 +62,7 @@ class Layout:
                 kept, tables = _cut(rows, split, stored, usual, count)
                 parts, left = [[table] for table in tables], sum(map(len, tables))
             total = len(kept) + len(parts)
-            self.kept.update((shard_name(split, n, total), one) for n, one in enumerate(kept))
+            self.kept.update((shard_name(split, n, total), shard) for n, shard in enumerate(kept))
             self.tasks += [
                 ShardTask(split, number, total, copies, part)
                 for number, part in enumerate(parts, len(kept))
@@ -70,36 +70,36 @@ class Layout:
             self.examples += left
             self.seconds += seconds * left * (1 + copies)
 
-    def fingerprint(self, of_plan: str) -> str:
-        """Return the plan's fingerprint, changed by the shards in `kept`, if any."""
-        names = [f"{file} {one.result.shard.sha256}" for file, one in self.kept.items()]
-        text = "\n".join([of_plan, *names])
-        return hashlib.sha256(text.encode()).hexdigest() if names else of_plan
+    def fingerprint(self, plan_fingerprint: str) -> str:
+        """Return the fingerprint of a plan with the shards in `kept`, if any."""
+        names = [f"{file} {stored.result.shard.sha256}" for file, stored in self.kept.items()]
+        text = "\n".join([plan_fingerprint, *names])
+        return hashlib.sha256(text.encode()).hexdigest() if names else plan_fingerprint
 
     def compute_identities(self) -> dict[str, np.ndarray]:
         """Return the identities of each file's examples, S16 [n]; needs a store."""
-        written = {one.file: compute_identities(one.rows[0]) for one in self.tasks if one.rows}
+        written = {task.file: compute_identities(task.rows[0]) for task in self.tasks if task.rows}
         return {**{file: shard.identities for file, shard in self.kept.items()}, **written}
 
 
 def _cut(
     rows: Spill, split: str, stored: Iterable[StoredShard], usual: float, count: int
 ) -> tuple[list[StoredShard], list[pa.Table]]:
-    """Return the shards of a split that can stay, and the remaining rows in new shards.
+    """Return the shards of a split that can be kept, and the remaining rows in new shards.
 
     Args:
-        usual: bytes of a shard if all are written.
-        count: shards of the split if all are written.
+        usual: size of a shard in bytes, if all shards are written.
+        count: number of the split's shards, if all are written.
     """
     table = pa.concat_tables(rows.read_shard(split, 0, 1))
     kept, covered = find_unchanged(stored, split, compute_identities(table), usual / 2)
-    places = np.flatnonzero(~covered)
+    remaining = np.flatnonzero(~covered)
     if not kept:
         numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)
-        parts = np.split(places, np.searchsorted(numbers, range(1, count)))
-    elif count := min(len(places), max(1, round(count * len(places) / len(table)))):
-        # The remaining digests have gaps: cut them into equal numbers of rows.
-        parts = np.array_split(places, count)
+        parts = np.split(remaining, np.searchsorted(numbers, range(1, count)))
+    elif count := min(len(remaining), max(1, round(count * len(remaining) / len(table)))):
+        # The remaining digests have gaps: divide the rows into equal numbers instead.
+        parts = np.array_split(remaining, count)
     else:
         parts = []
     return kept, [table.take(part) for part in parts]

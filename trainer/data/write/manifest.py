@@ -1,4 +1,4 @@
-"""The description of records: how they are made, and the final dataset.json."""
+"""The description of records: how they are created, and the final dataset.json."""
 
 import collections
 import dataclasses
@@ -17,7 +17,7 @@ from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
 LAYOUT_VERSION = 5
-"""Part of the fingerprint: increased when equal options begin to give other bytes."""
+"""Part of the fingerprint: increased when the same options begin to produce other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 """Packages whose versions affect the bytes of records."""
@@ -37,15 +37,16 @@ def describe_conditions(source: Source, options: RecordOptions) -> list[Any]:
 
 
 def describe_creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
-    """Return how records are made; the fingerprint covers this, the schema and the examples."""
-    made: dict[str, Any] = {
+    """Return how records are created; the fingerprint covers this, the schema and the examples."""
+    creation: dict[str, Any] = {
         "source": options.source,
         "given": totals.given,
         **source.details,
         "options": dataclasses.asdict(options),
         "versions": _read_versions(),
     }
-    return {**made, "fingerprint": totals.fingerprint([*_describe_source(source), made])}
+    fingerprint = totals.fingerprint([*_describe_source(source), creation])
+    return {**creation, "fingerprint": fingerprint}
 
 
 def begin(
@@ -57,8 +58,8 @@ def begin(
     """
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
-    made = describe_creation(source, totals, options)
-    writer = ShardWriter(source, uri, made, made["fingerprint"], rows)
+    creation = describe_creation(source, totals, options)
+    writer = ShardWriter(source, uri, creation, creation["fingerprint"], rows)
     return writer, output.find_finished(writer)
 
 
@@ -91,7 +92,9 @@ def finish(
     """
     source = writer.source
     results = sorted(results, key=lambda result: result.shard.file)
-    rejections = totals.rejections + [one for result in results for one in result.rejections]
+    rejections = totals.rejections + [
+        rejection for result in results for rejection in result.rejections
+    ]
     rejections.sort(key=lambda rejection: rejection.key)
     shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
     counts: ClassCounts = collections.Counter()
@@ -106,7 +109,7 @@ def finish(
     except InputError:
         output.clear(writer)
         raise
-    reasons = collections.Counter(one.reason.partition(":")[0] for one in rejections)
+    reasons = collections.Counter(rejection.reason.partition(":")[0] for rejection in rejections)
     # Such examples stay in the records: only a person can decide which label is right.
     contradictions = {"count": totals.contradictions, "first": totals.pairs}
     dataset = Dataset(
@@ -115,8 +118,10 @@ def finish(
         features=list_features(source),
         classes=source.classes,
         splits={
-            split: Split(shards=found, class_counts=[counts[split, one] for one in source.classes])
-            for split, found in shards.items()
+            split: Split(
+                shards=written, class_counts=[counts[split, name] for name in source.classes]
+            )
+            for split, written in shards.items()
         },
         rejected={
             "count": len(rejections),
@@ -129,7 +134,10 @@ def finish(
             **({"contradictions": contradictions} if totals.contradictions else {}),
         },
     )
-    lines = [json.dumps({"key": one.key, "reason": one.reason}) + "\n" for one in rejections]
+    lines = [
+        json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
+        for rejection in rejections
+    ]
     with storage.writing(dataset.uri):
         rejected = schema.join(dataset.uri, schema.REJECTED_FILE_NAME)
         storage.write_whole(rejected, "".join(lines).encode())

@@ -9,10 +9,10 @@ During the work, and after a kill, it holds
 
 Files that are not part of a data set are left alone.
 
-A folder has one writer at a time. The lock is the operating system's, which releases it however
-its holder ends. Cloud Storage has no locks: there the last writer to begin owns the folder. Any
-other finds at its end that writer.json is no longer its own, and fails instead of writing
-dataset.json. A shard that two writers mixed up is found by its checksum when it is read.
+A folder has one writer at a time. The operating system releases the lock when its holder ends, for
+whatever reason. Cloud Storage has no locks: there, the last writer to begin owns the folder. An
+earlier writer finds at its end that writer.json has changed, and fails instead of writing
+dataset.json. A shard that two writers mixed up is detected by its checksum when it is read.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ JOB = "job-"
 
 @contextlib.contextmanager
 def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
-    """Make the folder and hold its lock; yield a function that raises if the lock is lost.
+    """Create the folder and hold its lock; yield a function that raises if the lock is lost.
 
     That function may be called on any machine. Raise InputError if another process is writing to
     the folder, or it can't be made.
@@ -59,26 +59,26 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
             _lock(folder, uri, note)
         since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
-        own = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
+        content = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
         with storage.writing(uri):
             # The lock's last holder has removed it.
             storage.make_folder(join(uri, UNFINISHED))
-            storage.write_whole(note, own)
+            storage.write_whole(note, content)
 
         try:
-            yield functools.partial(_check_holder, uri, note, own)
+            yield functools.partial(_check_holder, uri, note, content)
         finally:
-            with contextlib.suppress(InputError):  # Another error may be on its way.
-                if _read_note(note) == own:
+            with contextlib.suppress(InputError):  # Don't hide an error that is being raised.
+                if _read_note(note) == content:
                     storage.remove(note)
 
 
-def _check_holder(uri: str, note: str, own: bytes) -> None:
-    """Raise InputError if writer.json is no longer `own`."""
-    if _read_note(note) != own:
+def _check_holder(uri: str, note: str, content: bytes) -> None:
+    """Raise InputError if writer.json no longer has this content."""
+    if _read_note(note) != content:
         raise InputError(
-            f"{uri} is now written by {_describe_holder(note)}; only one can have the folder: let "
-            "that finish, or write to another one"
+            f"{uri} is now written by {_describe_holder(note)}; only one writer can use a folder: "
+            "let that one finish, or write to another folder"
         )
 
 
@@ -92,10 +92,10 @@ def _read_note(note: str) -> bytes:
 def _describe_holder(note: str) -> str:
     """Describe the holder of a folder, from its writer.json."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        held = json.loads(_read_note(note))
+        holder = json.loads(_read_note(note))
         return (
-            f"process {held['process']} on {held['host']}, since {held['since']} "
-            f"(source={held['source']!r})"
+            f"process {holder['process']} on {holder['host']}, since {holder['since']} "
+            f"(source={holder['source']!r})"
         )
     return "another process"
 
@@ -141,7 +141,7 @@ def remove_stale(writer: ShardWriter) -> None:
     """Remove files of other data sets, and partial files; keep shards with a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
-        # First, so that it is never seen next to shards that it does not describe.
+        # Remove dataset.json first: it must never be next to shards that it does not describe.
         storage.remove(join(uri, FILE_NAME))
         storage.remove(join(uri, REJECTED_FILE_NAME))
         for name, folder in storage.list_entries(join(uri, UNFINISHED)):
@@ -153,7 +153,7 @@ def remove_stale(writer: ShardWriter) -> None:
                 storage.remove_folder(stale)
         storage.make_folder(notes)
         noted = {name for name, _ in storage.list_entries(notes)}
-        for name in (one for one in noted if one.endswith(".partial")):
+        for name in (name for name in noted if name.endswith(".partial")):
             storage.remove(join(notes, name))
         for name, _ in storage.list_entries(uri):
             if is_shard(name) and f"{name}.json" not in noted:

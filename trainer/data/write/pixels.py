@@ -37,9 +37,9 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 MAX_PIXELS = 89_478_485
-"""Pillow's own limit against decompression bombs: 256 MiB as RGB."""
+"""Pillow's limit against decompression bombs: 256 MiB as RGB."""
 MAX_SIDE = 65_535
-"""JPEG's own limit, in pixels. Even of a narrow image, Pillow takes 20 bytes more per row."""
+"""JPEG's limit, in pixels. Even for a narrow image, Pillow needs 20 more bytes per row."""
 
 _MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")
 """A marker in a JPEG's pixels, except those that restart decoding."""
@@ -101,7 +101,7 @@ class PixelFormat:
             raise RejectedError(f"not a {FORMAT_NAMES} image") from None
         except Image.DecompressionBombError:
             raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
-        # Hostile bytes can make a decoder raise anything: OSError, SyntaxError, struct.error, ...
+        # Malicious bytes can make a decoder raise anything: OSError, SyntaxError, struct.error...
         except Exception as error:
             if isinstance(error, MemoryError) or _is_out_of_memory(error, data):
                 raise MemoryError from None  # Of this machine: records must not depend on it.
@@ -132,7 +132,7 @@ class PixelFormat:
 
         Raises:
             RejectedError: as `decode`.
-            InputError: there is too little memory; the image may be all right.
+            InputError: there is too little memory; the image itself may be intact.
         """
         try:
             return self.encode_variants(self.decode(data), key, variants)
@@ -145,7 +145,7 @@ class PixelFormat:
     def encode_variants(self, pixels: np.ndarray, key: str, variants: int) -> list[Values]:
         """Return features of pixels from `decode` or `resize`, and of their copies."""
         copies = augment(pixels, key, variants, self.options.augmentation_operations)
-        return [{self.feature.name: self.encode(one)} for one in [pixels, *copies]]
+        return [{self.feature.name: self.encode(copy)} for copy in [pixels, *copies]]
 
     @property
     def _target(self) -> tuple[int, int]:
@@ -232,10 +232,10 @@ def _remove_alpha(image: Image.Image) -> Image.Image:
 def augment(
     pixels: np.ndarray, key: str, variants: int, operations: Sequence[str]
 ) -> list[np.ndarray]:
-    """Return turned and flipped copies of a square image: the same for a key, never the original.
+    """Return turned and flipped copies of a square image, which depend only on its key.
 
-    A key's copies differ from each other as long as `operations` allow: flips along one
-    axis give one, quarter turns three, both together all seven symmetries of the square.
+    No copy equals the original. A key's copies differ from each other if `operations` provide
+    enough: a flip along an axis provides one, quarter turns three, and both seven symmetries.
     """
     if not variants:
         return []
@@ -249,7 +249,7 @@ def _turn(pixels: np.ndarray, turn: Image.Transpose) -> np.ndarray:
 
 
 def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
-    """Return the symmetries that `operations`, repeated and combined, give, but the identity."""
+    """Return all combinations of `operations` as symmetries of a square, without the identity."""
     horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
     if "quarter_turn" in operations:
         if horizontal or vertical:

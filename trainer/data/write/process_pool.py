@@ -1,9 +1,9 @@
 """A pool of processes that digest files, parse tables or write shards.
 
-multiprocessing's pool does not fit: its processes import the caller's main module, and with it
-mostly TensorFlow (4 s), and they outlive a parent that is killed. These import what a shard needs
-(0.3 s) and end with their parent, even in the middle of a shard: a rerun never meets a writer of
-an earlier run.
+multiprocessing's pool is unsuitable: its processes import the caller's main module, which usually
+imports TensorFlow (4 s), and they outlive a parent that is killed. The processes of this pool
+import only what a shard needs (0.3 s), and end with their parent, even in the middle of a shard: a
+rerun never meets a writer of an earlier run.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from trainer.errors import InputError
 
 START_SECONDS = 0.3
-"""The time that a process needs to start; less work than this is done without others."""
+"""The time that a process needs to start; work that takes less time is done without a pool."""
 
 _REPORT_SECONDS = 0.25
 _WORK, _TASK = "work", "task"
@@ -38,10 +38,10 @@ MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
 }
-"""Lets glibc keep an image's memory for the next one (mallopt(3), in bytes). Returning it and
-getting it again, page by page, takes as long as decoding, resizing and encoding the image.
-Arrow's own allocator keeps 20 MB more of a table than glibc, and an arena per thread 15 MB more
-of ten million rows than one arena."""
+"""Variables that let glibc keep an image's memory for the next image (mallopt(3), in bytes).
+Returning the memory and getting it again, page by page, takes as long as decoding, resizing and
+encoding the image. For a table, Arrow's own allocator keeps 20 MB more than glibc, and an arena
+per thread 15 MB more for ten million rows than a single arena."""
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ def available_cores() -> int:
 
 
 class Processes:
-    """Processes that work on tasks; they end with the `with` block.
+    """A pool of processes that work on tasks until the end of the `with` block.
 
     with Processes() as processes:
         for example in processes.map(source.digest_file, files, size=64): ...
@@ -85,9 +85,9 @@ class Processes:
     def map(
         self, function: Callable[[Task], Result], items: Iterable[Task], *, size: int
     ) -> Iterator[Result]:
-        """Map in this process and, if that takes long, in one per core; keep the items' order.
+        """Map in this process and, if that takes long, in a process per core, in the items' order.
 
-        Processes get `size` items at once.
+        A process gets `size` items at a time.
         """
         waiting = iter(items)
         pieces = iter(lambda: list(itertools.islice(waiting, size)), [])
@@ -110,9 +110,9 @@ class Processes:
     def run(
         self, work: Callable[[Task, Report], Result], tasks: Iterable[Task], report: Report
     ) -> Generator[Result]:
-        """Yield what `work`, which is sent once, returns for each task, in any order.
+        """Yield what `work` returns for each task, in any order.
 
-        The processes end with this generator unless all tasks are done.
+        If the generator ends before all tasks are done, so do the processes.
 
         Raises:
             InputError: as ShardWriter.write.
@@ -127,7 +127,9 @@ class Processes:
                 if not _send_task(connection, waiting):
                     busy.discard(connection)
             while busy:
-                for connection in [one for one in wait(list(busy)) if isinstance(one, Connection)]:
+                for ready in wait(list(busy)):
+                    assert isinstance(ready, Connection)
+                    connection = ready
                     message = connection.recv()
                     if isinstance(message, int):
                         report(message)
@@ -198,8 +200,8 @@ def _death_error(process: subprocess.Popen) -> RuntimeError:
 
 
 def main(descriptor: int, modules: Iterable[str]) -> None:
-    """Receive work, then tasks, and so on; send counts, results, exceptions."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and that ends this.
+    """Receive work and then tasks, repeatedly; send counts, results and exceptions."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process.
     connection = Connection(descriptor)
     received: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
@@ -215,7 +217,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
 
 
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
-    """Queue what the parent sends; end this process at once when the parent is gone."""
+    """Queue what the parent sends; end this process immediately when the parent is gone."""
     try:
         while True:
             received.put(connection.recv())

@@ -21,7 +21,7 @@ class DamagedFileError(Exception):
 
 
 def serialize(values: Values) -> bytes:
-    """Return a tf.train.Example's bytes; equal values give equal bytes."""
+    """Return the bytes of a tf.train.Example, which are equal for equal values."""
     example = _Example()
     for name, value in sorted(values.items()):
         feature = example.features.feature.add(key=name).value
@@ -38,7 +38,7 @@ def serialize(values: Values) -> bytes:
 def parse(serialized: bytes) -> dict[str, list[Any]]:
     """Return the features of a tf.train.Example, each as a list; raise protobuf's DecodeError."""
     kinds = {e.key: e.value.ListFields() for e in _Example.FromString(serialized).features.feature}
-    return {name: list(found[0][1].value) for name, found in kinds.items() if found}
+    return {name: list(fields[0][1].value) for name, fields in kinds.items() if fields}
 
 
 def frame(record: bytes) -> bytes:
@@ -112,7 +112,7 @@ def _example_class() -> Any:
                 added.type, added.type_name = of_field.TYPE_MESSAGE, f".tensorflow.{kind}"
             else:
                 added.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
-    # A pool of its own: TensorFlow, in the same process, registers the same names.
+    # Use a separate pool: TensorFlow registers the same names in the default one.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))

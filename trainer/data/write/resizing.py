@@ -14,8 +14,8 @@ import numpy as np
 from PIL import Image
 
 ALONE = 3
-"""The least factor by which an axis is halved alone, when the other is short enough: between 2
-and 3, bilinear sampling skips a third of the pixels at most, and halving costs more."""
+"""The least factor by which an axis must shrink to be halved without the other axis. Between 2 and
+3, bilinear sampling skips at most a third of the pixels, and halving would cost more."""
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -30,7 +30,7 @@ def import_opencv() -> Any:
     """Return cv2, which only processes that write images import."""
     import cv2
 
-    # Images are written in parallel processes; the rows of one need no threads.
+    # Images are written in parallel processes, so the rows of an image need no threads.
     cv2.setNumThreads(1)
     return cv2
 

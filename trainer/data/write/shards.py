@@ -2,9 +2,8 @@
 
 A shard is an independent, deterministic task: it needs only the source and the rows, so any
 process on any machine may write it. Its result is noted under `.unfinished/<fingerprint>/` in the
-output folder, and a rerun trusts a shard only if the note's checksum is that of the file. The
-fingerprint covers options and plan: notes of other options, or of other source content, are never
-found.
+output folder, and a rerun trusts a shard only if the file has the checksum in the note. The
+fingerprint covers options and plan, so notes of other options or other content are never used.
 """
 
 import dataclasses
@@ -41,7 +40,7 @@ class ShardTask:
     number: int
     count: int
     variants: int  # augmented copies to write after each example
-    # All rows in order; None: those in one of `count` equal ranges of digests.
+    # All rows in order; None: the rows in one of `count` equal ranges of digests.
     rows: Sequence[pa.Table] | None = None
 
     @property
@@ -82,16 +81,16 @@ class ShardWriter:
 
     source: Any
     output_uri: str
-    creation: dict[str, Any]  # for dataset.json
-    fingerprint: str  # of the plan and of its layout
-    rows: Spill | None = None  # for tasks without rows of their own
+    creation: dict[str, Any]  # entry of dataset.json that says how the records were created
+    fingerprint: str  # fingerprint of the plan and of its layout
+    rows: Spill | None = None  # rows for tasks that don't contain their rows
 
     @property
     def notes_uri(self) -> str:
         return join(self.output_uri, UNFINISHED, self.fingerprint)
 
     def write(self, task: ShardTask, report: Callable[[int], None]) -> ShardResult:
-        """Write a shard unless an earlier run did; call `report(n)` as n more examples are done.
+        """Write a shard unless an earlier run did; call `report(n)` when n more examples are done.
 
         Raise InputError if the output can't be written, or the source is no longer as listed.
         """
@@ -103,13 +102,13 @@ class ShardWriter:
 
     def place(self, file: str, make: Callable[[str], ShardResult]) -> ShardResult:
         """Let `make` write a file, move it into place as a shard, and note the result."""
-        # Two machines may write the same shard for a while, in processes with the same id.
+        # Two machines may write the same shard at the same time, in processes with the same id.
         partial = join(self.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
         with storage.writing(self.output_uri):
             try:
                 result = make(partial)
                 storage.replace(partial, join(self.output_uri, file))
-                # After the shard: a note without its shard is useless.
+                # Write the note after the shard: a note without its shard is useless.
                 note = json.dumps(dataclasses.asdict(result)).encode()
                 storage.write_whole(self._note_uri(file), note)
             except BaseException:
@@ -121,7 +120,7 @@ class ShardWriter:
         """Return the result that an earlier run noted of a shard, if the file is still intact."""
         try:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
-        except Exception:  # No note, or not a writer's: the shard is written again.
+        except Exception:  # There is no note, or it is damaged: the shard is written again.
             return None
         uri = join(self.output_uri, result.shard.file)
         return None if find_shard_problem(uri, result.shard) else result
@@ -151,36 +150,38 @@ class ShardWriter:
 
     def _make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         """Yield each example's records."""
-        examples = (one for part in rows for one in part.to_pylist())
-        for one, content in storage.read_ahead(self._fetch, examples, uri=self.source.location):
+        rows_as_dicts = (row for part in rows for row in part.to_pylist())
+        uri = self.source.location
+        for row, content in storage.read_ahead(self._fetch, rows_as_dicts, uri=uri):
             try:
-                records = self._encode_records(one, content, variants)
+                records = self._encode_records(row, content, variants)
             except RejectedError as error:
-                yield Piece(b"", {}, [Rejection(one["key"], str(error))], 1)
+                yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
             else:
-                yield Piece(b"".join(records), {one["label"]: len(records)}, [], 1)
+                yield Piece(b"".join(records), {row["label"]: len(records)}, [], 1)
 
-    def _fetch(self, one: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Return an example with what the source fetched, or the RejectedError that it raised."""
+    def _fetch(self, row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return a row with what the source fetched for it, or the RejectedError that it raised."""
         try:
-            return one, self.source.fetch(Reference(one["key"], one["position"]))
+            return row, self.source.fetch(Reference(row["key"], row["position"]))
         except RejectedError as error:
-            return one, error
+            return row, error
         except OSError as error:
             raise InputError(
-                f"{one['key']} was listed but can no longer be read "
+                f"{row['key']} was listed but can no longer be read "
                 f"({error.strerror or error}); leave the source alone while it is read"
             ) from None
 
-    def _encode_records(self, one: dict[str, Any], content: Any, variants: int) -> list[bytes]:
+    def _encode_records(self, row: dict[str, Any], content: Any, variants: int) -> list[bytes]:
         """Return the records of an example and its augmented copies, in the file's format.
 
-        Raises InputError for content that changed since it was listed: its split may differ now.
+        Raises InputError if the content has changed since it was listed, because its split may
+        have changed, too.
         """
         if isinstance(content, RejectedError):
             raise content
-        key, label = one["key"], one["label"]
-        if self.source.digest(content) != one["digest"]:
+        key, label = row["key"], row["label"]
+        if self.source.digest(content) != row["digest"]:
             raise InputError(
                 f"{key or self.source.location} has changed since it was listed; leave "
                 "the source alone while it is read, and run again"

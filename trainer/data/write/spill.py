@@ -1,9 +1,9 @@
 """Partition a source's rows by split and digest, between reading and writing.
 
-A source may be gzipped or remote, and can't be read at random, but shards hold rows in the order
-of their digests. So the pass that reads it keeps Arrow rows, one per example, in partitions by
-split and the first byte of the digest, from which shards are then made. Rows beyond MEMORY_BYTES
-are on local disk, compressed, until their shards are complete.
+A source that is gzipped or remote can't be read in random order, but shards contain rows in the
+order of their digests. So the pass that reads the source keeps Arrow rows, one per example, in
+partitions by split and by the first byte of the digest. Shards are then written from these. Rows
+in excess of MEMORY_BYTES are on local disk, compressed, until their shards are complete.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES
 
 PARTITIONS = 256
-"""Partitions of each split on disk; in memory there is one."""
+"""Number of partitions of each split on disk; in memory, each split is one partition."""
 
 MEMORY_BYTES = 8 * 10**6
 _PREFIX = "create_tfrecords-rows-"
@@ -33,7 +33,8 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 class Spill:
     """Rows by partition; a pickled copy still reads what was added before.
 
-    The folder is removed with the process that made it or, if that was killed, by the next one.
+    The folder is removed when the process that created it ends or, if that process is killed, by
+    the next one.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Spill:
             self._flush()
 
     def finish(self) -> None:
-        """Make the added rows readable, and free what reading the source took."""
+        """Make the added rows readable, and free the memory that reading the source needed."""
         if self._folder:
             self._flush()
         elif self._waiting:
@@ -72,22 +73,22 @@ class Spill:
     def read_shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
         """Yield the rows of one of a split's `count` equal ranges of digests, in order.
 
-        Removes the files of partitions that no other range has rows of.
+        Removes the files of partitions whose rows are all in this range.
         """
-        pa.default_memory_pool().release_unused()  # Processes have read the source, too.
-        place = SPLITS.index(split)
+        pa.default_memory_pool().release_unused()  # This process may have read the source.
+        split_index = SPLITS.index(split)
         width = (1 << 64) // self.counts.shape[1]
         begin, end = (-(-(n << 64) // count) for n in (number, number + 1))
         for partition in range(begin // width, -(-end // width)):
-            if not self.counts[place, partition]:
+            if not self.counts[split_index, partition]:
                 continue
-            rows = self.read(place, partition)
+            rows = self.read(split_index, partition)
             numbers = shard_numbers(digest_halves(rows["digest"])[:, 0], count)
             first, last = np.searchsorted(numbers, (number, number + 1)).tolist()
             yield rows.slice(first, last - first)
             is_alone = begin <= partition * width and (partition + 1) * width <= end
             if is_alone and self._folder:
-                self._path(place, partition).unlink()
+                self._path(split_index, partition).unlink()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_waiting": [] if self._folder else self._waiting}
@@ -102,10 +103,12 @@ class Spill:
         """Return rows sorted by partition, and count them."""
         partitions = self.counts.shape[1]
         first = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
-        places = rows["split"].to_numpy().astype(np.int64) * partitions
-        places += first.astype(np.int64) * partitions // 256
-        self.counts += np.bincount(places, minlength=self.counts.size).reshape(self.counts.shape)
-        return rows.take(np.argsort(places, kind="stable")).combine_chunks()
+        partitions_of_rows = rows["split"].to_numpy().astype(np.int64) * partitions
+        partitions_of_rows += first.astype(np.int64) * partitions // 256
+        self.counts += np.bincount(partitions_of_rows, minlength=self.counts.size).reshape(
+            self.counts.shape
+        )
+        return rows.take(np.argsort(partitions_of_rows, kind="stable")).combine_chunks()
 
     def _flush(self) -> None:
         """Write waiting rows to the files of their partitions."""
@@ -119,10 +122,10 @@ class Spill:
         before, begin = self.counts.copy(), 0
         table = self._sort_by_partition(self._join_waiting())
         with storage.writing(self._folder):
-            for place, count in np.ndenumerate(self.counts - before):
+            for partition, count in np.ndenumerate(self.counts - before):
                 if count:
                     with (
-                        self._path(*place).open("ab") as file,
+                        self._path(*partition).open("ab") as file,
                         pa.ipc.new_stream(file, table.schema, options=_COMPRESSED) as stream,
                     ):
                         stream.write_table(table.slice(begin, count))
@@ -139,17 +142,17 @@ def sort_rows(rows: pa.Table) -> pa.Table:
 def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
     """Return digests as uint64 [n, 2], which sort in the same order."""
     chunks = [
-        np.frombuffer(one.buffers()[1], ">u8", 2 * len(one), one.offset * DIGEST_BYTES)
-        for one in digests.chunks
-        if len(one)
+        np.frombuffer(chunk.buffers()[1], ">u8", 2 * len(chunk), chunk.offset * DIGEST_BYTES)
+        for chunk in digests.chunks
+        if len(chunk)
     ]
     return np.concatenate([np.empty(0, np.uint64), *chunks]).astype(np.uint64).reshape(-1, 2)
 
 
 def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
-    """Return the index of the range, of `count` equal ones, of each hash (uint64 [n]), int64 [n].
+    """Return which of `count` equal ranges each hash (uint64 [n]) falls into, int64 [n].
 
-    That is hash * count >> 64, by halves: NumPy has no integers of 128 bits.
+    That is hash * count >> 64, computed by halves, because NumPy has no 128-bit integers.
     """
     half, ranges = np.uint64(32), np.uint64(count)
     upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""List images, assign splits, and decide which of equal images stay.
+"""List images, assign splits, and decide which of several equal images are kept.
 
 An example's split depends on a digest of its content alone: equal content is never in two splits,
 and new data never moves old examples. Within a split, examples are in the order of their digests,
@@ -24,16 +24,16 @@ from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes
 from trainer.data.write.writing_progress import ProgressLines
 
 PIECE = 64
-"""Files that a process or a thread takes at once."""
+"""Number of files that are passed to a process or a thread at once."""
 
 BATCH = 10_000
-"""Listed examples that are converted to rows at once."""
+"""Number of listed examples that are converted to rows at once."""
 
 
 def list_examples(
     source: ImageSource, lines: ProgressLines, processes: Processes
 ) -> Iterator[Example | Rejection]:
-    """Yield what `source` lists: remote files are read in threads, local ones in `processes`."""
+    """Yield what `source` lists; read remote files in threads, and local ones in `processes`."""
 
     def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         if not storage.is_remote(source.location):
@@ -45,43 +45,45 @@ def list_examples(
         )
         return itertools.chain.from_iterable(results)
 
-    for one in source.examples(map_items):
+    for item in source.examples(map_items):
         lines.advance(1)
-        yield one
+        yield item
 
 
 def plan_splits(
     listed: Iterator[Example | Rejection], classes: Sequence[str], fractions: Sequence[float]
 ) -> tuple[Totals, Spill]:
-    """Return the totals of what a source lists, and the rows of the examples that stay."""
-    totals, given, rows = Totals(), Spill(), Spill()
+    """Return the totals of what a source lists, and the rows of the examples that are kept."""
+    totals, spill, rows = Totals(), Spill(), Spill()
     while batch := list(itertools.islice(listed, BATCH)):
-        totals.rejections += [one for one in batch if isinstance(one, Rejection)]
-        given.add(to_rows(one for one in batch if isinstance(one, Example)))
-    given.finish()
-    present = np.flatnonzero(given.counts.sum(axis=1)).tolist()
-    for partition in range(given.counts.shape[1]):
+        totals.rejections += [item for item in batch if isinstance(item, Rejection)]
+        spill.add(to_rows(item for item in batch if isinstance(item, Example)))
+    spill.finish()
+    present = np.flatnonzero(spill.counts.sum(axis=1)).tolist()
+    for partition in range(spill.counts.shape[1]):
         parts = [
-            given.read(split, partition) for split in present if given.counts[split, partition]
+            spill.read(split, partition) for split in present if spill.counts[split, partition]
         ]
         if parts:
-            kept, found = assign_splits(pa.concat_tables(parts), present, classes, fractions)
+            kept, part_totals = assign_splits(pa.concat_tables(parts), present, classes, fractions)
             rows.add(kept)
-            totals.merge(found)
+            totals.merge(part_totals)
     rows.finish()
     return totals, rows
 
 
 def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
-    """Return examples as rows; those of a source without splits are in train."""
-    found = list(examples)
+    """Return examples as rows; examples without a split are in train."""
+    examples = list(examples)
+    splits = [SPLITS.index(example.split or "train") for example in examples]
+    positions = [example.reference.position for example in examples]
     return pa.record_batch(
         {
-            "digest": pa.array([one.digest for one in found], pa.binary(DIGEST_BYTES)),
-            "key": pa.array([one.reference.key for one in found], pa.string()),
-            "position": pa.array([one.reference.position for one in found], pa.int64()),
-            "label": pa.array([one.label for one in found], pa.int32()),
-            "split": pa.array([SPLITS.index(one.split or "train") for one in found], pa.uint8()),
+            "digest": pa.array([example.digest for example in examples], pa.binary(DIGEST_BYTES)),
+            "key": pa.array([example.reference.key for example in examples], pa.string()),
+            "position": pa.array(positions, pa.int64()),
+            "label": pa.array([example.label for example in examples], pa.int32()),
+            "split": pa.array(splits, pa.uint8()),
         }
     )
 
@@ -89,12 +91,12 @@ def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
 def assign_splits(
     rows: pa.Table, present: Sequence[int], classes: Sequence[str], fractions: Sequence[float]
 ) -> tuple[pa.RecordBatch, Totals]:
-    """Assign splits; return the rows that stay, and the totals of all.
+    """Assign splits; return the rows that are kept, and the totals of all rows.
 
-    Of equal content in several splits, only what is in the last of them stays.
+    If several splits have equal content, it is rejected in all but the last of them.
 
     Args:
-        rows: of all examples with some digests, in any order.
+        rows: all examples with some digests, in any order.
         present: indices of the splits that the source has.
     """
     rows = sort_rows(rows)
@@ -110,21 +112,21 @@ def assign_splits(
         best = group[splits[group].argmax()]
         stays[group] = splits[group] == splits[best]
         reason = f"duplicate: same content as {keys[best]} in {SPLITS[splits[best]]}"
-        gone = [keys[place] for place in group[~stays[group]]]
-        totals.rejections += [Rejection(key, reason, tolerated=True) for key in gone]
-        named = [f"{keys[place]} ({classes[labels[place]]})" for place in group]
+        rejected = [keys[index] for index in group[~stays[group]]]
+        totals.rejections += [Rejection(key, reason, tolerated=True) for key in rejected]
+        named = [f"{keys[index]} ({classes[labels[index]]})" for index in group]
         other = np.flatnonzero(labels[group] != labels[group[0]])
         totals.contradictions += len(other)
-        pairs = [[named[0], named[place]] for place in other]
+        pairs = [[named[0], named[index]] for index in other]
         totals.pairs = heapq.nsmallest(NAMED_PAIRS, totals.pairs + pairs)
-    place = rows.schema.get_field_index("split")
-    rows = rows.set_column(place, "split", pa.array(splits)).filter(stays).combine_chunks()
+    column = rows.schema.get_field_index("split")
+    rows = rows.set_column(column, "split", pa.array(splits)).filter(stays).combine_chunks()
     totals.counts = count_classes(splits[stays], labels[stays], classes)
     totals.content = sum_identities(compute_identities(rows))
     first = rows.filter(rows["split"].to_numpy() == 0).slice(0, SAMPLE).to_pylist()
     totals.sample = [
-        Example(Reference(one["key"], one["position"]), one["label"], one["digest"], "train")
-        for one in first
+        Example(Reference(row["key"], row["position"]), row["label"], row["digest"], "train")
+        for row in first
     ]
     return rows.to_batches()[0], totals
 
@@ -134,29 +136,29 @@ def compute_identities(rows: pa.Table) -> np.ndarray:
 
     Two runs with the same options have equal records if these are equal.
     """
-    found = bytearray()
+    identities = bytearray()
     columns = (rows[name].to_pylist() for name in ("digest", "label", "key"))
     for digest, label, key in zip(*columns, strict=True):
         text = digest + label.to_bytes(4, "little") + key.encode()
-        found += hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
-    return np.frombuffer(found, f"S{DIGEST_BYTES}")
+        identities += hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
+    return np.frombuffer(identities, f"S{DIGEST_BYTES}")
 
 
 def choose_splits(
-    given: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], present: Sequence[int]
+    splits: np.ndarray, hashes: np.ndarray, fractions: Sequence[float], present: Sequence[int]
 ) -> np.ndarray:
     """Return each example's split, as its index in SPLITS, uint8 [n].
 
-    Splits that the source has are kept. The others are taken from train, in proportion to
+    Splits that the source has are kept. The others are drawn from train, in proportion to
     `fractions`, by `hashes`: uint64 [n], uniform.
     """
-    wanted = [place for place in range(len(SPLITS)) if place == 0 or place not in present]
-    drawn = draw_splits(hashes, [fractions[place] for place in wanted])
-    return np.where(given == 0, np.array(wanted, np.uint8)[drawn], given)
+    wanted = [index for index in range(len(SPLITS)) if index == 0 or index not in present]
+    drawn = draw_splits(hashes, [fractions[index] for index in wanted])
+    return np.where(splits == 0, np.array(wanted, np.uint8)[drawn], splits)
 
 
 def draw_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
     """Return the index of the share that each hash (uint64 [n], uniform) falls into, uint8 [n]."""
     bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
-    places = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
-    return places.astype(np.uint8)
+    indices = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
+    return indices.astype(np.uint8)

@@ -1,4 +1,4 @@
-"""A store of records, from which later runs take over shards that are already written.
+"""A store of records, from which later runs reuse shards that are already written.
 
     store = RecordsStore("gs://bucket/store", conditions)
     store.list_shards()                     # of the last records under the same conditions
@@ -34,7 +34,7 @@ IDENTITY = np.dtype("S16")
 """The identity of an example; see `split_plan.compute_identities`."""
 
 _COPIES = 4
-"""Copies in flight: checksums take a core each, and remote storage is slow to answer."""
+"""Number of parallel copies: each checksum uses a core, and remote storage is slow to answer."""
 _CHUNK = 1 << 20
 
 
@@ -86,13 +86,13 @@ class RecordsStore:
             content = json.loads(storage.read(self._entry))
             if content["uri"] == output_uri:
                 return []
-            found = [
+            shards = [
                 StoredShard(
                     content["uri"],
-                    ShardResult.from_json(one["result"]),
-                    np.frombuffer(base64.b64decode(one["identities"]), IDENTITY),
+                    ShardResult.from_json(entry["result"]),
+                    np.frombuffer(base64.b64decode(entry["identities"]), IDENTITY),
                 )
-                for one in content["shards"]
+                for entry in content["shards"]
             ]
         except FileNotFoundError:
             return []
@@ -101,8 +101,8 @@ class RecordsStore:
                 f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
                 "are written again"
             ) from None
-        there = storage.read_ahead(StoredShard.exists, found, uri=content["uri"])
-        return [shard for shard, exists in zip(found, there, strict=True) if exists]
+        existing = storage.read_ahead(StoredShard.exists, shards, uri=content["uri"])
+        return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
         """Save these shards, with the identities of their examples, for the next run.
@@ -126,21 +126,21 @@ class RecordsStore:
 def find_unchanged(
     shards: Iterable[StoredShard], split: str, examples: np.ndarray, min_bytes: float
 ) -> tuple[list[StoredShard], np.ndarray]:
-    """Return a split's shards that can stay, in order, and a mask, bool [n], of their examples.
+    """Return a split's shards to keep, in order, and a mask, bool [n], of their examples.
 
     Args:
         examples: the identities of all examples that the split has now, S16 [n].
-        min_bytes: a smaller shard does not stay: its examples are written again with the new
-            ones, so that shards do not become more and smaller with each run.
+        min_bytes: smaller shards are not kept: their examples are written again with the new
+            ones, so that the number of small shards does not grow with each run.
     """
     kept = [
-        one
-        for one in sorted(shards, key=lambda one: one.result.shard.file)
-        if one.result.shard.file.startswith(f"{split}-")
-        and one.result.shard.bytes >= min_bytes
-        and np.isin(one.identities, examples).all()
+        shard
+        for shard in sorted(shards, key=lambda shard: shard.result.shard.file)
+        if shard.result.shard.file.startswith(f"{split}-")
+        and shard.result.shard.bytes >= min_bytes
+        and np.isin(shard.identities, examples).all()
     ]
-    covered = np.concatenate([np.empty(0, IDENTITY), *(one.identities for one in kept)])
+    covered = np.concatenate([np.empty(0, IDENTITY), *(shard.identities for shard in kept)])
     return kept, np.isin(examples, covered)
 
 

@@ -1,7 +1,7 @@
-"""Totals of a source: what its shards and dataset.json depend on, besides each example.
+"""Totals of a source: what its shards and dataset.json depend on, in addition to each example.
 
-Merging is associative and commutative, to the bit: one process, eight, or a thousand workers
-of Dataflow, each with any part of the source, end in the same totals.
+Merging is associative and commutative, to the bit: one process, eight processes or a thousand
+Dataflow workers, each with any part of the source, compute the same totals.
 """
 
 import collections
@@ -23,16 +23,16 @@ from trainer.data.write.pixels import RejectedError
 from trainer.data.write.records import frame, serialize
 
 SAMPLE = 32
-"""Examples that are encoded in advance, to measure their size and time."""
+"""Number of examples that are encoded in advance to measure size and time."""
 
 NAMED_PAIRS = 10
-"""Pairs of equal examples under two labels that dataset.json names."""
+"""Number of pairs of equal examples with different labels that dataset.json names."""
 
 ROW_SECONDS = 1e-6
-"""The time that a process takes to make a record from an encoded row."""
+"""The time that a process needs to build a record from an encoded row."""
 
 ROW_FRAME_BYTES = 36
-"""Bytes of a record besides the entries of its row: its frame and its label."""
+"""Bytes of a record in addition to the entries of its row: its frame and its label."""
 
 
 ClassCounts = collections.Counter[tuple[str, str]]
@@ -69,19 +69,21 @@ class Totals:
         self.pairs = heapq.nsmallest(NAMED_PAIRS, self.pairs + other.pairs)
         self.content = self.content + other.content
         sample = self.sample + other.sample
-        self.sample = heapq.nsmallest(SAMPLE, sample, key=lambda one: (one.digest, one.reference))
-        for merged, one in zip(self.statistics, other.statistics, strict=False):
-            merged.merge(one)
+        self.sample = heapq.nsmallest(
+            SAMPLE, sample, key=lambda example: (example.digest, example.reference)
+        )
+        for merged, added in zip(self.statistics, other.statistics, strict=False):
+            merged.merge(added)
         self.statistics = self.statistics or other.statistics
         self.entry_bytes += other.entry_bytes
 
     @property
     def examples(self) -> dict[str, int]:
         """Return the number of examples by split."""
-        found = dict.fromkeys(SPLITS, 0)
+        counts = dict.fromkeys(SPLITS, 0)
         for (split, _), count in self.counts.items():
-            found[split] += count
-        return found
+            counts[split] += count
+        return counts
 
     @property
     def given(self) -> int:
@@ -90,7 +92,7 @@ class Totals:
 
     def fingerprint(self, circumstances: Any) -> str:
         """Return a digest of the totals and of `circumstances`, which are JSON-serializable."""
-        rejected = sorted([one.key, one.reason] for one in self.rejections)
+        rejected = sorted([rejection.key, rejection.reason] for rejection in self.rejections)
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -100,10 +102,10 @@ class Totals:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
         started = time.monotonic()
         sizes = []
-        for one in self.sample:
-            key = one.reference.key
+        for example in self.sample:
+            key = example.reference.key
             try:
-                values = source.encode(source.fetch(one.reference), key, 0)[0]
+                values = source.encode(source.fetch(example.reference), key, 0)[0]
             except (RejectedError, OSError):  # Reported when it is written.
                 continue
             sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
@@ -113,10 +115,10 @@ class Totals:
 
 def count_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:
     """Count examples by split and class, both given as indices, uint8 [n] and int [n]."""
-    found = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
-    return collections.Counter(dict(zip(itertools.product(SPLITS, classes), found, strict=False)))
+    counts = np.bincount(splits.astype(np.int64) * len(classes) + labels).tolist()
+    return collections.Counter(dict(zip(itertools.product(SPLITS, classes), counts, strict=False)))
 
 
 def sum_identities(identities: np.ndarray) -> np.ndarray:
-    """Return the sum of hashes (S16 [n]) that `Totals.content` holds of these examples."""
+    """Return the sum of the hashes (S16 [n]) of some examples, as in `Totals.content`."""
     return np.frombuffer(identities.tobytes(), np.uint64).reshape(-1, 2).sum(axis=0)

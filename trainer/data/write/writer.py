@@ -1,9 +1,9 @@
 """create_tfrecords: write a source to TFRecord shards, rejected.jsonl and dataset.json.
 
-A first pass lists and digests the source (split_plan.py); the second writes each shard as a task
-of its own (shards.py), on all cores if that pays off (process_pool.py), or an engine does all of
-it (beam_engine.py). A run that is killed at any point and started again writes what is missing,
-with the same bytes in the end.
+A first pass lists and digests the source (split_plan.py); a second pass writes each shard as a
+separate task (shards.py), on all cores if that pays off (process_pool.py). Or an engine does all of
+it (beam_engine.py). A run that is killed at any point and started again writes only what is
+missing, and produces the same bytes.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, format_count
 
 POOL_MIN_SECONDS = 1.0
-"""Less work than this is done in this process: others cost 0.3 s to start."""
+"""Work that takes less time is done in this process: other processes need 0.3 s to start."""
 
 
 def create_tfrecords(
@@ -43,7 +43,7 @@ def create_tfrecords(
         options: what to read, how to split, and the format of examples in the records.
         output_uri: folder, local, /gcs/ or gs://; created if missing. An older data set in it is
             replaced, other files are left alone.
-        engine: does the work; None: this process, and others if that pays off.
+        engine: engine that does the work; None: this process, and others if that pays off.
         progress: called with a line about once a second, and with one at the end.
 
     Raises:
@@ -100,7 +100,7 @@ def _create(
         results = copy_shards(writer, layout.kept)
         if store:
             progress(
-                f"create_tfrecords: {len(layout.kept):,} shards taken over, "
+                f"create_tfrecords: {len(layout.kept):,} shards reused, "
                 f"{len(layout.tasks):,} to write with {format_count(layout.examples, source.unit)}"
             )
         results += _write_shards(writer, totals, layout, options, progress, processes)
@@ -108,7 +108,7 @@ def _create(
         dataset = manifest.finish(writer, totals, options, results)
         if store:
             identities = layout.compute_identities()
-            store.save(output_uri, [(one, identities[one.shard.file]) for one in results])
+            store.save(output_uri, [(result, identities[result.shard.file]) for result in results])
     return dataset
 
 

@@ -77,9 +77,11 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
 
 
 def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
-    place = f"model_options: weights={uri!r}"
+    option = f"model_options: weights={uri!r}"
     if not tf.io.gfile.exists(uri) or tf.io.gfile.isdir(uri):
-        raise InputError(f"{place} is not a file; give imagenet, none or the URI of a weights file")
+        raise InputError(
+            f"{option} is not a file; give imagenet, none or the URI of a weights file"
+        )
     suffix = next(suffix for suffix in WEIGHTS_SUFFIXES if uri.endswith(suffix))
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, f"backbone{suffix}"))
@@ -88,7 +90,7 @@ def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
             backbone.load_weights(file)
         except (ValueError, KeyError, OSError) as error:
             raise InputError(
-                f"{place} does not fit {name} ({first_line(error)}); give the weights of this "
+                f"{option} does not fit {name} ({first_line(error)}); give the weights of this "
                 "backbone without its top, and its backbone_options"
             ) from None
 

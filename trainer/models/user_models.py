@@ -1,9 +1,9 @@
-"""Models of the user: a function in a module of the user, named as MODULE:FUNCTION.
+"""Users' own models: functions in users' modules, named as MODULE:FUNCTION.
 
     def build(dataset: Dataset, *, units: int = 64) -> keras.Model: ...
 
-The first argument is the Dataset; all others are options of the model. The signature is read
-from the module's source, so that a recipe is checked without running the user's code.
+The first argument is the Dataset; all others are options of the model. The signature is read from
+the module's source, so that a recipe can be checked without running the user's code.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def find_module_file(what: str, name: str) -> str:
             "rename your module"
         )
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except ImportError:
-        found = None
-    if not found or not found.origin or not found.origin.endswith(".py"):
+        spec = None
+    if not spec or not spec.origin or not spec.origin.endswith(".py"):
         raise InputError(
             f"{what}={name!r}: there is no module {module}; put it into the working folder or "
             "install it, and copy it to /app in the image"
         )
-    return found.origin
+    return spec.origin
 
 
 def make_model_class(name: str) -> type[Model]:
@@ -67,8 +67,8 @@ def make_model_class(name: str) -> type[Model]:
                 raise InputError(f"{name} needs {missing!r}, which has no default")
 
     def build(self: Any, dataset: Dataset) -> keras.Model:
-        given = {one: value for one, value in vars(self).items() if value is not None}
-        return _call_function(name, dataset, given)
+        options = {key: value for key, value in vars(self).items() if value is not None}
+        return _call_function(name, dataset, options)
 
     namespace = {
         "takes_rows": None,
@@ -76,7 +76,7 @@ def make_model_class(name: str) -> type[Model]:
         "__post_init__": check,
         "build": build,
     }
-    fields = [(one, kind, option(None, help="")) for one, kind in members.items()]
+    fields = [(key, kind, option(None, help="")) for key, kind in members.items()]
     return dataclasses.make_dataclass(
         "Options", fields, bases=(Model,), namespace=namespace, frozen=True, kw_only=True
     )
@@ -114,29 +114,30 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
             body = ast.parse(source.read()).body
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"model={name!r}: {file} can't be read: {error}") from None
-    found = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}
-    if function not in found:
-        hint = suggest(function, found) if found else ""
+    functions = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}
+    if function not in functions:
+        hint = suggest(function, functions) if functions else ""
         raise InputError(f"model={name!r}: {file} defines no function {function!r}{hint}")
-    arguments = found[function]
-    place = f"model={name!r}: {function}()"
+    arguments = functions[function]
+    signature = f"model={name!r}: {function}()"
     positional = [*arguments.posonlyargs, *arguments.args]
     if not positional or arguments.vararg or arguments.kwarg:
         raise InputError(
-            f"{place} must take the dataset and then options by name; write def {function}"
+            f"{signature} must take the dataset and then options by name; write def {function}"
             "(dataset, *, units: int = 64)"
         )
     without = len(positional) - len(arguments.defaults)
     defaults = [*[None] * without, *arguments.defaults, *arguments.kw_defaults]
     members, required = {}, set()
-    for one, default in [*zip([*positional, *arguments.kwonlyargs], defaults, strict=True)][1:]:
-        kind = ast.unparse(one.annotation) if one.annotation else ""
+    with_defaults = [*zip([*positional, *arguments.kwonlyargs], defaults, strict=True)]
+    for argument, default in with_defaults[1:]:
+        kind = ast.unparse(argument.annotation) if argument.annotation else ""
         if kind not in _TYPES:
             raise InputError(
-                f"{place}: option {one.arg!r} has the type {kind or 'none'}; annotate it with one "
-                f"of {', '.join(_TYPES)}"
+                f"{signature}: option {argument.arg!r} has the type {kind or 'none'}; annotate it "
+                f"with one of {', '.join(_TYPES)}"
             )
-        members[one.arg] = _TYPES[kind]
+        members[argument.arg] = _TYPES[kind]
         if default is None:
-            required.add(one.arg)
+            required.add(argument.arg)
     return members, required
