@@ -121,7 +121,7 @@ class ModelRegistry:
         if number not in numbers:
             raise InputError(
                 f"model {model!r} has no version {number!r} in {self.parent}; "
-                + (f"it has {', '.join(numbers)}" if numbers else "run its recipe first")
+                + (f"known: {', '.join(numbers)}" if numbers else "run its recipe first")
             )
         version = versions[numbers.index(number)]
         if CHAMPION in version.aliases:

@@ -73,7 +73,7 @@ class Column:
     name: str = option("", help="Name in the table's header.")
     type: str = option("", help="Type of the column.", choices=tuple(KEYS))
     log: bool = option(
-        False, help="Normalize log(1 + value) in place of the value; for values of at least 0."
+        False, help="Normalize log(1 + value) instead of the value; for values of at least 0."
     )
     boundaries: list[float] = option(
         [], help="Bounds between buckets, rising; n bounds make n + 1 buckets."
@@ -87,9 +87,11 @@ class Column:
         minimum=0,
     )
     values: list[str] = option([], help="The vocabulary; empty: learned from the training split.")
-    size: int = option(1000, help="Most values that are learned, the most common first.", minimum=1)
+    size: int = option(
+        1000, help="Largest number of values to learn, the most common first.", minimum=1
+    )
     minimum_count: int = option(
-        1, help="Rows that a value must have in the training split to be learned.", minimum=1
+        1, help="Number of training rows that must have a value for it to be learned.", minimum=1
     )
     embedding: int = option(
         0, help="Dimension in the deep part; 0: indicators instead, or none for numbers.", minimum=0
@@ -120,7 +122,11 @@ class Cross:
     columns: list[str] = option(
         [], help="Names of two or more columns of other types than numeric, or with buckets."
     )
-    buckets: int = option(1000, help="Most ids; more combinations than ids are hashed.", minimum=2)
+    buckets: int = option(
+        1000,
+        help="Largest number of ids; if there are more combinations, they are hashed.",
+        minimum=2,
+    )
     embedding: int = option(
         0, help="Dimension of the embedding in the deep part; 0: in the wide part alone."
     )
