@@ -4,7 +4,7 @@ import pathlib
 import re
 from typing import Any
 
-from components.prediction_options import TABLE, TABLE_PLACE
+from components.prediction_options import OUTPUT_TABLE, TABLE
 from pipelines import resource_names
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
@@ -113,7 +113,7 @@ def check_output(job: Any) -> None:
     refuse(missing, f"predictions_format {kind} is written to output_config.{destination}")
     if kind == "bigquery":
         form = "bq://PROJECT, bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE"
-        _check_uri(config.bigquery_destination.output_uri, TABLE_PLACE, form)
+        _check_uri(config.bigquery_destination.output_uri, OUTPUT_TABLE, form)
     else:
         prefix = config.gcs_destination.output_uri_prefix
         _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
