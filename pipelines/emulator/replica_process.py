@@ -166,13 +166,14 @@ def _cluster_variables(
     }
     variables = {"CLUSTER_SPEC": json.dumps(spec)}
     if sum(map(len, addresses)) > 1:
-        # The evaluator is not part of the cluster; its own TF_CONFIG names only its task.
+        # The evaluator is not part of the cluster.
         roles = {environment.ROLES[n]: pool for n, pool in pools.items()}
         roles.pop("evaluator", None)
         config = {
             "cluster": roles,
             "environment": "cloud",
             "task": {"type": replica.role, "index": replica.index},
+            "job": job_spec,
         }
         variables["TF_CONFIG"] = json.dumps(config)
     return variables

@@ -86,7 +86,9 @@ def test_replicas_see_their_cluster_until_the_chief_ends(client, service, tmp_pa
     assert pools == {"workerpool0": 1, "workerpool1": 2, "workerpool2": 1, "workerpool3": 1}
     roles = {"chief": "workerpool0", "worker": "workerpool1", "ps": "workerpool2"}
     cluster = {role: spec["cluster"][pool] for role, pool in roles.items()}
-    assert json.loads(chief["TF_CONFIG"])["cluster"] == cluster
+    config = json.loads(chief["TF_CONFIG"])
+    assert config["cluster"] == cluster
+    assert config["job"] == json.loads(chief["CLUSTER_SPEC"])["job"]
     addresses = [address for pool in spec["cluster"].values() for address in pool]
     assert len(set(addresses)) == 5
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+", address) for address in addresses)
