@@ -86,23 +86,23 @@ class ById(MutableMapping):
     """The resources of a service by ID, those of one project and region."""
 
     def __init__(self, service):
-        self._kept = service.kept
+        self._stored = service.stored
         self._parent = f"projects/{NUMBER}/locations/us-central1/{service.collection}/"
 
     def __getitem__(self, key):
-        return self._kept[self._parent + key]
+        return self._stored[self._parent + key]
 
     def __setitem__(self, key, resource):
-        self._kept[self._parent + key] = resource
+        self._stored[self._parent + key] = resource
 
     def __delitem__(self, key):
-        del self._kept[self._parent + key]
+        del self._stored[self._parent + key]
 
     def __iter__(self):
-        return iter([name.removeprefix(self._parent) for name in self._kept])
+        return iter([name.removeprefix(self._parent) for name in self._stored])
 
     def __len__(self):
-        return len(self._kept)
+        return len(self._stored)
 
 
 class OpenEmulator(FaultyEmulator):

@@ -88,7 +88,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             models,
             endpoints,
             MonitoringService(endpoints, operations, resources),
-            MetadataService(operations, pipelines.kept),
+            MetadataService(operations, pipelines.stored),
             operations,
             ArtifactRegistry(),
             CloudStorage(FolderBuckets(root / "buckets")),

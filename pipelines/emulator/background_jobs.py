@@ -43,7 +43,7 @@ class BackgroundJob(threading.Thread):
         return str(self.message.error.message)
 
     def set_state(self, state: str, code: int = 0, error: str = "") -> None:
-        """Change the state and store it; `code` and `error` are those of a google.rpc.Status."""
+        """Change the state and store it; `code` and `error` are fields of a google.rpc.Status."""
         now = datetime.datetime.now(datetime.timezone.utc)
         if code:
             self.message.error.code, self.message.error.message = code, error
@@ -61,7 +61,7 @@ class BackgroundJob(threading.Thread):
 
     @property
     def processes(self) -> list[Process]:
-        """Return the job's processes, including those that have ended."""
+        """Return the job's processes, including processes that have ended."""
         raise NotImplementedError
 
     def cancel(self) -> None:

@@ -42,7 +42,7 @@ class BatchJob(BackgroundJob):
     Args:
         model: the version that predicts.
         models: the registry that holds it.
-        directory: takes the log of each replica's server.
+        directory: gets the log of each replica's server.
         keep: called after each change of the message.
     """
 
@@ -106,10 +106,10 @@ class BatchJob(BackgroundJob):
                 "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
             )
         uris = [self._models.local(uri) for uri in config.gcs_source.uris]
-        found = read_instances(config.instances_format, uris)
-        first = list(itertools.islice(found, 1))
+        instances = read_instances(config.instances_format, uris)
+        first = list(itertools.islice(instances, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
-        rest = itertools.chain(first, found)
+        rest = itertools.chain(first, instances)
         return iter(lambda: list(itertools.islice(rest, size)), [])
 
     def _wait_until_healthy(self, server: ModelServer) -> None:
@@ -145,20 +145,20 @@ class BatchJob(BackgroundJob):
                     chunk = next(chunks, None)
                 if chunk is None:
                     return
-                sound = [one for one in chunk if not one.error]
+                sound = [instance for instance in chunk if not instance.error]
                 answers, why = self._ask_server(server, sound) if sound else ([], "")
-                for one, prediction in zip(sound, answers, strict=False):
-                    _write(good, {"instance": one.shown, "prediction": prediction})
-                failed = [(one, one.error) for one in chunk if one.error]
-                failed += [(one, why) for one in sound if why]
-                for one, message in failed:
+                for instance, prediction in zip(sound, answers, strict=False):
+                    _write(good, {"instance": instance.shown, "prediction": prediction})
+                failed = [(instance, instance.error) for instance in chunk if instance.error]
+                failed += [(instance, why) for instance in sound if why]
+                for instance, message in failed:
                     error = {"code": INVALID_CODE, "message": message}
-                    _write(bad, {"instance": one.shown, "error": error})
+                    _write(bad, {"instance": instance.shown, "error": error})
                 self._count(len(answers), [message for _, message in failed])
 
     def _ask_server(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
         """Return a server's predictions and "", or [] and the error of the whole request."""
-        status, content = server.ask({"instances": [one.sent for one in sound]})
+        status, content = server.ask({"instances": [instance.sent for instance in sound]})
         predictions = content.get("predictions", [])
         if status != 200 or len(predictions) != len(sound):
             return [], f"{status}: {content.get('error', 'no prediction for each instance')}"

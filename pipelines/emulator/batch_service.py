@@ -26,9 +26,9 @@ class BatchService(BackgroundJobs[BatchJob]):
     """The service of BatchPredictionJobs.
 
     Args:
-        directory: takes a folder of logs for each job.
+        directory: gets a folder of logs for each job.
         models: holds the models that predict.
-        folder: stores the jobs beyond this process; None: they are kept in memory only.
+        folder: keeps the jobs after this process; None: keeps them in memory only.
     """
 
     kind = "BatchPredictionJob"

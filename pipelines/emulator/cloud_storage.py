@@ -52,7 +52,8 @@ class CloudStorage:
         query, bucket = request.query, self._find_bucket(request)
         glob = re.escape(query.get("matchGlob", "**")).replace(r"\*\*", ".*")
         pattern = re.compile(glob.replace(r"\*", "[^/]*").replace(r"\?", "[^/]"))
-        prefix, begin, end = (query.get(one, "") for one in ("prefix", "startOffset", "endOffset"))
+        prefix = query.get("prefix", "")
+        begin, end = query.get("startOffset", ""), query.get("endOffset", "")
         names = sorted(
             name
             for name in bucket
@@ -132,8 +133,8 @@ class _FolderBucket(MutableMapping[str, bytes]):
 
     def __iter__(self) -> Iterator[str]:
         for folder, _, names in os.walk(self._folder, followlinks=True):
-            place = pathlib.Path(folder).relative_to(self._folder)
-            yield from ((place / name).as_posix() for name in sorted(names))
+            relative = pathlib.Path(folder).relative_to(self._folder)
+            yield from ((relative / name).as_posix() for name in sorted(names))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -7,6 +7,7 @@ the run's Model Registry listens on.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -156,18 +157,20 @@ def list_mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[
 
     These are the folder of runs, writable, and the local paths among the arguments.
     """
-    found = {runs_directory.resolve(): True}
+    mounts = {runs_directory.resolve(): True}
     # The model's options may name a file of weights.
-    values = [v for one in arguments for v in (one.values() if isinstance(one, dict) else [one])]
+    values = itertools.chain.from_iterable(
+        argument.values() if isinstance(argument, dict) else [argument] for argument in arguments
+    )
     for value in values:
         location = value.rpartition(":")[2] if isinstance(value, str) else ""
         if location.startswith("/") and not location.startswith(("//", "/gcs/")):
             # For a pattern, mount the nearest folder that exists.
             path = pathlib.Path(location)
-            path = next(one for one in (path, *path.parents) if one.exists())
+            path = next(folder for folder in (path, *path.parents) if folder.exists())
             if path != pathlib.Path("/"):
-                found.setdefault(path, False)
-    return found
+                mounts.setdefault(path, False)
+    return mounts
 
 
 def find_engine(image: str) -> str:

@@ -118,20 +118,20 @@ class CustomJob(BackgroundJob):
         )
         if follows == "fail job":
             return False
-        again = [replica]
+        restarting = [replica]
         if follows == "retry job":
             self.retries += 1
-            again = self.replicas
-            for one in again:
-                one.restarts = 0
+            restarting = self.replicas
+            for replica in self.replicas:
+                replica.restarts = 0
         else:
             replica.restarts += 1
             if scheduling.restart_job_on_worker_restart:
-                again = self.replicas
-        if again is self.replicas:
+                restarting = self.replicas
+        if restarting is self.replicas:
             self._shut_down(SHUTDOWN_GRACE_SECONDS)
-        for one in again:
-            one.start(self._guardian, self._containers)
+        for replica in restarting:
+            replica.start(self._guardian, self._containers)
         self.store()
         return True
 

@@ -150,15 +150,16 @@ class EndpointService(Resources):
         return f"{endpoint}/{deployed.id}", model, artifacts
 
     def _remove(self, endpoint: Any, deployed: Any) -> None:
-        kept = [one for one in endpoint.deployed_models if one.id != deployed.id]
-        endpoint.deployed_models = kept
+        endpoint.deployed_models = [
+            model for model in endpoint.deployed_models if model.id != deployed.id
+        ]
         self._models.set_deployed(_version_name(deployed), endpoint.name)
         if self._servers:
             self._servers.stop(f"{endpoint.name}/{deployed.id}")
 
 
 def _deployed_by_id(endpoint: Any) -> dict[str, Any]:
-    return {one.id: one for one in endpoint.deployed_models}
+    return {model.id: model for model in endpoint.deployed_models}
 
 
 def _version_name(deployed: Any) -> str:
@@ -179,9 +180,9 @@ def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
     refuse(too_few, f"max_replica_count {most} is less than min_replica_count {least}")
 
 
-def check_traffic(split: Mapping[str, int], known: Mapping[str, Any]) -> None:
+def check_traffic(split: Mapping[str, int], deployed: Mapping[str, Any]) -> None:
     """Refuse a split that does not add up to 100, or names a model that is not deployed."""
     for name in split:
-        refuse(name not in known, f"traffic_split names {name}, which is not deployed")
+        refuse(name not in deployed, f"traffic_split names {name}, which is not deployed")
     total = sum(split.values())
     refuse(split and total != 100, f"traffic_split adds up to {total}, not 100")

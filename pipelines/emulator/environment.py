@@ -35,30 +35,30 @@ def component_environment() -> dict[str, str]:
     user's own models and steps, last. Variables that mark a replica are dropped, and processes of
     this machine reach each other without a proxy.
     """
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if name not in _VERTEX_NAMES and not name.startswith(_VERTEX_PREFIXES)
     }
     return {
         **QUIET,
-        **kept,
-        **bypass_proxies(kept),
-        "PATH": _join_paths(str(pathlib.Path(sys.executable).parent), kept.get("PATH")),
-        "PYTHONPATH": _join_paths(_CHECKOUT, kept.get("PYTHONPATH"), str(pathlib.Path.cwd())),
+        **inherited,
+        **bypass_proxies(inherited),
+        "PATH": _join_paths(str(pathlib.Path(sys.executable).parent), inherited.get("PATH")),
+        "PYTHONPATH": _join_paths(_CHECKOUT, inherited.get("PYTHONPATH"), str(pathlib.Path.cwd())),
         "PYTHONUNBUFFERED": "1",
     }
 
 
 def bypass_proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that exclude this machine from the proxies of `environment`."""
-    given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    hosts = given if given == "*" else ",".join(filter(None, [given, *_THIS_MACHINE]))
+    excluded = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    hosts = excluded if excluded == "*" else ",".join(filter(None, [excluded, *_THIS_MACHINE]))
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
 def local_command(command: Sequence[str]) -> list[str]:
-    """Return a container's command with this interpreter and code in place of the image's."""
+    """Return a container's command with this interpreter and code instead of the image's."""
     words = list(command)
     if words and pathlib.PurePath(words[0]).name in ("python", "python3"):
         words[0] = sys.executable

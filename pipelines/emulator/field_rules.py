@@ -55,7 +55,7 @@ def check_common(resource: Any, field: str, parent: str) -> None:
     too_long = len(resource.display_name) > _LONGEST_NAME
     refuse(too_long, f"{field}.display_name has more than {_LONGEST_NAME} characters")
     labels = getattr(resource, "labels", {})
-    refuse(len(labels) > MAX_LABELS, f"{len(labels)} labels are given; at most {MAX_LABELS}")
+    refuse(len(labels) > MAX_LABELS, f"{len(labels)} labels are set; at most {MAX_LABELS}")
     for key, value in labels.items():
         for text, pattern in ((key, LABEL_KEY), (value, LABEL_VALUE)):
             refuse(not pattern.fullmatch(text), f"{text!r} is not a label")

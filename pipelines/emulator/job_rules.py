@@ -78,10 +78,10 @@ def check_flex_start(spec: Any, path: str) -> None:
     if spec.scheduling.strategy.name != "FLEX_START":
         return
     machines = [pool.machine_spec for pool in spec.worker_pool_specs if not is_empty(pool)]
-    provided = [name for name, one in accelerators().items() if one.flex_start]
-    other = any(one.accelerator_type.name not in provided for one in machines)
+    provided = [name for name, accelerator in accelerators().items() if accelerator.flex_start]
+    other = any(machine.accelerator_type.name not in provided for machine in machines)
     refuse(other, f"{path}: FLEX_START provides machines with {', '.join(provided)}")
-    mixed = any(one != machines[0] for one in machines)
+    mixed = any(machine != machines[0] for machine in machines)
     refuse(mixed, f"{path}: FLEX_START provides the same machines to every pool")
     too_long = spec.scheduling.timeout.total_seconds() > _LONGEST_SECONDS
     refuse(too_long, "scheduling.timeout is more than 7 days")

@@ -21,10 +21,10 @@ _DELETED = "deleted"
 
 
 class JobService(BackgroundJobs[CustomJob]):
-    """The service of CustomJobs, which runs them and lists those of other processes.
+    """The service of CustomJobs, which runs them and also lists the jobs of other processes.
 
     Args:
-        directory: takes one folder per job.
+        directory: gets one folder per job.
         runs: has folders of runs, with one folder per job in their logs; None: no runs.
     """
 
@@ -39,7 +39,7 @@ class JobService(BackgroundJobs[CustomJob]):
         runs: pathlib.Path | None = None,
     ) -> None:
         super().__init__(operations)
-        self._places = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
+        self._locations = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
         self._directory, self._guardian, self._containers = directory, guardian, containers
 
     def next_id(self) -> str:
@@ -70,18 +70,18 @@ class JobService(BackgroundJobs[CustomJob]):
     def find(self, name: str) -> Any:
         folder = self._find_folder(name)
         # The state of this process's jobs is in memory, as the disk may be full.
-        own = [job.message for job in self.jobs if job.directory == folder]
-        return messages.CustomJob(own[0]) if own else read_message(folder)
+        current = [job.message for job in self.jobs if job.directory == folder]
+        return messages.CustomJob(current[0]) if current else read_message(folder)
 
     def list_all(self) -> list[Any]:
         return [self.find(name) for name in self.find_folders()]
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
-        found: dict[str, pathlib.Path] = {}
-        for place, pattern in self._places:
-            found |= find_job_folders(place, pattern)
-        return found
+        folders: dict[str, pathlib.Path] = {}
+        for directory, pattern in self._locations:
+            folders |= find_job_folders(directory, pattern)
+        return folders
 
     def _find_folder(self, name: str) -> pathlib.Path:
         for job in self.jobs:
@@ -126,15 +126,17 @@ class LogEntries:
         """
         content = json.loads(request.body)
         wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
-        found = [one for one in self._entries() if wanted <= one["resource"]["labels"].items()]
-        return {"entries": found[::-1][: content["pageSize"]]}
+        entries = [
+            entry for entry in self._entries() if wanted <= entry["resource"]["labels"].items()
+        ]
+        return {"entries": entries[::-1][: content["pageSize"]]}
 
 
 def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
     """Return the folders of CustomJobs that match a pattern, by the names of the jobs."""
     paths = [path.parent for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
-    kept = [path for path in paths if not (path / _DELETED).exists()]
-    return {job_state.read(path).job["name"]: path for path in kept}
+    existing = [path for path in paths if not (path / _DELETED).exists()]
+    return {job_state.read(path).job["name"]: path for path in existing}
 
 
 def read_message(folder: pathlib.Path) -> Any:

@@ -14,9 +14,9 @@ _SORTED = ("PipelineJob", "Schedule")
 """Kinds that are listed from latest to earliest."""
 
 
-def filter_resources(found: Iterable[Any], text: str) -> list[Any]:
+def filter_resources(resources: Iterable[Any], text: str) -> list[Any]:
     """Return the resources that match a filter: labels and a pipeline's name, joined by AND."""
-    found = list(found)
+    resources = list(resources)
     for term in text.split(" AND ") if text else ():
         match = _TERM.fullmatch(term)
         if not match:
@@ -24,8 +24,12 @@ def filter_resources(found: Iterable[Any], text: str) -> list[Any]:
                 f'filter {term!r} is not supported here; give labels.KEY="VALUE" or '
                 'pipelineName="NAME", joined by AND'
             )
-        found = [one for one in found if _read_field(one, match["label"]) == match["value"]]
-    return found
+        resources = [
+            resource
+            for resource in resources
+            if _read_field(resource, match["label"]) == match["value"]
+        ]
+    return resources
 
 
 def _read_field(resource: Any, label: str | None) -> str | None:
@@ -34,16 +38,18 @@ def _read_field(resource: Any, label: str | None) -> str | None:
     return resource.pipeline_spec.get("pipelineInfo", {}).get("name")
 
 
-def sort_resources(found: list[Any], order_by: str, kind: str) -> list[Any]:
+def sort_resources(resources: list[Any], order_by: str, kind: str) -> list[Any]:
     """Return resources in the order of their kind, which is the only one that commands ask for."""
     other = order_by not in ("", _LATEST_FIRST)
     refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST}")
     if kind in _SORTED:
         # None, in tests alone, compares with no time.
-        found = sorted(
-            found, key=lambda one: (bool(one.create_time), one.create_time), reverse=True
+        resources = sorted(
+            resources,
+            key=lambda resource: (bool(resource.create_time), resource.create_time),
+            reverse=True,
         )
-    return found
+    return resources
 
 
 def apply_mask(resource: Any, mask: Any) -> Any:

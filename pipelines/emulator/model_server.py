@@ -66,7 +66,7 @@ class ModelServers:
     earlier process.
 
     Args:
-        logs: takes one log file per server.
+        logs: gets one log file per server.
     """
 
     def __init__(self, logs: pathlib.Path, guardian: Guardian) -> None:

@@ -49,7 +49,7 @@ class ModelService(Resources):
         model = messages.Model(request.model)
         proto_rules.clear_output_only(model)
         self.check(model, request.parent)
-        with self.kept.lock():
+        with self.stored.lock():
             if request.parent_model:
                 name = request.parent_model.partition("@")[0]
                 entry = self._find_entry(name)
@@ -57,7 +57,7 @@ class ModelService(Resources):
                 if request.model_id:
                     field_rules.check_id("model_id", request.model_id)
                 name = f"{request.parent}/models/{request.model_id or self.next_id()}"
-                if name in self.kept:
+                if name in self.stored:
                     raise ApiError("ALREADY_EXISTS", f"{name} exists already")
                 entry = {"last": 0, "versions": {}, "evaluations": {}}
             entry["last"] += 1
@@ -73,7 +73,7 @@ class ModelService(Resources):
             model.update_time = model.version_update_time = now
             entry["versions"][number] = model
             set_aliases(entry["versions"], number, aliases)
-            self.kept[name] = entry
+            self.stored[name] = entry
         response = messages.UploadModelResponse(model=name, model_version_id=number)
         return self.operations.start(name, response)
 
@@ -84,7 +84,7 @@ class ModelService(Resources):
 
     def list_all(self) -> list[Any]:
         """Return the default version of each model."""
-        return [self.find(name) for name in self.kept]
+        return [self.find(name) for name in self.stored]
 
     def store(self, model: Any) -> None:
         """Store a changed version; keep the artifact_uri that was uploaded."""
@@ -92,7 +92,7 @@ class ModelService(Resources):
         model.update_time = model.version_update_time = self.clock.now()
         model.artifact_uri = entry["versions"][number].artifact_uri
         entry["versions"][number] = model
-        self.kept[model.name] = entry
+        self.stored[model.name] = entry
 
     def artifacts(self, name: str) -> str:
         """Return the folder of a version's SavedModel on this machine, not as in responses."""
@@ -101,15 +101,15 @@ class ModelService(Resources):
 
     def list_model_versions(self, request: Any) -> Any:
         """Return a page of the versions of a model; their names end in @ and the version."""
-        found = []
+        versions = []
         for version in self._find_entry(request.name)["versions"].values():
             shown = messages.Model(self._to_response(version))
             shown.name = f"{version.name}@{version.version_id}"
-            found.append(shown)
-        return self.build_page(found, request, "ModelVersion", "models")
+            versions.append(shown)
+        return self.build_page(versions, request, "ModelVersion", "models")
 
     def merge_version_aliases(self, request: Any) -> Any:
-        """Move aliases to a version; remove from it those that begin with `-`."""
+        """Move aliases to a version; remove from it the aliases that are prefixed with `-`."""
         check_version(request.name)
         with self._changing(request.name) as (entry, number):
             set_aliases(entry["versions"], number, list(request.version_aliases))
@@ -119,11 +119,13 @@ class ModelService(Resources):
         """Record that an endpoint serves a version or, without an ID, that it stopped doing so."""
         with self._changing(name) as (entry, number):
             version = entry["versions"][number]
-            kept = [one for one in version.deployed_models if one.endpoint != endpoint]
+            references = [
+                reference for reference in version.deployed_models if reference.endpoint != endpoint
+            ]
             if deployed_id:
                 new = messages.DeployedModelRef(endpoint=endpoint, deployed_model_id=deployed_id)
-                kept.append(new)
-            version.deployed_models = kept
+                references.append(new)
+            version.deployed_models = references
 
     def delete_model_version(self, request: Any) -> Any:
         check_version(request.name)
@@ -152,27 +154,27 @@ class ModelService(Resources):
         missing = not evaluation.metrics_schema_uri
         refuse(missing, "model_evaluation.metrics_schema_uri is required")
         with self._changing(request.parent) as (entry, number):
-            kept = entry["evaluations"].setdefault(number, [])
+            evaluations = entry["evaluations"].setdefault(number, [])
             model = request.parent.partition("@")[0]
-            evaluation.name = f"{model}/evaluations/{number}{len(kept):03}"
+            evaluation.name = f"{model}/evaluations/{number}{len(evaluations):03}"
             evaluation.create_time = self.clock.now()
-            kept.append(evaluation)
+            evaluations.append(evaluation)
         return evaluation
 
     def list_model_evaluations(self, request: Any) -> Any:
         entry, number = self._find_version(request.parent)
-        found = entry["evaluations"].get(number, [])
-        return self.build_page(found, request, "ModelEvaluation", "model_evaluations")
+        evaluations = entry["evaluations"].get(number, [])
+        return self.build_page(evaluations, request, "ModelEvaluation", "model_evaluations")
 
     def parse(self, text: str) -> Content:
         entry = json.loads(text)
         versions, evaluations = entry["versions"], entry["evaluations"]
-        for number, one in versions.items():
-            versions[number] = messages.Model.from_json(json.dumps(one))
-        for number, kept in evaluations.items():
+        for number, version in versions.items():
+            versions[number] = messages.Model.from_json(json.dumps(version))
+        for number, values in evaluations.items():
             parse = messages.ModelEvaluation.from_json
-            evaluations[number] = [parse(json.dumps(one)) for one in kept]
-        mixed = any(one.version_id != number for number, one in versions.items())
+            evaluations[number] = [parse(json.dumps(value)) for value in values]
+        mixed = any(version.version_id != number for number, version in versions.items())
         if mixed or entry["last"] < max(map(int, versions), default=0):
             raise ValueError("unexpected format")
         return dict(entry)
@@ -183,10 +185,10 @@ class ModelService(Resources):
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
         """Yield a model and the number of a version; store the model on exit."""
-        with self.kept.lock():
+        with self.stored.lock():
             entry, number = self._find_version(name)
             yield entry, number
-            self.kept[name.partition("@")[0]] = entry
+            self.stored[name.partition("@")[0]] = entry
 
     def _to_response(self, model: Any) -> Any:
         model.artifact_uri = self._uri(model.artifact_uri)
@@ -194,7 +196,7 @@ class ModelService(Resources):
 
     def _find_entry(self, name: str) -> Content:
         base = name.partition("@")[0]
-        entry = self.kept.get(base)
+        entry = self.stored.get(base)
         if entry is None:
             raise ApiError("NOT_FOUND", f"The Model {base} does not exist.")
         return entry
@@ -225,7 +227,7 @@ def check_not_deployed(version: Any, name: str) -> None:
 
 
 def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
-    """Move aliases to a version; remove from it those that begin with `-`.
+    """Move aliases to a version; remove from it the aliases that are prefixed with `-`.
 
     Raise ApiError if an alias is malformed, or `default` would be removed.
     """
@@ -235,7 +237,9 @@ def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> No
         taken = alias == f"-{DEFAULT}"
         refuse(taken, "the alias default can only be given to another version")
         for holder in [number] if alias != name else list(versions):
-            kept = [one for one in versions[holder].version_aliases if one != name]
-            versions[holder].version_aliases = kept
+            remaining = [
+                existing for existing in versions[holder].version_aliases if existing != name
+            ]
+            versions[holder].version_aliases = remaining
         if alias == name:
             versions[number].version_aliases.append(alias)

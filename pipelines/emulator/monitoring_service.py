@@ -1,4 +1,4 @@
-"""JobService's jobs that monitor the models of an endpoint; here they only exist."""
+"""JobService's jobs that monitor the models of an endpoint; the emulator only stores them."""
 
 import pathlib
 from collections.abc import Collection
@@ -43,7 +43,7 @@ class MonitoringService(Resources):
         super().check(job, parent)
         rate = job.logging_sampling_strategy.random_sample_config.sample_rate
         refuse(not 0 < rate <= 1, f"sample_rate {rate:g} is not in (0, 1]")
-        deployed = [one.id for one in self._endpoints.find(job.endpoint).deployed_models]
+        deployed = [model.id for model in self._endpoints.find(job.endpoint).deployed_models]
         check_objectives(job, deployed)
 
     def begin(self, job: Any) -> None:
@@ -71,10 +71,10 @@ class MonitoringService(Resources):
 
 def check_objectives(job: Any, deployed: Collection[str]) -> None:
     """Refuse an objective for a model that is not deployed, or skew without training data."""
-    for one in job.model_deployment_monitoring_objective_configs:
-        number = one.deployed_model_id
+    for config in job.model_deployment_monitoring_objective_configs:
+        number = config.deployed_model_id
         refuse(number not in deployed, f"DeployedModel {number} is not at the endpoint")
-        objective = one.objective_config
+        objective = config.objective_config
         data = objective.training_dataset
         detects = "training_prediction_skew_detection_config" in objective
         given = data.gcs_source.uris or data.bigquery_source.input_uri or data.dataset

@@ -12,7 +12,7 @@ from pipelines.emulator.messages import parent_of
 class Operations:
     """A store of long-running operations.
 
-    A request takes effect at once; its operation is done only after `seconds`.
+    A request takes effect immediately; its operation is done only after `seconds`.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:

@@ -26,13 +26,13 @@ class PipelineEngine:
     the job's folder in its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
 
     Args:
-        folder: holds runs and buckets, including those of earlier processes.
+        folder: holds runs and buckets, also of earlier processes.
     """
 
     def __init__(self, folder: pathlib.Path, guardian: Guardian, clock: Clock) -> None:
         self._folder, self._guardian, self._clock = folder, guardian, clock
         self._processes: dict[str, Process] = {}
-        self._places = {
+        self._uris = {
             str(path.parent / "artifacts"): json.loads(path.read_text())["place"]
             for path in folder.glob("runs/*/request.json")
         }
@@ -53,7 +53,7 @@ class PipelineEngine:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(artifacts)
-        place = self._places[str(artifacts)] = f"{root}/{project}/{job_id}"
+        uri = self._uris[str(artifacts)] = f"{root}/{project}/{job_id}"
         recipe = job.labels.get("recipe", "pipeline")
         (directory / f"{recipe}.yaml").write_text(json.dumps(document["pipelineSpec"]))
         request = {
@@ -62,7 +62,7 @@ class PipelineEngine:
             "project": project,
             "location": location,
             "id": job_id,
-            "place": place,
+            "place": uri,
         }
         (directory / "request.json").write_text(json.dumps(request))
         self._processes[job.name] = Process(
@@ -112,13 +112,13 @@ class PipelineEngine:
 
     def to_uri(self, path: str) -> str:
         """Return the gs:// URI of a path of a run."""
-        for folder, place in self._places.items():
+        for folder, uri in self._uris.items():
             if path.startswith(folder):
-                return path.replace(folder, place, 1)
+                return path.replace(folder, uri, 1)
         return path.replace(f"{self._folder}/buckets/", "gs://", 1)
 
     def _folder_of(self, name: str) -> pathlib.Path:
-        """Return the folder of a job, which pipelines.local takes for that of a run."""
+        """Return the folder of a job, which pipelines.local treats as a run's folder."""
         _, project, _, location, _, job_id = name.split("/")
         return self._folder / "runs" / f"{job_id}.{location}.{project}"
 
@@ -145,7 +145,7 @@ class PipelineEngine:
         """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run."""
         listed = summary.get("tasks") or [
             {"name": path.stem, "state": "RUNNING", "seconds": 0.0}
-            for path in sorted((directory / "logs").glob("*.log"), key=lambda one: one.name)
+            for path in sorted((directory / "logs").glob("*.log"), key=lambda path: path.name)
             if path.stem not in ("pipeline", "launcher")
         ]
         executions = f"{parent_of(job.name)}/metadataStores/default/executions/{id_of(job.name)}"
@@ -165,8 +165,8 @@ class PipelineEngine:
                 }
             if name == _LAUNCHER_TASK:
                 jobs = [
-                    {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{one}"}
-                    for one in find_job_folders(directory / "logs")
+                    {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}
+                    for name in find_job_folders(directory / "logs")
                 ]
                 text = json.dumps({"resources": jobs})
                 detail["execution"]["metadata"] = {"output:gcp_resources": text}

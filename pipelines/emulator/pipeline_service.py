@@ -95,13 +95,13 @@ def check_content(job: Mapping[str, Any]) -> None:
     """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
     spec = job.get("pipelineSpec", {})
     refuse(not spec.get("root"), "pipeline_spec is required")
-    known = spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    given = job.get("runtimeConfig", {}).get("parameterValues", {})
-    for name in given:
-        unknown = name not in known
+    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    values = job.get("runtimeConfig", {}).get("parameterValues", {})
+    for name in values:
+        unknown = name not in declared
         refuse(unknown, f"unknown parameter {name}: the pipeline has no such parameter")
-    for name, parameter in known.items():
-        missing = name not in given and not {"defaultValue", "isOptional"} & parameter.keys()
+    for name, parameter in declared.items():
+        missing = name not in values and not {"defaultValue", "isOptional"} & parameter.keys()
         refuse(missing, f"parameter {name} is required")
     for name, executor in spec.get("deploymentSpec", {}).get("executors", {}).items():
         accelerator = executor.get("container", {}).get("resources", {}).get("accelerator", {})

@@ -65,10 +65,12 @@ class ProjectServices:
 
     def test_permissions(self, request: HttpRequest) -> dict[str, Any]:
         asked = json.loads(request.body)["permissions"]
-        return {"permissions": [one for one in asked if one not in self.missing]}
+        return {
+            "permissions": [permission for permission in asked if permission not in self.missing]
+        }
 
     def get_policy(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the bindings; those with a condition only if version 3 is requested."""
+        """Return the bindings; bindings with a condition only if version 3 is requested."""
         version = json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1)
         bindings = []
         for role in self.roles:

@@ -22,8 +22,8 @@ _ALLOWED = {("EnvVar", "value")}
 
 def find_marked(kind: Any, mark: str) -> tuple[str, ...]:
     """Return the fields of a message type whose comment begins with Required or Output only."""
-    found = _read_marks(kind.__module__)[kind.__qualname__]
-    names = [name for name, given in found if given == mark]
+    fields = _read_marks(kind.__module__)[kind.__qualname__]
+    names = [name for name, field_mark in fields if field_mark == mark]
     return tuple(name for name in names if (kind.__name__, name) not in _ALLOWED)
 
 
@@ -36,10 +36,10 @@ def _read_marks(module: str) -> Mapping[str, Sequence[tuple[str, str]]]:
 
 
 def _find_docstrings(node: ast.Module | ast.ClassDef, outer: str = "") -> Iterator[tuple[str, str]]:
-    for one in node.body:
-        if isinstance(one, ast.ClassDef):
-            yield outer + one.name, ast.get_docstring(one) or ""
-            yield from _find_docstrings(one, f"{outer}{one.name}.")
+    for child in node.body:
+        if isinstance(child, ast.ClassDef):
+            yield outer + child.name, ast.get_docstring(child) or ""
+            yield from _find_docstrings(child, f"{outer}{child.name}.")
 
 
 def check_required(message: Any, path: str = "") -> None:
@@ -57,8 +57,8 @@ def check_required(message: Any, path: str = "") -> None:
             if not type(message).__name__.startswith("Update"):
                 check_required(value, f"{path}{name}.")
         elif not hasattr(value, "items"):
-            for number, one in enumerate(value):
-                check_required(one, f"{path}{name}[{number}].")
+            for number, item in enumerate(value):
+                check_required(item, f"{path}{name}[{number}].")
 
 
 def clear_output_only(resource: Any) -> None:
@@ -67,7 +67,7 @@ def clear_output_only(resource: Any) -> None:
         resource._pb.ClearField(name)
 
 
-def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str]) -> Any:
+def check_update(request: Any, update: Any, present: Any, updatable: Sequence[str]) -> Any:
     """Return the mask of an update; refuse an empty mask, a fixed field and an outdated etag.
 
     A request without an etag overwrites any state.
@@ -76,13 +76,13 @@ def check_update(request: Any, given: Any, present: Any, updatable: Sequence[str
         updatable: fields that the mask may name; empty: those that users may set.
     """
     refuse(not request.update_mask.paths, "update_mask is required")
-    mask = check_mask("update_mask", request.update_mask, type(given))
-    fixed = find_marked(type(given), "Output only")
+    mask = check_mask("update_mask", request.update_mask, type(update))
+    fixed = find_marked(type(update), "Output only")
     for field in {path.partition(".")[0] for path in mask.paths}:
         other = field in fixed or (updatable and field not in updatable)
         refuse(other, f"update_mask names {field}, which is not updatable")
-    if getattr(given, "etag", "") not in ("", getattr(present, "etag", "")):
-        raise ApiError("ABORTED", f"{given.name} has changed since etag was read")
+    if getattr(update, "etag", "") not in ("", getattr(present, "etag", "")):
+        raise ApiError("ABORTED", f"{update.name} has changed since etag was read")
     return mask
 
 

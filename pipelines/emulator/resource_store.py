@@ -45,15 +45,15 @@ class FolderStore(MutableMapping[str, Any]):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from changing resources."""
-        place = self._folder / self._collection
+        folder = self._folder / self._collection
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            with (place / ".lock").open("w") as lock:
+            folder.mkdir(parents=True, exist_ok=True)
+            with (folder / ".lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
             raise ApiError(
-                "FAILED_PRECONDITION", f"{place} can't be written: {error.strerror}"
+                "FAILED_PRECONDITION", f"{folder} can't be written: {error.strerror}"
             ) from None
 
     def __getitem__(self, key: str) -> Any:
@@ -83,8 +83,8 @@ class FolderStore(MutableMapping[str, Any]):
         self._path(key).unlink()
 
     def __iter__(self) -> Iterator[str]:
-        own, file = f"{LOCAL_PARENT}/{self._collection}", f"{self._collection}/[!.]*.json"
-        names = [f"{own}/{path.stem}" for path in self._folder.glob(file)]
+        prefix, file = f"{LOCAL_PARENT}/{self._collection}", f"{self._collection}/[!.]*.json"
+        names = [f"{prefix}/{path.stem}" for path in self._folder.glob(file)]
         for path in self._folder.glob(f"projects/*/locations/*/{file}"):
             names.append(path.relative_to(self._folder).with_suffix("").as_posix())
         # Sort numbers by value.

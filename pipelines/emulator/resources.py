@@ -25,8 +25,8 @@ class Resources:
     Subclasses override `check`, `begin`, `refresh`, `change` and `check_deletable` as needed.
 
     Args:
-        folder: stores the resources beyond this process, shared with others; None: they are kept
-            in memory only.
+        folder: keeps the resources after this process, and shares them with others; None: keeps
+            them in memory only.
     """
 
     kind = ""  # name of the message type
@@ -49,22 +49,22 @@ class Resources:
     ) -> None:
         self.operations, self.clock = operations, clock or Clock()
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
-        self.kept: Any = MemoryStore()  # the resources by name
+        self.stored: Any = MemoryStore()  # the resources by name
         if folder:
-            self.kept = FolderStore(folder, self.collection, self.parse, self.dump)
+            self.stored = FolderStore(folder, self.collection, self.parse, self.dump)
         self._field = to_snake_case(self.kind)
 
     def create(self, request: Any) -> Any:
         proto_rules.check_required(request)
         resource = getattr(messages, self.kind)(getattr(request, self._field))
         proto_rules.clear_output_only(resource)
-        given = getattr(request, f"{self._field}_id", "")
-        with self.kept.lock():
-            if given:
-                field_rules.check_id(f"{self._field}_id", given)
+        resource_id = getattr(request, f"{self._field}_id", "")
+        with self.stored.lock():
+            if resource_id:
+                field_rules.check_id(f"{self._field}_id", resource_id)
             self.check(resource, request.parent)
-            resource.name = f"{request.parent}/{self.collection}/{given or self.next_id()}"
-            if resource.name in self.kept:
+            resource.name = f"{request.parent}/{self.collection}/{resource_id or self.next_id()}"
+            if resource.name in self.stored:
                 raise ApiError("ALREADY_EXISTS", f"{resource.name} already exists")
             resource.create_time = self.clock.now()
             self.begin(resource)
@@ -80,68 +80,68 @@ class Resources:
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
         proto_rules.check_required(request)
-        given = getattr(request, self._field)
-        with self.changing(given.name) as present:
-            mask = proto_rules.check_update(request, given, present, self.updatable)
+        new = getattr(request, self._field)
+        with self.changing(new.name) as present:
+            mask = proto_rules.check_update(request, new, present, self.updatable)
             changed = type(present)(present)
-            mask.MergeMessage(given._pb, changed._pb, True, True)
+            mask.MergeMessage(new._pb, changed._pb, True, True)
             proto_rules.check_required(changed, f"{self._field}.")
-            self.check(changed, parent_of(given.name))
+            self.check(changed, parent_of(new.name))
             self.change(request, present, changed)
             present._pb.CopyFrom(changed._pb)
-        return self.find(given.name)
+        return self.find(new.name)
 
     def delete(self, request: Any) -> Any:
-        with self.kept.lock():
+        with self.stored.lock():
             self.check_deletable(self.find(request.name))
-            del self.kept[request.name]
+            del self.stored[request.name]
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
         """Return a resource; raise ApiError if it does not exist."""
         try:
-            return self.refresh(self.kept[name])
+            return self.refresh(self.stored[name])
         except KeyError:
             raise not_found(name) from None
 
     def list_all(self) -> list[Any]:
-        return [self.refresh(one) for one in self.kept.values()]
+        return [self.refresh(resource) for resource in self.stored.values()]
 
     def list_in(self, parent: str) -> list[Any]:
         """Return the resources of a project and region, projects/P/locations/L."""
-        return [one for one in self.list_all() if one.name.startswith(f"{parent}/")]
+        return [resource for resource in self.list_all() if resource.name.startswith(f"{parent}/")]
 
     def store(self, resource: Any) -> None:
         resource.update_time = self.clock.now()
-        self.kept[resource.name] = resource
+        self.stored[resource.name] = resource
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[Any]:
         """Yield a resource under the lock; store it on exit."""
-        with self.kept.lock():
+        with self.stored.lock():
             resource = self.find(name)
             yield resource
             self.store(resource)
 
-    def build_page(self, found: Iterable[Any], request: Any, kind: str, field: str) -> Any:
+    def build_page(self, resources: Iterable[Any], request: Any, kind: str, field: str) -> Any:
         """Return the page of a list that a request asks for, with the token of the next page."""
-        passed = lists.filter_resources(found, request.filter)
-        passed = lists.sort_resources(passed, getattr(request, "order_by", ""), kind)
+        matching = lists.filter_resources(resources, request.filter)
+        matching = lists.sort_resources(matching, getattr(request, "order_by", ""), kind)
         token, size = request.page_token or "0", request.page_size
-        known = re.fullmatch("[0-9]{1,9}", token)
-        refuse(not known, f"page_token {token!r} is not one that a list returned")
+        valid_token = re.fullmatch("[0-9]{1,9}", token)
+        refuse(not valid_token, f"page_token {token!r} was not returned by a list")
         refuse(size < 0, f"page_size is {size}; it must not be negative")
         start, size = int(token), min(size or self.page_size, self.page_size)
-        rest = str(start + size) if start + size < len(passed) else ""
-        part = passed[start : start + size]
+        rest = str(start + size) if start + size < len(matching) else ""
+        part = matching[start : start + size]
         if hasattr(request, "read_mask"):
-            part = [lists.apply_mask(one, request.read_mask) for one in part]
+            part = [lists.apply_mask(resource, request.read_mask) for resource in part]
         response = getattr(messages, f"List{kind}sResponse")
         return response(**{field: part, "next_page_token": rest})
 
     def next_id(self) -> str:
         """Return an unused number as an ID."""
-        return str(max(map(int, filter(str.isdigit, map(id_of, self.kept))), default=0) + 1)
+        return str(max(map(int, filter(str.isdigit, map(id_of, self.stored))), default=0) + 1)
 
     def parse(self, text: str) -> Any:
         return getattr(messages, self.kind).from_json(text)

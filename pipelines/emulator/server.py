@@ -50,10 +50,10 @@ class Emulator:
     """A server of resources; a context manager.
 
     Args:
-        resources: have a method for each method of the API that they serve, which takes its
-            request and returns its response or raises ApiError. For APIs without protos, `routes`
-            lists (verb, pattern of the path, name), and the method takes an HttpRequest and
-            returns bytes, text or JSON.
+        resources: objects with a method for each API method that they serve. The method gets
+            the request and returns the response, or raises ApiError. For APIs without protos,
+            `routes` lists (verb, pattern of the path, name), and the method gets an HttpRequest
+            and returns bytes, text or JSON.
         background: import Google's protos, which takes a second, in a thread that requests wait
             for. Not for a process that also imports a client of them.
         guardian: removes `folder` if this process is killed.
@@ -69,9 +69,9 @@ class Emulator:
         self._background = background
         self.secret = secrets.token_urlsafe(32)  # the access token
         self._lock = threading.RLock()
-        place = tempfile.gettempdir()
+        parent = tempfile.gettempdir()
         # A socket's path has at most 103 characters.
-        short = place if len(place) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
+        short = parent if len(parent) < _LONG_PATH else "/tmp"  # noqa: S108 - a new folder in it
         make = guardian.make_folder if guardian else tempfile.mkdtemp
         self.folder = make(prefix="emulator-", dir=short)  # private, removed on exit
         self._socket = f"unix:{self.folder}/grpc"

@@ -31,7 +31,7 @@ def check_accelerator(accelerator: str, region: str) -> None:
     """Raise InputError for an accelerator that training does not have in a region."""
     regions = load_content()["accelerators"]
     if accelerator and accelerator not in regions.get(region, ()):
-        found = ", ".join(one for one, held in regions.items() if accelerator in held)
+        found = ", ".join(name for name, held in regions.items() if accelerator in held)
         raise InputError(
             f"accelerator_type={accelerator!r} is not available for training in {region} "
             f"(locations, {load_content()['date']}), but in {found}"

@@ -129,7 +129,9 @@ class ColumnValues(DiskColumns):
 
     def __init__(self, dataset: Dataset, split: str) -> None:
         self.columns = list_columns(dataset)  # empty for images
-        kinds = {one.name: "f4" if one.dtype == "float32" else "i8" for one in self.columns}
+        kinds = {
+            column.name: "f4" if column.dtype == "float32" else "i8" for column in self.columns
+        }
         super().__init__(dataset.splits[split].examples, kinds)
         self._dataset = dataset
 

@@ -66,7 +66,7 @@ class VertexEmulator(FaultyEmulator):
         schedules = ScheduleService(pipelines, operations, clock)
         custom_jobs, self.log_entries = CustomJobs(operations), []
         models = ModelService(model_folder, operations)
-        metadata = MetadataService(operations, pipelines.kept)
+        metadata = MetadataService(operations, pipelines.stored)
         endpoints = EndpointService(model_folder, models, operations)
         monitoring = MonitoringService(endpoints, operations)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
