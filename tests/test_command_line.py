@@ -125,7 +125,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run digits --local --set strategy=mirored", "did you mean 'mirrored'?"),
         ("run digits --local --set optimizer=adan", "did you mean 'adam'?"),
         ("run digits --local --set strategy=mirrored", "one_device and mirrored train on one"),
-        ("run digits --local --set accelerator_type=NVIDIA_TESLA_T4", "give both, or neither"),
+        ("run digits --local --set accelerator_type=NVIDIA_TESLA_T4", "set both, or neither"),
         ("run flowers --local --set source=images:nope", "/nope does not exist"),
         ("run digits --local --set source=csv", "has the wrong form; use csv:URI"),
         ("run digits --local --set image_size=0", "image_size=0 is out of range"),

@@ -1,4 +1,4 @@
-"""Training options: one typed config, and the file from which replicas read it."""
+"""Training options: a typed config, and the file from which replicas read it."""
 
 import dataclasses
 import hashlib
@@ -22,17 +22,17 @@ class TrainingConfig:
 
     model: str = option(
         "small_cnn",
-        help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds one of "
-        "your own.",
+        help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds your "
+        "own model.",
     )
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_MODEL_OPTIONS}."
     )
     warm_start: str = option(
         "",
-        help="Weights to start from: champion (of model_name in the Model Registry; without a "
-        "champion, same as empty), or the URI of a model.keras or of a training job's folder; "
-        "empty: random by seed.",
+        help="Initial weights: champion (of model_name in the Model Registry; without a champion, "
+        "as if empty), or the URI of a model.keras or of a training job's folder; empty: random, "
+        "by seed.",
     )
     strategy: str = option(
         "auto",
@@ -44,12 +44,12 @@ class TrainingConfig:
     epochs: int = option(10, help="Passes over the training split.", minimum=1)
     steps_per_epoch: int = option(
         0,
-        help="Steps per epoch; each epoch ends with validation and a row of history; 0: a whole "
-        "pass over the training split.",
+        help="Steps per epoch, which ends with validation and a row of history; 0: a whole pass "
+        "over the training split.",
         minimum=0,
     )
     max_train_examples: int = option(
-        0, help="Largest number of training examples to use; 0: all.", minimum=0
+        0, help="Maximum number of training examples to use; 0: all.", minimum=0
     )
     batch_size: int = option(
         64,
@@ -64,7 +64,7 @@ class TrainingConfig:
     momentum: float = option(0.9, help="Momentum, with optimizer=sgd.", minimum=0, below=1)
     weight_decay: float = option(
         0.0,
-        help="Decoupled weight decay, with optimizer=adamw: in each step a weight shrinks by its "
+        help="Decoupled weight decay, with optimizer=adamw: in each step, a weight shrinks by its "
         "value x weight_decay x learning rate.",
         minimum=0,
     )
@@ -122,14 +122,14 @@ class TrainingConfig:
     )
     fine_tune_epochs: int = option(
         0,
-        help="Epochs of fine-tuning, with model=transfer: a second phase, from the best weights of "
-        "the first, that also trains the backbone's last layers; 0: no second phase.",
+        help="Epochs of fine-tuning, with model=transfer: a second phase, which starts from the "
+        "best weights of the first and also trains the backbone's last layers; 0: no second phase.",
         minimum=0,
     )
     fine_tune_layers: int = option(
         30,
-        help="Layers of the backbone, counted from its end, that fine-tuning trains; BatchNorm "
-        "stays frozen.",
+        help="Number of layers at the end of the backbone that fine-tuning trains; BatchNorm stays "
+        "frozen.",
         minimum=1,
     )
     fine_tune_learning_rate: float = option(
@@ -147,7 +147,7 @@ class TrainingConfig:
         minimum=0,
     )
     gradient_clip_norm: float = option(
-        0.0, help="Largest global norm of a step's gradient; 0: not clipped.", minimum=0
+        0.0, help="Maximum global norm of a step's gradient; 0: no clipping.", minimum=0
     )
     precision: str = option(
         "float32",
@@ -163,20 +163,20 @@ class TrainingConfig:
     )
     label_smoothing: float = option(
         0.0,
-        help="Label smoothing: share of a label's probability that is spread over all classes.",
+        help="Label smoothing: fraction of a label's probability that is spread over all classes.",
         minimum=0,
         below=1,
     )
     augmentation: str = augmentation_option()
     augmentation_operations: list[str] = operations_option()
     checkpoint_steps: int = option(
-        0, help="Steps between checkpoints; 0: one at the end of each epoch.", minimum=0
+        0, help="Steps between checkpoints; 0: only at the end of each epoch.", minimum=0
     )
     shuffle_megabytes: float = option(
         256.0, help="Size of each replica's shuffle buffer, in MB (10^6 bytes).", above=0
     )
     seed: int = option(
-        0, help="Seed of initial weights, order of examples and augmentation.", minimum=0
+        0, help="Seed of the initial weights, the order of examples and augmentation.", minimum=0
     )
 
     def __post_init__(self) -> None:
@@ -212,28 +212,30 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
-    """Raise InputError if `replicas` devices can't share a global batch equally."""
+    """Raise InputError if a global batch can't be divided equally among `replicas` devices."""
     if batch_size % replicas:
         below = batch_size - batch_size % replicas
-        fitting = " or ".join(str(size) for size in (below, below + replicas) if size)
+        choices = " or ".join(str(size) for size in (below, below + replicas) if size)
         raise InputError(
-            f"batch_size={batch_size} can't be shared equally by {replicas} replicas; use {fitting}"
+            f"batch_size={batch_size} can't be divided equally among {replicas} replicas; use "
+            f"{choices}"
         )
 
 
 def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
-    """Return a digest of all that decides the trained model except the records: 16 hex digits.
+    """Return a digest, 16 hex digits, of everything but the records that determines the model.
 
-    Machines are excluded: they change the speed, and the model only by rounding. The version of
-    the champion that warm_start names is excluded too: each training changes it, so a scheduled
-    run would never find that nothing has changed. Changed code counts if its `image_uri` is new.
+    Machines are excluded, because they change the speed, and the model only by rounding. The
+    version of the champion that warm_start names is also excluded: each training changes it, so a
+    scheduled run would never find that nothing has changed. Changed code counts if `image_uri` is
+    new.
     """
     content = json.dumps([dataclasses.asdict(config), image_uri], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def write_config(config: TrainingConfig, directory: str) -> str:
-    """Write the config that all replicas of the job in `directory` (URI) read; return its URI."""
+    """Write the config for all replicas of the job in `directory` (URI); return its URI."""
     storage.make_folder(directory)
     uri = config_uri(directory)
     storage.write_whole(uri, json.dumps(dataclasses.asdict(config), indent=1).encode())

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 class InputError(Exception):
     """An input of the user can't be used.
 
-    The message is one line that names the value, its origin and the remedy. Command lines print
-    it without a stack trace and exit with 2.
+    The message is one line that names the value, its origin and the remedy. Commands print it
+    without a stack trace and exit with code 2.
     """
 
 
 EXIT_CODE = 2
-"""Exit code of a process that ends on an `InputError` (the shell's usage error)."""
+"""Exit code of a process that ends with an `InputError` (the shell's code for wrong usage)."""
 
 RETRY_EXIT_CODE = 134
 """Exit code of a replica whose job should be retried from its checkpoint.
@@ -36,7 +36,7 @@ def one_line(text: object) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the line of an error with its reason, after TensorFlow's heading and trace."""
+    """Return the line of an error that gives the reason, without TensorFlow's heading and trace."""
     text = re.sub(r"\{\{.*?\}\}", "", str(error))
     lines = [line.strip() for line in text.splitlines()]
     reasons = [line for line in lines if line and not _HEADING.match(line)]
@@ -45,7 +45,7 @@ def first_line(error: BaseException) -> str:
 
 
 def escape_controls(line: str) -> str:
-    """Return a line with control characters escaped, which file names may contain."""
+    """Return a line with escaped control characters, which names of files may contain."""
     if line.isprintable():
         return line
     return "".join(
@@ -63,7 +63,7 @@ def google_errors_as_input(doing: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (GoogleAPIError, GoogleAuthError) as error:
-        # The message already names the place, which is clearer than the request's URL.
+        # `doing` already names the resource, which is clearer than the request's URL.
         reason = re.sub(r"(GET|POST) \S+: ", "", str(error).partition("\n")[0])
         raise InputError(f"{doing}: {reason}; {remedy}") from None
 

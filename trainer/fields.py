@@ -1,4 +1,4 @@
-"""Options: dataclasses whose fields declare help, choices and bounds, which pydantic's core checks.
+"""Options: dataclasses whose fields declare help, choices and bounds, checked by pydantic-core.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Options:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# KFP passes numbers as doubles, which represent whole numbers exactly up to this one.
-_LARGEST = 2**53
-# Keys are pydantic's names.
+# KFP passes numbers as doubles, which represent whole numbers exactly up to this limit.
+_MAX_INTEGER = 2**53
+# The keys are pydantic's names.
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
 _NAMES: dict[Any, str] = {
     int: "a whole number",
@@ -67,15 +67,15 @@ def option(
 ) -> Any:
     """Return a dataclass field with a help text, choices and bounds.
 
-    `minimum` and `maximum` are inclusive, `above` and `below` exclusive. For a list, bounds and
+    `minimum` and `maximum` are inclusive, `above` and `below` are exclusive. For a list, bounds and
     choices apply to each item. Choices and bounds are added to the help text.
     """
     limits = {"ge": minimum, "le": maximum, "gt": above, "lt": below}
     bounds = {name: value for name, value in limits.items() if value is not None}
     choices = tuple(choices)
-    listed = [str(choice) for choice in choices if choice != ""]
-    if not set(listed) <= set(re.findall(r"\w+", help)):
-        help += f" {'Any' if isinstance(default, list) else 'One'} of {', '.join(listed)}."
+    names = [str(choice) for choice in choices if choice != ""]
+    if not set(names) <= set(re.findall(r"\w+", help)):
+        help += f" {'Any' if isinstance(default, list) else 'One'} of {', '.join(names)}."
     if bounds and bounds != {"ge": 0}:
         words = ", ".join(f"{_BOUNDS[name]} {value}" for name, value in bounds.items())
         help += f" {words.capitalize()}."
@@ -116,7 +116,7 @@ def suggest(name: str, known: Iterable[str], otherwise: str | None = None) -> st
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """Convert `value` to `kind`, or raise InputError with `name`, the value and the type."""
+    """Convert `value` to the type `kind`; an InputError gives `name`, the value and the type."""
     from pydantic_core import SchemaValidator
 
     return _validate(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
@@ -199,7 +199,7 @@ def _field_schema(cls: Any, name: str) -> CoreSchema:
 
 
 def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any]) -> CoreSchema:
-    """Return the schema that converts and checks values of a type."""
+    """Return a schema that converts and checks values of a type."""
     from pydantic_core import core_schema as core
 
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -211,7 +211,9 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
         return core.no_info_before_validator_function(_parse_json, items)
     extra = {"pydantic_js_extra": {"enum": list(choices)}} if choices else {}
     plain: dict[Any, Callable[..., CoreSchema]] = {
-        int: functools.partial(core.int_schema, **{"ge": -_LARGEST, "le": _LARGEST, **bounds}),
+        int: functools.partial(
+            core.int_schema, **{"ge": -_MAX_INTEGER, "le": _MAX_INTEGER, **bounds}
+        ),
         float: functools.partial(core.float_schema, **bounds, allow_inf_nan=False),
         bool: core.bool_schema,
         str: core.str_schema,
@@ -238,7 +240,7 @@ def _validate(name: str, value: Any, hint: Any, validator: SchemaValidator) -> A
         problem = error.errors(include_url=False)[0]
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be read; use fewer levels") from None
-    except InputError as error:  # from a nested table, with the names of tables in it
+    except InputError as error:  # From a nested table, whose name is added to the message.
         inner = str(error)
         nested = f"[{name}.{inner[1:]}" if inner.startswith("[") else f"[{name}]: {inner}"
         raise InputError(nested) from None
@@ -277,7 +279,7 @@ def _build_from_table(cls: Callable[..., Any], value: Any) -> Any:
 
 
 def _to_number(value: Any) -> Any:
-    """Reject a boolean; convert text such as 1e3, for whole numbers too."""
+    """Reject a boolean; convert text such as 1e3, even for whole numbers."""
     if isinstance(value, bool):
         raise ValueError
     is_digits = isinstance(value, str) and value.strip().lstrip("+-").isdigit()

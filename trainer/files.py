@@ -1,9 +1,9 @@
 """Read small files under any URI, and write them atomically.
 
-An object of Cloud Storage appears, or replaces an older one, when its upload is complete, so it
-is written under its final name. A rename there is a copy and a deletion, which is not atomic. In
-a folder, also under /gcs/, a killed process leaves a partial file, so a file is written under
-another name and then renamed.
+An object in Cloud Storage appears, or replaces an older one, when its upload is complete, so it is
+written under its final name. (Renaming an object means copying and deleting it, which is not
+atomic.) In a folder, even in one under /gcs/, a killed process leaves a partial file, so a file is
+written under another name and then renamed.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ def write_text(uri: str, text: str) -> None:
 
 
 def copy(file: str, uri: str) -> None:
-    """Copy a file (local or any URI) to `uri` atomically."""
+    """Copy a file (a local path or any URI) to `uri` atomically."""
     if storage.is_object(uri):
         tf.io.gfile.copy(file, uri, overwrite=True)
         return
@@ -41,7 +41,7 @@ def copy(file: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def uploaded(uri: str) -> Iterator[str]:
-    """Yield the name of a local file, which is copied to `uri` atomically on exit."""
+    """Yield the path of a local file to write, which is copied to `uri` atomically on exit."""
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, uri.rpartition("/")[2]))
         yield file
@@ -54,7 +54,7 @@ def write_json(uri: str, content: Any) -> None:
 
 
 def write_csv(uri: str, rows: list[dict[str, Any]]) -> None:
-    """Write rows, each of which may lack some of the columns."""
+    """Write rows to a CSV file; a row may lack some of the columns."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
@@ -67,8 +67,8 @@ def read_text(uri: str) -> str | None:
     """Return the text of a file, or None if it does not exist."""
     try:
         with tf.io.gfile.GFile(uri, "rb") as file:
-            # Read to the end, not to the reported size: another process may replace the file
-            # in between.
+            # Read to the end, not to the reported size, because another process may replace the
+            # file in between.
             return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
     except tf.errors.NotFoundError:
         return None

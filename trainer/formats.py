@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-UNDEFINED = "–"  # noqa: RUF001 - tables show a dash for no value
+UNDEFINED = "–"  # noqa: RUF001 - a dash in tables
 _CENT = 0.01
 
 
@@ -46,7 +46,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in a sentence: `12.3 s`, `1 min 15 s`, `48 min`, `2 h 5 min`."""
+    """Format a duration for a sentence: `12.3 s`, `1 min 15 s`, `48 min`, `2 h 5 min`."""
     if seconds < 59.95:
         return f"{round(seconds, 1):g} s"
     minutes, rest = divmod(round(seconds), 60)

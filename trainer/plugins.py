@@ -1,4 +1,4 @@
-"""Find plugin classes in the files of a package, without a list of names."""
+"""Find plugin classes in the files of a package, so that they need not be listed."""
 
 import importlib
 import pkgutil

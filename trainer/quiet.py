@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-_OTHER_KERAS = "TF_USE_LEGACY_KERAS"
+_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 _OPTIONAL = ("cv2", "matplotlib", "sklearn")
 
 
@@ -30,13 +30,13 @@ def import_tensorflow() -> None:
     the environment selects legacy Keras, which is not installed.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    previous = os.environ.get(_OTHER_KERAS)
-    os.environ[_OTHER_KERAS] = "1"
+    previous = os.environ.get(_LEGACY_KERAS)
+    os.environ[_LEGACY_KERAS] = "1"
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with Path(os.devnull).open("wb") as null:
+            os.dup2(null.fileno(), 2)
         import tensorflow as tf
 
         tf.config.list_logical_devices()
@@ -44,6 +44,6 @@ def import_tensorflow() -> None:
         os.dup2(stderr, 2)
         os.close(stderr)
         if previous is None:
-            del os.environ[_OTHER_KERAS]
+            del os.environ[_LEGACY_KERAS]
         else:
-            os.environ[_OTHER_KERAS] = previous
+            os.environ[_LEGACY_KERAS] = previous

@@ -16,7 +16,7 @@ def load(uri: str, *signatures: str) -> Any:
         model = tf.saved_model.load(uri)
     except (OSError, tf.errors.OpError) as error:
         raise InputError(
-            f"no SavedModel at {uri} ({first_line(error)}); train and export one first"
+            f"no SavedModel at {uri} ({first_line(error)}); train and export a model first"
         ) from None
     available = getattr(model, "signatures", {})
     for name in signatures:

@@ -22,7 +22,7 @@ from trainer.training import rejoin
 
 
 def main(arguments: list[str]) -> int:
-    """Run one replica and return its exit code."""
+    """Run a replica; return its exit code."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Let callers choose that a call to a lost peer fails instead of waiting forever:
     # https://www.tensorflow.org/tutorials/distribute/parameter_server_training
@@ -50,5 +50,5 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # The servers and collective threads of a cluster may wait for peers that are gone.
+    # Exit at once, because a cluster's servers and collective threads may wait for lost peers.
     os._exit(code)

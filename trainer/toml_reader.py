@@ -1,4 +1,4 @@
-"""The standard library's tomllib, or its backport on Python 3.10."""
+"""Provide the standard library's tomllib, or its backport on Python 3.10."""
 
 import sys
 

@@ -65,7 +65,7 @@ def test_long_class_list_is_only_in_dataset_json(tmp_path, records, letters, is_
         ({"records_engine": "dataflow"}, "install the extra [dataflow]"),
         (
             {"records_engine": "dataflow", "records_store": "store"},
-            "is for records_engine='local'; Dataflow",
+            "works only with records_engine='local', as Dataflow",
         ),
     ],
 )

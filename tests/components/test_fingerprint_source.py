@@ -121,4 +121,4 @@ def test_failed_listing_is_retried_or_one_line(bucket, refused):
     bucket.fail("ListObjects", 403, "PERMISSION_DENIED", "no storage.objects.list access")
     error = refused(digest)
     assert "no storage.objects.list access" in error
-    assert error.endswith("the account of the run needs roles/storage.objectViewer\n")
+    assert error.endswith("the run's account needs roles/storage.objectViewer\n")

@@ -86,11 +86,11 @@ def test_valid_values_are_accepted(values):
         ({"source": "digits:8"}, "source='digits:8' has the wrong form; use digits"),
         (
             {"records_engine": "dataflow", "records_store": "gs://b/s"},
-            "records_store='gs://b/s' is for records_engine='local'; Dataflow writes all",
+            "records_store='gs://b/s' works only with records_engine='local', as Data",
         ),
         ({"source": ""}, "source='' is not a source; use one of bigquery:PROJECT"),
         ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored' does not fit"),
-        ({"batch_size": 2, "worker_count": 3}, "by 4 replicas; use 4"),
+        ({"batch_size": 2, "worker_count": 3}, "among 4 replicas; use 4"),
         ({"model_name": "My model"}, "model_name='My model' is not up to 63 of a-z, 0-9, - and _"),
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
@@ -118,22 +118,22 @@ def test_valid_values_are_accepted(values):
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides"),
         (
             chief("a3-highgpu-2g", "NVIDIA_H100_80GB", 2),
-            "scheduling_strategy='STANDARD' does not provide a3-highgpu-2g (chief_machine_type), "
-            "which needs a reservation otherwise; set it to SPOT or FLEX_START",
+            "scheduling_strategy='STANDARD' does not provide a3-highgpu-2g (chief_machine_type) "
+            "without a reservation; set scheduling_strategy to SPOT or FLEX_START",
         ),
         (chief("n1-standard-8", "NVIDIA_TESLA_P100"), "is not one of '', 'NV"),
         ({**FLEXIBLE, **T4}, "with accelerator_type='NVIDIA_TESLA_T4': it provides machines with"),
         ({**FLEXIBLE, "evaluator_count": 1}, "with evaluator_machine_type='n1-standard-4': it pro"),
         ({**FLEXIBLE, "worker_count": 1, "worker_machine_type": "g2-standard-4"}, "the same mach"),
-        ({"timeout": "518401s"}, "the 7 days that a pipeline's task lasts; set timeout='518400s'"),
-        ({**FLEXIBLE, "timeout": "518401s"}, "the 7 days that a pipeline's task lasts; set"),
-        ({"max_wait_duration": "604800s"}, "task lasts; shorten max_wait_duration"),
+        ({"timeout": "518401s"}, "7 days that a pipeline's task may last; set timeout='518400s'"),
+        ({**FLEXIBLE, "timeout": "518401s"}, "the 7 days that a pipeline's task may last; set"),
+        ({"max_wait_duration": "604800s"}, "task may last; shorten max_wait_duration"),
         ({**FLEXIBLE, "max_wait_duration": "0s"}, "max_wait_duration='0s' waits for machines with"),
         ({"labels": {"Team": "x"}}, "labels: Team='x' is not a label: up to 63"),
         ({"labels": {"team": 1}}, "labels: team=1 is not a label: up to 63"),
-        ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 shares"),
+        ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 fractions"),
         ({"split_fractions": [0.5, 0.5, 0]}, "with train and test above 0"),
-        ({"accelerator_count": 1}, "give both, or neither"),
+        ({"accelerator_count": 1}, "set both, or neither"),
         (
             {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
             "class_floors alone is 75,000; a task accepts 65,536 in total: shorten it",
@@ -171,7 +171,7 @@ def test_valid_values_are_accepted(values):
         (
             {**PHOTOS, "fine_tune_layers": 3},
             "fine_tune_layers=3: the last 3 layers of DenseNet121 have no weights to train, "
-            "BatchNorm apart; use 4 or more",
+            "except BatchNorm's; use 4 or more",
         ),
         (transfer(weights="imagnet"), "weights='imagnet' is neither imagenet, none nor the URI of"),
         ({**TABLE, "model_options": {"hidden_units": [8, -8]}}, "hidden_units=-8 is out of range"),

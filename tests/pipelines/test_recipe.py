@@ -138,7 +138,7 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
             "[step_machines.evaluation]: accelerator_type='NVIDIA_H100_80GB' is not one of '', ",
         ),
         ("serving = {min_replicas = 0}", "mine.toml: [serving]: min_replicas=0 is out of range"),
-        ("serving = {machine_type = 'n4-standard-8'}", "is not a machine type of prediction"),
+        ("serving = {machine_type = 'n4-standard-8'}", "is not a machine type for prediction"),
         ("notify = ['team']", "mine.toml: notify: 'team' is not an e-mail address, such as team"),
         (f"notify = {['a@b.de'] * 4}", "notify names 4 addresses, but Vertex AI writes to 3 at"),
         ("retraining = {time_zone = 'UTC'}", "mine.toml: [retraining]: cron='' is not five"),

@@ -197,7 +197,7 @@ def test_invalid_arguments_are_refused(refused, arguments, words):
         ("empty.png", b"", "empty.png is empty"),
         ("notes.txt", b"text", "takes files that end in .jpg, .jpeg, .png, .bmp, .gif, .jsonl"),
         ("a.jsonl", b"\n{", "a.jsonl:2 is not JSON ("),
-        ("b.jsonl", b"[[1]]\n", "b.jsonl:1 has pixels of shape [1, 1]; the model takes [8, 8, 1]"),
+        ("b.jsonl", b"[[1]]\n", "b.jsonl:1 has pixels of shape [1, 1]; the model needs [8, 8, 1]"),
         ("c.jsonl", b"\xff", "'c.jsonl' is not UTF-8"),
         ("d.jsonl", b"\n", "d.jsonl: no instances found; give"),
     ],

@@ -129,7 +129,7 @@ def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     right = np.ones(1000, bool)
     scores = [Scores(right, generator.gamma(1, scale, 1000)) for scale in (0.95, 1)]
     whole = compare(Pairs.of(*scores), metric="log_loss", confidence=0.95)
-    monkeypatch.setattr(comparison, "_GAINS", 300)
+    monkeypatch.setattr(comparison, "_MAX_GAINS", 300)
     pairs = Pairs(1000)
     for part in (slice(130), slice(130, None)):
         pairs.add(*(Scores(*(values[part] for values in one)) for one in scores))

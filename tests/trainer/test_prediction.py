@@ -87,5 +87,5 @@ def test_wrong_count_of_a_shard_is_refused(model, tmp_path, count, words):
     shards = dataset.splits["test"].shards
     shards[1] = dataclasses.replace(shards[1], examples=count)
     (tmp_path / "dataset.json").write_text(dataset.to_json())
-    with pytest.raises(InputError, match=rf"hold {words} examples than the {10 + count}"):
+    with pytest.raises(InputError, match=rf"contain {words} examples than the {10 + count}"):
         evaluate(model, str(tmp_path))

@@ -98,7 +98,7 @@ def test_signatures_agree(trained, digit_records):
     ("option", "message"),
     [
         ("--epochs=0", "epochs=0 is out of range: it must be at least 1"),
-        ("--epochs", "'--epochs' has no value; give options of the config as --N"),
+        ("--epochs", "'--epochs' has no value; write options of the config as --"),
         ("--epoch=3", "unknown parameter 'epoch'; did you mean 'epochs'?"),
         ("--model=smal_cnn", "did you mean 'small_cnn'?"),
         ("--model_options={", "model_options='{' is not a JSON object"),

@@ -104,8 +104,8 @@ def test_existing_machine_is_accepted(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("accelerator_type=NVIDIA_L4", "give both, or neither"),
-        ("accelerator_count=1", "give both, or neither"),
+        ("accelerator_type=NVIDIA_L4", "set both, or neither"),
+        ("accelerator_count=1", "set both, or neither"),
         (
             f"chief_machine_type=e2-standard-4 {GPUS}",
             "chief_machine_type='e2-standard-4' can't have 2 x NVIDIA_TESLA_T4; use n1-sta",
@@ -134,7 +134,7 @@ def test_existing_machine_is_accepted(options):
         ),
         (
             "chief_machine_type=n4-standard-8 evaluator_count=1",
-            "all replicas have the same disk type; use machines that share one",
+            "all replicas have the same disk type; use machines that support a common",
         ),
         ("chief_machine_type=g2-standard-4", "accelerator_type=NVIDIA_L4 and"),
         (
@@ -167,7 +167,7 @@ def test_impossible_machines_are_refused(options, message):
         (
             "parameter_server",
             f"worker_count=1 ps_count=1 {GPUS}",
-            "ps_count=1 and accelerator_count=2: a worker uses only one",
+            "ps_count=1 and accelerator_count=2: with parameter servers, a worker uses",
         ),
         ("auto", f"worker_count=1 ps_count=1 {GPUS}", "set accelerator_count=1 and"),
     ],

@@ -36,7 +36,7 @@ class File(NamedTuple):
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
-    """List a folder and all below it, the files that match a pattern, or one file.
+    """List a folder recursively, the files that match a pattern, or a single file.
 
     Args:
         location: a path or URI. /gcs/BUCKET, where Vertex AI mounts a bucket, is listed as the
@@ -50,10 +50,10 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     """
     uri = re.sub(r"^/gcs/", "gs://", location)
     if storage.is_object(uri):
-        remedy = "the account of the run needs roles/storage.objectViewer"
+        remedy = "the run's account needs roles/storage.objectViewer"
         with google_errors_as_input(f"{uri} can't be listed", remedy):
-            listed = list_objects if matching else _list_bucket
-            yield from listed(open_client(), uri)
+            list_function = list_objects if matching else _list_bucket
+            yield from list_function(open_client(), uri)
     elif matching:
         for path in sorted(storage.list_matching(location)):
             yield _stat_file(path, path)
@@ -64,7 +64,7 @@ def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
 
 
 def open_client() -> Any:
-    """Return a client with the account that the process runs as."""
+    """Return a client that uses the account of this process."""
     from google.cloud import storage as cloud_storage
 
     # Listing a bucket needs no project.
@@ -84,13 +84,13 @@ def list_objects(client: Any, uri: str) -> Iterator[File]:
 
 def _list_bucket(client: Any, uri: str) -> Iterator[File]:
     bucket, _, name = uri.removeprefix("gs://").partition("/")
-    listed = functools.partial(client.list_blobs, bucket, fields=_FIELDS)
+    list_blobs = functools.partial(client.list_blobs, bucket, fields=_FIELDS)
     folder = f"{name.rstrip('/')}/" if name.strip("/") else ""
-    bounds = [None, *_list_bounds(listed, folder), None]
+    bounds = [None, *_list_bounds(list_blobs, folder), None]
 
     def list_part(number: int) -> list[bytes]:
         begin, end = bounds[number : number + 2]
-        pages = listed(prefix=folder, start_offset=begin, end_offset=end).pages
+        pages = list_blobs(prefix=folder, start_offset=begin, end_offset=end).pages
         return [_pack_page(page, folder) for page in pages]
 
     empty = True
@@ -100,33 +100,33 @@ def _list_bucket(client: Any, uri: str) -> Iterator[File]:
             yield from _unpack_page(page)
     if empty:
         # A single file: its name sorts first among the names that begin with it.
-        for blob in listed(prefix=name, max_results=1):
+        for blob in list_blobs(prefix=name, max_results=1):
             if blob.name == name:
                 yield from _unpack_page(_pack_page([blob], name))
 
 
-def _list_bounds(listed: Callable[..., Any], folder: str) -> list[str]:
+def _list_bounds(list_blobs: Callable[..., Any], folder: str) -> list[str]:
     """Return sorted names that cut the listing into ranges to list in parallel."""
 
     def list_folders(prefix: str) -> list[str]:
-        listing = listed(prefix=prefix, delimiter="/")
+        listing = list_blobs(prefix=prefix, delimiter="/")
         next(listing.pages, None)
         return sorted(listing.prefixes)
 
-    first = list_folders(folder)
-    if len(first) > _FEW:
-        return first
-    second = [inner for outer in first for inner in list_folders(outer)]
-    return sorted([*first, *second])
+    folders = list_folders(folder)
+    if len(folders) > _FEW:
+        return folders
+    second = [inner for outer in folders for inner in list_folders(outer)]
+    return sorted([*folders, *second])
 
 
 def _pack_page(page: Iterable[Any], folder: str) -> bytes:
-    """Return a page of a listing as text, in a tenth of the memory of its objects."""
+    """Return a page of a listing as text, which needs a tenth of the memory of the objects."""
     lines = []
     for blob in page:
         # The console creates objects with a trailing slash for folders.
         if not blob.name.endswith("/"):
-            # A copy with the same content is no change. Composed objects have no MD5.
+            # Replacing an object by a copy is not a change. Composed objects have no MD5.
             version = blob.md5_hash or f"{blob.crc32c} {blob.generation}"
             # Names of objects contain no line feed.
             lines += [blob.name.removeprefix(folder), str(blob.size or 0), version]
@@ -140,18 +140,18 @@ def _unpack_page(page: bytes) -> Iterator[File]:
         yield File(path, int(size), version, md5)
 
 
-def _walk_folder(folder: str, prefix: str, above: Sequence[str] = ()) -> Iterator[File]:
-    above = (*above, folder)
+def _walk_folder(folder: str, prefix: str, parents: Sequence[str] = ()) -> Iterator[File]:
+    parents = (*parents, folder)
     for path in sorted(
-        f"{name}/" if inner else name for name, inner in storage.list_entries(folder)
+        f"{name}/" if is_folder else name for name, is_folder in storage.list_entries(folder)
     ):
         if path.endswith("/"):
             inner = join(folder, path[:-1])
             # A link may lead back to a folder above it.
             real = Path(inner).resolve() if Path(inner).is_symlink() else None
-            if real and any(Path(ancestor).resolve().is_relative_to(real) for ancestor in above):
+            if real and any(Path(ancestor).resolve().is_relative_to(real) for ancestor in parents):
                 raise InputError(f"{inner} is a link to a folder that contains it; remove the link")
-            yield from _walk_folder(inner, f"{prefix}{path}", above)
+            yield from _walk_folder(inner, f"{prefix}{path}", parents)
         else:
             yield _stat_file(join(folder, path), f"{prefix}{path}")
 

@@ -38,7 +38,7 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
         if problem:
             raise InputError(
                 f"{uri} {problem}, so it is not what {FILE_NAME} describes; run create_tfrecords "
-                "again (a cached step does, once its output is damaged)"
+                "again (a cached step runs again if its output is damaged)"
             )
     _checked.update((uri, shard.sha256) for uri, shard in unchecked.items())
 
@@ -50,7 +50,7 @@ def find_shard_problem(uri: str, shard: Shard) -> str:
         if size != shard.bytes:
             return f"has {size:,} bytes instead of {shard.bytes:,}"
         if storage.sha256(uri) != shard.sha256:
-            return "is damaged or replaced (its sha256 differs)"
+            return "is damaged or was replaced (its sha256 differs)"
     except FileNotFoundError:
         return "is missing"
     return ""

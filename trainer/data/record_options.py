@@ -24,7 +24,7 @@ _SUBNETWORK = re.compile(
 
 
 def augmentation_option() -> Any:
-    """Return the `augmentation` option, which training and the writing of records share."""
+    """Return the `augmentation` option, which training and record writing share."""
     return option(
         "none",
         help="Augmentation of training images: none, model (at random in every epoch, inside the "
@@ -34,10 +34,10 @@ def augmentation_option() -> Any:
 
 
 def operations_option() -> Any:
-    """Return the `augmentation_operations` option, which training and writing share."""
+    """Return the `augmentation_operations` option, which training and record writing share."""
     return option(
         ["horizontal_flip", "quarter_turn"],
-        help="Operations of the augmentation of training images, as a JSON list.",
+        help="Operations that augment training images, as a JSON list.",
         choices=OPERATIONS,
     )
 
@@ -61,13 +61,14 @@ class RecordOptions:
     )
     data_dir: str = option(
         "",
-        help="Folder (URI) where TensorFlow Datasets finds prepared data sets, for a source "
-        "tfds:NAME; empty: its default.",
+        help="For a source tfds:NAME, the folder (URI) where TensorFlow Datasets finds prepared "
+        "data sets; empty: its default folder.",
     )
     columns: list[dict] = option(
         [],
-        help="Columns of a table that the model takes, as a JSON list of objects with name, "
-        "type (numeric, bucketized, identity, vocabulary or hashed) and the type's own options.",
+        help="Columns of a table that are inputs of the model, as a JSON list of objects with "
+        "name, type (numeric, bucketized, identity, vocabulary or hashed) and the options of the "
+        "type.",
     )
     crosses: list[dict] = option(
         [],
@@ -81,7 +82,7 @@ class RecordOptions:
     )
     image_size: int = option(
         224,
-        help="Height and width, in pixels, that images are resized to.",
+        help="Height and width, in pixels, to which images are resized.",
         minimum=1,
         maximum=4096,
     )
@@ -89,7 +90,7 @@ class RecordOptions:
         3, help="Color channels of images: 3 for RGB, 1 for gray.", choices=(1, 3)
     )
     resize_method: str = option(
-        "bilinear", help="Interpolation when images are resized.", choices=RESIZE_METHODS
+        "bilinear", help="Method of interpolation for resizing images.", choices=RESIZE_METHODS
     )
     encoding: str = option(
         "jpeg",
@@ -107,15 +108,15 @@ class RecordOptions:
     augmentation_operations: list[str] = operations_option()
     augmentation_variants: int = option(
         1,
-        help="Augmented copies of each training image in addition to the original, with "
+        help="Number of augmented copies that are written after each training image, with "
         "augmentation=records.",
         minimum=1,
         maximum=64,
     )
     split_fractions: list[float] = option(
         [0.8, 0.1, 0.1],
-        help="Shares of the train, validation and test splits, which add up to 1, for a source "
-        "that has no splits.",
+        help="Fractions of the train, validation and test splits, for a source that has no splits; "
+        "they must add up to 1.",
         minimum=0,
         maximum=1,
     )
@@ -125,12 +126,13 @@ class RecordOptions:
     records_store: str = option(
         "",
         help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
-        "with equal options is copied if none of its examples changed; empty: all are written.",
+        "with equal options is copied if none of its examples changed; empty: all shards are "
+        "written.",
     )
     max_rejected_fraction: float = option(
         0.01,
-        help="Largest share of the source's examples that may be unusable before the step that "
-        "writes records fails.",
+        help="Largest fraction of the source's examples that may be unusable; with more, the step "
+        "that writes records fails.",
         minimum=0,
         maximum=1,
     )
@@ -138,7 +140,8 @@ class RecordOptions:
     def __post_init__(self) -> None:
         if self.augmentation == "records" and "shift" in self.augmentation_operations:
             raise InputError(
-                "augmentation_operations: shift is not baked into records; use augmentation=model"
+                "augmentation_operations: shift can't be written into records; use "
+                "augmentation=model"
             )
         check_operations(self.augmentation, self.augmentation_operations)
         is_table = sources.parse_source(self.source)[0].is_table
@@ -146,20 +149,20 @@ class RecordOptions:
             parse_schema(self.columns, self.crosses, self.label)
         elif self.columns or self.crosses or self.label:
             raise InputError(
-                f"columns, crosses and label describe a table, but source={self.source!r} is not "
-                f"one; use {sources.table_forms()}, or leave them out"
+                f"columns, crosses and label describe a table, but source={self.source!r} is not a "
+                f"table; use {sources.table_forms()}, or leave them out"
             )
         if self.records_store and is_table:
             raise InputError(
                 f"records_store={self.records_store!r} keeps shards of images, but source="
-                f"{self.source!r} is a table, which is parsed as a whole; leave it out"
+                f"{self.source!r} is a table, which is parsed as a whole; leave out records_store"
             )
-        shares = self.split_fractions
-        fit = len(shares) == len(SPLITS) and abs(sum(shares) - 1) <= 1e-6
-        if not fit or not shares[0] or not shares[2]:
+        fractions = self.split_fractions
+        valid = len(fractions) == len(SPLITS) and abs(sum(fractions) - 1) <= 1e-6
+        if not valid or not fractions[0] or not fractions[2]:
             raise InputError(
-                f"split_fractions={shares} must be {len(SPLITS)} shares ({', '.join(SPLITS)}) that "
-                "add up to 1, with train and test above 0"
+                f"split_fractions={fractions} must be {len(SPLITS)} fractions "
+                f"({', '.join(SPLITS)}) that add up to 1, with train and test above 0"
             )
 
 
@@ -169,13 +172,14 @@ class EngineOptions:
 
     records_engine: str = option(
         "local",
-        help="Engine that writes the records, with equal bytes: local (all cores of the step's "
-        "machine) or dataflow (a Dataflow job on many machines; in a local run Apache Beam alone).",
+        help="Engine that writes the records, with equal bytes: local (all cores of the "
+        "step's machine) or dataflow (a Dataflow job on many machines; in a local run, Apache Beam "
+        "in a single process).",
         choices=ENGINES,
     )
     dataflow_max_workers: int = option(
         10,
-        help="Largest number of machines that Dataflow starts, with records_engine=dataflow.",
+        help="Maximum number of machines that Dataflow starts, with records_engine=dataflow.",
         minimum=1,
         maximum=4000,
     )
@@ -204,9 +208,9 @@ class EngineOptions:
 
 
 def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
-    """Raise InputError for a records store with Dataflow, which writes all shards every time."""
+    """Raise InputError for a records store with Dataflow, which always writes all shards."""
     if records.records_store and engine.records_engine == "dataflow":
         raise InputError(
-            f"records_store={records.records_store!r} is for records_engine='local'; Dataflow "
-            "writes all shards every time: leave one of the two out"
+            f"records_store={records.records_store!r} works only with records_engine='local', as "
+            "Dataflow always writes all shards; leave out one of the two"
         )

@@ -1,7 +1,7 @@
 """dataset.json: everything that a reader needs to know about a folder of records.
 
-Counts, shapes and classes come from this file alone; no file name is parsed.
-A data set is complete once its dataset.json exists: it is written last.
+Readers take counts, shapes and classes from this file alone; they parse no file names.
+dataset.json is written last, so a data set is complete once it exists.
 """
 
 import dataclasses
@@ -24,10 +24,10 @@ class Feature:
     """A feature of tf.train.Example.
 
     Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an index into
-    classes) or "key" (bytes: where the example came from). A column of a table is "numeric",
-    "bucketized" (a float), "identity" (an int64), "vocabulary" or "hashed" (bytes); all columns
-    share three features, see trainer.data.tables.row_records. A "cross" is not in the records: it
-    is computed from the columns in its settings.
+    classes) or "key" (bytes that say where the example came from). The kinds of a table's columns
+    are "numeric", "bucketized" (float), "identity" (int64), "vocabulary" and "hashed" (bytes); all
+    columns share three features, see trainer.data.tables.row_records. A "cross" is not in the
+    records: it is computed from the columns that its settings name.
     """
 
     name: str  # key in the example, and name of the model's input
@@ -108,54 +108,54 @@ class Dataset:
 
 
 def limit_examples(dataset: Dataset, split: str, examples: int) -> Dataset:
-    """Return `dataset` with the first `examples` of a split, a random sample; 0: all of them.
+    """Return `dataset` with only the first `examples` of a split, a random sample; 0: all of them.
 
-    A larger sample contains every smaller one. `class_counts` still count the whole split.
+    Each sample contains all smaller ones. `class_counts` still count the whole split.
     """
     content = dataset.splits[split]
     if not 0 < examples < content.examples:
         return dataset
-    shards, left = [], examples
+    shards, remaining = [], examples
     for shard in content.shards:
-        if left > 0 and shard.examples:
-            shards.append(dataclasses.replace(shard, examples=min(left, shard.examples)))
-        left -= shard.examples
+        if remaining > 0 and shard.examples:
+            shards.append(dataclasses.replace(shard, examples=min(remaining, shard.examples)))
+        remaining -= shard.examples
     splits = {**dataset.splits, split: dataclasses.replace(content, shards=shards)}
     return dataclasses.replace(dataset, splits=splits)
 
 
 def join(uri: str, *parts: str) -> str:
-    """Join path parts to a folder's URI of any scheme."""
+    """Join parts of a path to a folder's URI, whatever its scheme."""
     return "/".join([uri.rstrip("/"), *parts])
 
 
 def load_dataset(uri: str) -> Dataset:
-    """Read `<uri>/dataset.json`; raise InputError if it is missing, damaged or not a data set's."""
+    """Read `<uri>/dataset.json`; raise InputError if it is missing, damaged or another file."""
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
         version = content["schema_version"]
         if version != SCHEMA_VERSION:
             raise InputError(
-                f"{path} has schema_version {version}, this code reads {SCHEMA_VERSION}; "
+                f"{path} has schema_version {version}, but this code reads {SCHEMA_VERSION}; "
                 "run create_tfrecords again"
             )
         if content.pop("sha256") != _sha256(content):
             raise InputError(
                 f"{path} is damaged or was changed (its sha256 differs); run "
-                "create_tfrecords again (a cached step does, once its output is damaged)"
+                "create_tfrecords again (a cached step runs again if its output is damaged)"
             )
         splits = {}
         for name, split in content["splits"].items():
             shards = [Shard(**shard) for shard in split["shards"]]
             splits[name] = Split(shards=shards, class_counts=split["class_counts"])
         features = [Feature(**feature) for feature in content["features"]]
-        others = {name: content[name] for name in ("name", "classes", "rejected", "creation")}
-        return Dataset(uri=uri, features=features, splits=splits, **others)
+        attributes = {name: content[name] for name in ("name", "classes", "rejected", "creation")}
+        return Dataset(uri=uri, features=features, splits=splits, **attributes)
     except FileNotFoundError:
         raise InputError(
-            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords first, "
-            "or let it finish"
+            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords, or wait until it "
+            "has finished"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -171,7 +171,7 @@ def _sha256(content: Any) -> str:
 def find_training_data(model: str) -> Dataset | None:
     """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
 
-    Raise InputError as `load_dataset` does.
+    Raises InputError as `load_dataset` does.
     """
     folder = join(model, EXTRA_ASSETS)
     return load_dataset(folder) if storage.exists(join(folder, FILE_NAME)) else None

@@ -1,4 +1,4 @@
-"""Names that folders and data sets give to splits."""
+"""Parse the names of splits that folders and data sets use."""
 
 import re
 
@@ -15,5 +15,5 @@ _SET = re.compile(r"[ _-]?(set|data)$")
 
 
 def parse_split_name(name: str) -> str:
-    """Return the split that a name such as "train" or "Test_Set" means; empty if it means none."""
+    """Return the split for a name such as "train" or "Test_Set"; empty if it names no split."""
     return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")

@@ -36,27 +36,27 @@ _PATH_ERRORS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,
      errno.ENAMETOOLONG, errno.EEXIST}
 )  # fmt: skip
-"""Errors that describe a local path. All others, of a disk, a network or this process, may be
-temporary: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES of a mounted bucket."""
+"""Errors that describe a local path. All others come from a disk, a network or this process, and
+may be temporary: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES from a mounted bucket."""
 _CHUNK = 1 << 20
 _PAUSES = (0.1, 0.4, 1.6)
 """Seconds before each retry of a local path."""
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_remote(uri: str) -> bool:
-    """Return true for gs:// and other schemes; /gcs/ is a mounted folder, thus local."""
+    """Return true for gs:// and other schemes; /gcs/ is local, because it is a mounted folder."""
     return "://" in uri
 
 
 def is_object(uri: str) -> bool:
-    """Return true for Cloud Storage's own URIs, where a file is complete or does not exist."""
+    """Return true for gs:// URIs: a file in Cloud Storage is either complete or does not exist."""
     return uri.startswith("gs://")
 
 
 def open_file(uri: str, mode: str) -> BinaryIO:
-    """Open `uri` for "rb" or "wb"; raise as `read` for "rb"."""
+    """Open a file in mode "rb" or "wb"; in mode "rb", raise as `read`."""
     if is_remote(uri):
         return _import_gfile().GFile(uri, mode)
     if mode == "rb":
@@ -94,7 +94,7 @@ def size(uri: str) -> int:
 
 
 def _read(path: str) -> bytes:
-    # Called for every example: a Path would cost as much as reading the file.
+    # Called for every example: creating a Path would cost as much as reading the file.
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.read()
 
@@ -109,8 +109,8 @@ def _call_with_retries(path: str, function: Callable[[str], R]) -> R:
                 raise
             if pause is None:
                 raise InputError(
-                    f"{path} can't be read ({error.strerror or error}), tried "
-                    f"{len(_PAUSES) + 1} times; fix that and run again"
+                    f"{path} can't be read ({error.strerror or error}), after "
+                    f"{len(_PAUSES) + 1} attempts; fix that and run again"
                 ) from None
             time.sleep(pause)
     raise AssertionError
@@ -147,31 +147,31 @@ def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
             file.write(content)
         replace(partial, uri)
     except BaseException:
-        if shared:  # The name is random: no later write would replace the file.
+        if shared:  # The name is random, so no later write would replace the file.
             remove(partial)
         raise
 
 
 def list_entries(uri: str) -> list[tuple[str, bool]]:
-    """Return the entries of a folder, sorted: (name, whether it is a folder)."""
+    """Return the entries of a folder as sorted pairs: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _call_with_retries(uri, lambda path: sorted(iter_entries(path)))
     with reading(uri):
         names = [name for name in _import_gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
-        # Folders end in a slash; is_folder would cost a request per entry.
+        # The names of folders end in a slash; is_folder would cost a request per entry.
         return sorted((name.rstrip("/"), name.endswith("/")) for name in names)
     return sorted((name.rstrip("/"), is_folder(f"{uri.rstrip('/')}/{name}")) for name in names)
 
 
 def iter_entries(uri: str) -> Iterator[tuple[str, bool]]:
-    """Yield the entries of a folder as `list_entries` does, but unsorted, local ones lazily."""
+    """Yield the entries of a folder as `list_entries` does, but unsorted, and lazily if local."""
     if is_remote(uri):
         yield from list_entries(uri)
         return
     with os.scandir(uri) as entries:
         for entry in entries:
-            # A link that leads to itself is no folder; is_dir of its entry would raise.
+            # A link to itself is not a folder, but is_dir of its entry would raise an error.
             yield entry.name, Path(entry).is_dir() if entry.is_symlink() else entry.is_dir()
 
 
@@ -211,7 +211,7 @@ def remove(uri: str) -> None:
 
 
 def remove_folder(uri: str) -> None:
-    """Remove a folder with all that is in it, if it exists."""
+    """Remove a folder and everything in it, if it exists."""
     if not is_remote(uri):
         shutil.rmtree(uri, ignore_errors=True)
     elif is_folder(uri):
@@ -257,7 +257,7 @@ def writing(uri: str) -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(error, OSError):
-            text, is_full = str(error.strerror or error), error.errno in _FULL
+            text, is_full = str(error.strerror or error), error.errno in _DISK_FULL_ERRORS
         elif _is_tensorflow(error):
             text, name = first_line(error), type(error).__name__
             is_full = "No space left" in text or name == "ResourceExhaustedError"
@@ -265,7 +265,7 @@ def writing(uri: str) -> Iterator[None]:
             raise
         if is_full:
             raise InputError(
-                f"no room to write to {uri} ({text}); free some space and run again"
+                f"no space left to write to {uri} ({text}); free some space and run again"
             ) from None
         raise InputError(f"can't write to {uri}: {text}") from None
 

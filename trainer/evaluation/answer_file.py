@@ -19,14 +19,14 @@ import pyarrow as pa
 from trainer.data import storage
 from trainer.evaluation.comparison import Scores, log_losses
 
-if TYPE_CHECKING:  # reading needs no TensorFlow
+if TYPE_CHECKING:  # Reading needs no TensorFlow.
     from trainer.evaluation.scoring import Evaluation
 
 
 class Predictions(NamedTuple):
     """The content of a predictions.csv."""
 
-    examples: pa.Table  # key and label; equal tables mean the same test records
+    examples: pa.Table  # key and label; tables are equal if the test records are the same
     scores: Scores
 
 
@@ -48,7 +48,7 @@ def write(uri: str, evaluation: Evaluation) -> None:
 
 def parse(content: bytes) -> Predictions:
     """Parse the content of a file that `write` wrote."""
-    # Imported here: the command line must not wait for it.
+    # Imported here, because the command line must not wait for it.
     from pyarrow import csv as arrow_csv
 
     texts = dict.fromkeys(("key", "label", "prediction"), pa.string())

@@ -1,6 +1,7 @@
-"""A model's answers to a split and the split's columns, on disk.
+"""Keep a model's answers to a split, and the split's columns, on disk.
 
-They are in columns of fixed width in temporary files, so that memory holds only the rows in use.
+Both are stored as columns of fixed width in temporary files, so that only the rows in use are in
+memory.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from trainer.evaluation.comparison import Scores, log_losses
 from trainer.evaluation.metrics import BLOCK, Ranking, pack_scores, rank
 
 _KEYS = pa.schema([("key", pa.binary())])
-_CODES = 2**61
+_HASHES = 2**61
 
 
 def spans(rows: int, size: int = BLOCK) -> Iterator[tuple[int, int]]:
@@ -42,7 +43,7 @@ class DiskColumns:
         self.rows = rows
         self._dtypes = {name: np.dtype(dtype) for name, dtype in dtypes.items()}
         widths = [dtype.itemsize * rows for dtype in self._dtypes.values()]
-        self._places = dict(zip(dtypes, itertools.accumulate([0, *widths]), strict=False))
+        self._offsets = dict(zip(dtypes, itertools.accumulate([0, *widths]), strict=False))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
         self._end = 0
 
@@ -58,14 +59,14 @@ class DiskColumns:
         self._end += added
 
     def read(self, name: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return the values of a column from `start` to `stop`; all of them by default."""
-        found = np.empty((self.rows if stop is None else stop) - start, self._dtypes[name])
+        """Return the values of a column from row `start` to `stop`; by default, all of them."""
+        values = np.empty((self.rows if stop is None else stop) - start, self._dtypes[name])
         self._seek(name, start)
-        self._file.readinto(found.data)
-        return found
+        self._file.readinto(values.data)
+        return values
 
     def _seek(self, name: Any, row: int) -> None:
-        self._file.seek(self._places[name] + row * self._dtypes[name].itemsize)
+        self._file.seek(self._offsets[name] + row * self._dtypes[name].itemsize)
 
 
 class Answers(DiskColumns):
@@ -125,14 +126,14 @@ class Answers(DiskColumns):
 
 
 class ColumnValues(DiskColumns):
-    """Numbers of a split's columns as they are, and a code of 8 bytes in place of each text."""
+    """The columns of a split: numbers as they are, and an 8-byte hash in place of each text."""
 
     def __init__(self, dataset: Dataset, split: str) -> None:
         self.columns = list_columns(dataset)  # empty for images
-        kinds = {
+        dtypes = {
             column.name: "f4" if column.dtype == "float32" else "i8" for column in self.columns
         }
-        super().__init__(dataset.splits[split].examples, kinds)
+        super().__init__(dataset.splits[split].examples, dtypes)
         self._dataset = dataset
 
     def add(self, batch: tf.Tensor) -> None:
@@ -142,12 +143,12 @@ class ColumnValues(DiskColumns):
         values = parse_columns(batch, self._dataset)
         for name, column in values.items():
             if column.dtype == tf.string:
-                values[name] = tf.strings.to_hash_bucket_fast(column, _CODES)
+                values[name] = tf.strings.to_hash_bucket_fast(column, _HASHES)
         self.append({name: column.numpy() for name, column in values.items()})
 
 
 def encode_texts(column: Feature, texts: Sequence[str]) -> np.ndarray:
-    """Return the stored values, int64 [n], of a column's values as dataset.json has them."""
+    """Return how `ColumnValues` stores values that dataset.json has as text, int64 [n]."""
     if column.dtype == "int64":
         return np.array([int(text or -1) for text in texts], np.int64)
-    return tf.strings.to_hash_bucket_fast(list(texts), _CODES).numpy()
+    return tf.strings.to_hash_bucket_fast(list(texts), _HASHES).numpy()

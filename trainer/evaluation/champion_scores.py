@@ -73,11 +73,11 @@ def _compute_scores(
     predicted: np.ndarray,
     class_indices: dict[bytes, int],
 ) -> Scores:
-    """Return scores of the classes that a champion names, int [n]; -1 for an unknown one."""
-    right, every = predicted == labels, np.arange(len(labels))
+    """Return a champion's scores; `predicted` are class indices, int [n], -1 if unknown."""
+    correct, rows = predicted == labels, np.arange(len(labels))
     if probabilities.shape[1] != len(class_indices) or (predicted < 0).any():
-        return Scores(right, None)
+        return Scores(correct, None)
     # A tie may be resolved either way.
-    if (probabilities[every, predicted] < probabilities.max(axis=1) - TIE_TOLERANCE).any():
-        return Scores(right, None)
-    return Scores(right, log_losses(probabilities[every, labels]))
+    if (probabilities[rows, predicted] < probabilities.max(axis=1) - TIE_TOLERANCE).any():
+        return Scores(correct, None)
+    return Scores(correct, log_losses(probabilities[rows, labels]))

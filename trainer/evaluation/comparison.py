@@ -4,18 +4,18 @@
     result.p_value <= 0.05   # better by more than noise
     result.low > -0.01       # not worse by a hundredth
 
-Both models predict every example, so only the examples on which they differ carry information:
-a paired test detects differences that two separate intervals hide.
+Both models predict every example, so only examples on which they differ carry information: a
+paired test detects differences that two separate intervals hide.
 
 - accuracy: exact one-sided McNemar test (McNemar 1947, Psychometrika 12:153-157, with the
-  binomial tail in place of chi-squared), interval after Tango (1998, Statistics in Medicine
-  17:891-908), whose score test is also the usual one of non-inferiority of paired shares.
+  binomial tail instead of chi-squared), interval by Tango (1998, Statistics in Medicine
+  17:891-908), whose score test is also the usual test of non-inferiority of paired proportions.
 - log_loss: one-sided sign-flip permutation test of the mean difference (Good 2005,
   Permutation, Parametric, and Bootstrap Tests of Hypotheses, 3rd ed.), interval by the
   paired percentile bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap).
 
-For two models that differ by chance alone, the exact test and the permutation test call the
-candidate better with a probability of at most 1 - confidence.
+If two models differ only by chance, the exact test and the permutation test judge the candidate to
+be better with a probability of at most 1 - confidence.
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ import numpy as np
 _PERMUTATIONS = 9_999
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
-_GAINS = 1 << 20
+_MAX_GAINS = 1 << 20
 """Number of differences in loss that are kept: with more examples, neighbors are summed."""
 
 
 class Scores(NamedTuple):
-    """A model's scores on each of some examples, in stored order."""
+    """A model's scores on each example, in stored order."""
 
     correct: np.ndarray  # bool [n]
     losses: np.ndarray | None  # float64 [n], in nats; None where they are undefined
@@ -46,13 +46,13 @@ class Comparison:
     examples: int
     candidate: float  # the candidate's value of the metric
     champion: float
-    difference: float  # improvement by the candidate; above 0 if it is better, for either metric
+    difference: float  # the candidate's improvement; above 0 if it is better, for either metric
     # Bounds of the true difference, each of which holds with `confidence`.
     low: float
     high: float
-    # Probability of at least this improvement between models that differ by chance alone.
+    # Probability of at least this improvement if the models differ only by chance.
     p_value: float
-    # Numbers of examples that only this model has right.
+    # Numbers of examples that only this model predicts correctly.
     candidate_only: int
     champion_only: int
     confidence: float
@@ -68,17 +68,17 @@ class Comparison:
 
 
 class Pairs:
-    """The scores of a candidate and a champion on `examples` examples, added block by block.
+    """The scores of a candidate and a champion on the same `examples`, added in blocks.
 
-    Memory does not grow with the examples: beyond a million, the gains of neighbors are added up.
-    The tests remain valid, because sums of independent gains are independent.
+    Memory is bounded: with more than a million examples, the gains of neighbors are summed. The
+    tests remain valid, because sums of independent gains are independent.
     """
 
     def __init__(self, examples: int) -> None:
         self.examples = examples
-        self.right = np.zeros((2, 2), int)  # examples by (candidate, champion) being right
-        self.losses = np.zeros(2)  # sums, of the candidate and of the champion
-        self._size = -(-examples // _GAINS)
+        self.right = np.zeros((2, 2), int)  # examples by (candidate is right, champion is right)
+        self.losses = np.zeros(2)  # sums of the losses of the candidate and the champion
+        self._size = -(-examples // _MAX_GAINS)
         # Improvements in loss by the candidate; None if a loss is undefined.
         self.gains: np.ndarray | None = np.zeros(-(-examples // self._size))
         self._added = 0
@@ -115,7 +115,7 @@ def log_losses(label_probabilities: np.ndarray) -> np.ndarray:
 def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
     """Compare two models; the result is deterministic.
 
-    The pairs have losses if `metric` is log_loss.
+    If `metric` is log_loss, the pairs must have losses.
     """
     n = pairs.examples
     (_, champion_only), (candidate_only, _) = pairs.right.tolist()
@@ -159,7 +159,7 @@ def mcnemar(candidate_only: int, champion_only: int) -> float:
 def tango_interval(
     candidate_only: int, champion_only: int, n: int, confidence: float
 ) -> tuple[float, float]:
-    """Return bounds of the difference of two paired shares, each holding with `confidence`.
+    """Return bounds of the difference of two paired proportions, each valid with `confidence`.
 
     Tango's score test does not reject the differences between the bounds.
     """
@@ -170,8 +170,8 @@ def tango_interval(
     estimate = (b - c) / n
 
     def score(delta: float) -> float:
-        """Return the score statistic, which falls from inf to -inf as delta goes from -1 to 1."""
-        # Maximum-likelihood share of champion_only under this difference.
+        """Return the score statistic, which falls from inf to -inf as delta rises from -1 to 1."""
+        # The maximum-likelihood proportion of champion_only, given this difference.
         beta = -b - c + (2 * n - b + c) * delta
         gamma = -c * delta * (1 - delta)
         share = (np.sqrt(max(0.0, beta**2 - 8 * n * gamma)) - beta) / (4 * n)
@@ -192,28 +192,28 @@ def tango_interval(
 def sign_flip_test(gains: np.ndarray, generator: np.random.Generator) -> float:
     """Return the share of random sign patterns whose mean is at least that of `gains`.
 
-    The observed pattern counts as one of them.
+    The observed pattern counts as one of these patterns.
     """
     gains = gains[gains != 0]
     if not len(gains):
         return 1.0
-    # A tolerance, because sums of the same numbers may differ by rounding.
-    reached = gains.sum() - 1e-9 * np.abs(gains).sum()
+    # With a tolerance, because sums of the same numbers may differ by rounding.
+    threshold = gains.sum() - 1e-9 * np.abs(gains).sum()
     count, rows = 0, max(1, _CELLS // len(gains))
     for start in range(0, _PERMUTATIONS, rows):
         shape = min(rows, _PERMUTATIONS - start), len(gains)
         signs = generator.integers(0, 2, shape, np.int8) * 2 - 1
-        count += int((signs @ gains >= reached).sum())
+        count += int((signs @ gains >= threshold).sum())
     return (1 + count) / (1 + _PERMUTATIONS)
 
 
 def bootstrap_interval(
     gains: np.ndarray, confidence: float, generator: np.random.Generator
 ) -> tuple[float, float]:
-    """Return bounds of the mean of `gains`, each holding with `confidence`."""
+    """Return bounds of the mean of `gains`, each valid with `confidence`."""
     from scipy import stats
 
-    if len(gains) == 1:  # scipy raises ValueError for a single value
+    if len(gains) == 1:  # SciPy raises ValueError for a single value.
         return float(gains[0]), float(gains[0])
     low, high = stats.bootstrap(
         (gains,),

@@ -7,7 +7,7 @@ and q (now):
     population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
     Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1
 
-The index of two samples of n and m rows of one distribution is not 0: it is close to
+Even for two samples of n and m rows from the same distribution, the index is not 0: it is close to
 (1/n + 1/m) times a chi-squared variable (Yurdakul, "Statistical properties of population
 stability index", 2018). `noise` is a quantile of that variable.
 """
@@ -28,7 +28,7 @@ _BINS = 10
 _MAX_CATEGORIES = 50
 _FALSE_ALARMS = 0.01
 """Probability that any column of two data sets exceeds its noise without drift."""
-# Added to the noise: a hundred quantiles give a bin's share only to half a percent.
+# Added to the noise, because a hundred quantiles determine a bin's share only to half a percent.
 _RESOLUTION = 0.01
 
 
@@ -39,7 +39,7 @@ class Drift:
     name: str  # column name; LABEL for the classes
     index: float  # population stability index
     distance: float  # Jensen-Shannon distance
-    noise: float  # index that chance alone exceeds in at most 1 of 100 comparisons of data sets
+    noise: float  # index that is exceeded by chance in at most 1 of 100 comparisons of data sets
     missing: tuple[float, float]  # shares of missing values, before and now
     bins: dict[str, tuple[float, float]]  # shares before and now, by bin name
 
@@ -62,9 +62,9 @@ def measure(before: Dataset, now: Dataset) -> list[Drift]:
     and pixels), are left out.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
-    none: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
+    zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
     classes = [
-        none | dict(zip(dataset.classes, count, strict=True))
+        zeros | dict(zip(dataset.classes, count, strict=True))
         for dataset, count in zip((before, now), counts, strict=True)
     ]
     return measure_columns(before, now.features, sum(counts[1]), {LABEL: classes})
@@ -93,7 +93,7 @@ def measure_columns(
 
 
 def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
-    """Return the rows in each bin, before and now; empty without a stored distribution."""
+    """Return the number of rows in each bin, before and now; [] without a stored distribution."""
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
     if "quantiles" in before.statistics and "quantiles" in now.statistics:
@@ -173,8 +173,8 @@ def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
 
 def is_small(drifts: list[Drift], min_drift: float) -> bool:
     """Return True if `drifts` is not empty and nothing has drifted by `min_drift`."""
-    far = [drift for drift in drifts if drift.index >= min_drift]
-    return bool(drifts) and min_drift > 0 and not format_drifts(far)
+    large = [drift for drift in drifts if drift.index >= min_drift]
+    return bool(drifts) and min_drift > 0 and not format_drifts(large)
 
 
 def format_drifts(drifts: list[Drift]) -> str:

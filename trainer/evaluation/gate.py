@@ -20,8 +20,8 @@ from trainer.evaluation.gate_options import CHALLENGER, CHAMPION, GateOptions
 if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation
 
-_LISTED = 5
-"""Number of missed floors that a verdict names."""
+_MAX_LISTED = 5
+"""Maximum number of missed floors that a verdict names."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class ChampionScores:
     """The champion's result on the examples of a candidate."""
 
     name: str  # model@version
-    pairs: Pairs | None = None  # with the candidate's scores; None if it can't be scored
-    problem: str = ""  # why it can't be scored
+    pairs: Pairs | None = None  # pairs with the candidate's scores; None if it can't be scored
+    problem: str = ""  # why the champion can't be scored
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,9 @@ class Verdict:
     """The gate's decision."""
 
     accepted: bool  # whether the model goes into production
-    role: str  # to register the model in: champion, challenger, or "" to not register it
+    role: str  # role in which to register the model: champion, challenger, or "" for none
     reason: str  # one line
-    champion: str = ""  # model@version; empty without one
+    champion: str = ""  # model@version; empty if there is none
     # Options of the comparison and its result, if there was one.
     rule: str = ""
     margin: float = 0.0
@@ -78,21 +78,21 @@ def judge(
 
     Args:
         registry: whether a model that passes is registered.
-        champion: the champion's result; None without a champion.
+        champion: the champion's result; None if there is no champion.
     """
     failures = _find_missed_floors(evaluation, options)
     if failures:
-        listed = "; ".join(failures[:_LISTED])
-        if len(failures) > _LISTED:
-            listed += f"; and {len(failures) - _LISTED} more"
-        return Verdict(accepted=False, role="", reason=listed)
+        reason = "; ".join(failures[:_MAX_LISTED])
+        if len(failures) > _MAX_LISTED:
+            reason += f"; and {len(failures) - _MAX_LISTED} more"
+        return Verdict(accepted=False, role="", reason=reason)
     floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
     if champion is None or options.champion_rule == "none":
-        role, why = CHAMPION if registry else "", floor
+        role, reason = CHAMPION if registry else "", floor
         if registry:
-            why += "; no champion yet" if champion is None else "; champion_rule is none"
+            reason += "; no champion yet" if champion is None else "; champion_rule is none"
         name = champion.name if champion else ""
-        return Verdict(accepted=True, role=role, reason=why, champion=name)
+        return Verdict(accepted=True, role=role, reason=reason, champion=name)
     return _judge_against(champion, options)
 
 

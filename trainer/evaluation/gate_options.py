@@ -7,7 +7,7 @@ from trainer.errors import InputError
 from trainer.fields import option, suggest
 
 METRICS = ("accuracy", "log_loss")
-"""Metrics by which two models are compared."""
+"""Metrics with which two models are compared."""
 RULES = ("better", "not_worse", "none")
 ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
 """Roles of a registered version, which are also its aliases in the registry."""
@@ -18,41 +18,41 @@ class GateOptions:
     """Conditions that a model must meet on the test split to be accepted."""
 
     min_accuracy: float = option(
-        0.0, help="Accuracy on the test split that a model must reach.", minimum=0, maximum=1
+        0.0, help="Accuracy that a model must reach on the test split.", minimum=0, maximum=1
     )
     min_recall: float = option(
         0.0,
-        help="Recall on the test split that a model must reach in each class.",
+        help="Recall that a model must reach in each class on the test split.",
         minimum=0,
         maximum=1,
     )
     class_floors: dict = option(
         {},
-        help="Recall on the test split that single classes must reach, in place of min_recall, as "
-        'a JSON object such as {"cat": 0.9}.',
+        help="Recall that individual classes must reach on the test split, instead of min_recall, "
+        'as a JSON object such as {"cat": 0.9}.',
     )
     champion_rule: str = option(
         "better",
-        help="Rule that a model must meet against the champion: better (by more than noise), "
-        "not_worse (by margin at most) or none.",
+        help="How a model must compare with the champion: better (by more than noise), "
+        "not_worse (by at most margin) or none.",
         choices=RULES,
     )
     champion_metric: str = option(
         "accuracy",
-        help="Metric of the comparison with the champion.",
+        help="Metric for comparing a model with the champion.",
         choices=METRICS,
     )
     confidence: float = option(
         0.95,
         help="Confidence of the comparison with the champion: at 0.95, at most 5 of 100 models "
-        "that are no better pass.",
+        "that are not better pass.",
         above=0.5,
         below=1,
     )
     margin: float = option(
         0.01,
-        help="Largest loss against the champion that is accepted with champion_rule=not_worse: a "
-        "share of the test examples (accuracy) or nats (log_loss).",
+        help="Maximum difference by which a model may be worse than the champion with "
+        "champion_rule=not_worse: a fraction of the test examples (accuracy) or nats (log_loss).",
         above=0,
     )
     register_challengers: bool = option(

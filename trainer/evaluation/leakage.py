@@ -14,11 +14,11 @@ _BINS = 64
 
 
 def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
-    """Return the ROC AUC of each single column of a two-class table, by column name.
+    """Return the ROC AUC of each column alone, by name, for a table with two classes.
 
-    A row's score is the share of the second class among rows of the same value or bin in the
-    other half of the split, so a value seen once predicts nothing. Empty if all labels are equal.
-    The column `label` of `labels` is 0 or 1 for each row.
+    A row's score is the share of the second class among rows with the same value or bin in the
+    other half of the split, so a value that occurs once predicts nothing. Empty if all labels are
+    equal. The column `label` of `labels` is 0 or 1 for each row.
     """
     cells = np.zeros(4, int)  # rows by half (even, odd) and label
     for start, stop in spans(values.rows):
@@ -39,7 +39,7 @@ def _assign_cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
 def _compute_auc(
     column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.ndarray
 ) -> float:
-    """Return the ROC AUC of a column; `rates` are the shares of the second class by half."""
+    """Return the ROC AUC of a column; `rates` are the shares of the second class in each half."""
     group_of = _make_binning(column, values)
     order = np.empty(values.rows, np.uint64)
     for start, stop in spans(values.rows):

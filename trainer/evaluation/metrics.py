@@ -26,7 +26,7 @@ _LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
 
 class RocCurve(NamedTuple):
-    """Rates where scores of at least `thresholds`, all finite, count as positive."""
+    """Rates if scores of at least `thresholds`, all finite, count as positive."""
 
     fpr: list[float]
     tpr: list[float]
@@ -34,13 +34,13 @@ class RocCurve(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """One class against the rest: areas under two curves, and their points (x, y) to draw."""
+    """One class against the rest: the areas under two curves, and the points (x, y) to draw."""
 
     roc_auc: float
     pr_auc: float
     roc: RocCurve
     precision_recall: tuple[list[float], list[float]]
-    # Values of y where x is one of 200 equidistant numbers.
+    # Values of y at 200 equidistant values of x.
     grid_tpr: np.ndarray
     grid_precision: np.ndarray
 
@@ -49,7 +49,7 @@ class Ranking(NamedTuple):
 class Curve:
     """A curve of one class against the rest, thinned after its area was computed."""
 
-    name: str  # of the positive class; "" for the mean over all classes
+    name: str  # the positive class; "" for the mean over all classes
     area: float
     x: list[float]  # false positive rate (ROC), or recall (PR)
     y: list[float]  # true positive rate (ROC), or precision (PR)
@@ -57,7 +57,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class ClassMetrics:
-    """Metrics of one class against the rest; None for a class without an example."""
+    """Metrics of one class against the rest; None for a class without examples."""
 
     name: str
     support: int
@@ -118,7 +118,7 @@ def calibration_sums(correct: np.ndarray, confidence: np.ndarray) -> np.ndarray:
 def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
     """Return the expected calibration error and the bins, from the `calibration_sums` of a split.
 
-    The error is the mean distance of confidence from accuracy over the bins, weighted by their
+    The error is the mean distance between confidence and accuracy over the bins, weighted by their
     counts (Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599,
     equation 3).
     """
@@ -130,9 +130,10 @@ def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
 
 
 def pack_scores(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Pack kinds, bool [n], and scores, float32 [n] from 0 to 1, to uint32 for `rank`.
+    """Pack whether examples are positive, bool [n], and scores, float32 [n], to uint32 for `rank`.
 
-    The bits of floats from 0 are in the order of the floats; adding 0 removes the sign of -0.
+    Scores are from 0 to 1. The bits of nonnegative floats sort like the floats; adding 0 removes
+    the sign of -0.
     """
     return (_LAST - (score + np.float32(0)).view(np.uint32)) << 1 | positive
 
@@ -205,7 +206,7 @@ def _roc(hits: np.ndarray, misses: np.ndarray, scores: np.ndarray) -> list[np.nd
 def compute_class_metrics(
     classes: Sequence[str], matrix: np.ndarray, rankings: Sequence[Ranking | None]
 ) -> list[ClassMetrics]:
-    """Return the metrics of every class against the rest, from the confusion matrix.
+    """Return the metrics of each class against the rest, from the confusion matrix.
 
     A class that has examples but is never predicted has precision 0.
     """
@@ -214,14 +215,14 @@ def compute_class_metrics(
                       2 * right / np.maximum(support + predicted, 1)], axis=1)  # fmt: skip
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
-        known = rates[index].tolist() if support[index] else [None] * 3
+        values = rates[index].tolist() if support[index] else [None] * 3
         areas = (ranking.roc_auc, ranking.pr_auc) if ranking else (None, None)
-        rows.append(ClassMetrics(name, int(support[index]), int(predicted[index]), *known, *areas))
+        rows.append(ClassMetrics(name, int(support[index]), int(predicted[index]), *values, *areas))
     return rows
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Return the mean of the values that are not None; None if there are none."""
+    """Return the mean of the values that are not None; None if all are."""
     defined = [value for value in values if value is not None]
     return float(np.mean(defined)) if defined else None
 
@@ -257,7 +258,7 @@ def _make_curves(lines: list[tuple[str, float, tuple, np.ndarray]], is_many: boo
 
 
 def _thin_out(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the indices of at most 200 points, spread evenly along the curve."""
+    """Return the indices of at most 200 points that are evenly spaced along the curve."""
     if len(x) <= CURVE_POINTS:
         return np.arange(len(x))
     length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])

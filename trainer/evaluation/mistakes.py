@@ -1,4 +1,4 @@
-"""The most confident mistakes of a model, with their images or rows."""
+"""Collect the most confident mistakes of a model, with their images or rows."""
 
 import dataclasses
 import io
@@ -52,7 +52,7 @@ class MostConfident:
         del self._kept[self._count :]
 
     def list_mistakes(self, dataset: Dataset) -> list[Mistake]:
-        """Return the mistakes, most confident first; ties are in stored order."""
+        """Return the mistakes, the most confident first; ties are in stored order."""
         kinds = {feature.kind: feature for feature in dataset.features}
         mistakes = []
         for confidence, label, predicted, label_probability, record in self._kept:

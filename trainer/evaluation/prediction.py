@@ -18,12 +18,12 @@ from trainer.evaluation.mistakes import MostConfident
 SIGNATURE = "serving_examples"
 
 SERVED_TOLERANCE = 1e-4
-"""Largest difference of a server's probability: machines differ in the order of summation."""
+"""Largest accepted difference of a server's probabilities: machines sum in different orders."""
 
 _SERVED_RECORDS = 32
 _PROGRESS_SECONDS = 5.0
-TIE_TOLERANCE = 1e-6  # between the largest probability and that of the named label
-_SUM_TOLERANCE = 1e-3  # of a softmax in bfloat16 that was cast to float32
+TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
+_SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
 
 
 class ServedModel:
@@ -85,8 +85,8 @@ class ServedModel:
         predicted = np.fromiter(
             (class_indices.get(name, -1) for name in names), np.int64, len(names)
         )
-        named = values[np.arange(len(values)), predicted]
-        wrong = np.flatnonzero((predicted < 0) | (named < values.max(axis=1) - TIE_TOLERANCE))
+        of_name = values[np.arange(len(values)), predicted]
+        wrong = np.flatnonzero((predicted < 0) | (of_name < values.max(axis=1) - TIE_TOLERANCE))
         if len(wrong):
             name, best = names[wrong[0]], int(values[wrong[0]].argmax())
             raise InputError(
@@ -169,31 +169,33 @@ def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarr
 
 
 def check_served(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
-    """Compare predictions of the first records of the test split; return their number.
+    """Compare a server's predictions of the first test records with the SavedModel's.
 
-    Raise InputError if one differs from the SavedModel's by more than `SERVED_TOLERANCE`.
+    Return the number of records. Raise InputError if a probability differs by more than
+    `SERVED_TOLERANCE`.
 
     Args:
         model: URI of the SavedModel that was evaluated.
-        records: URI of the records that it was evaluated on.
+        records: URI of the records on which it was evaluated.
         ask: sends an instance, {"b64": a serialized tf.Example}, and returns its probabilities.
     """
     dataset = schema.load_dataset(records)
     examples = next(iter(read_stored_batches(dataset, "test", _SERVED_RECORDS)))
     expected = ServedModel(model).answer(examples, dataset)
-    for number, (example, wanted) in enumerate(zip(examples.numpy(), expected, strict=True)):
-        given = np.array(ask({"b64": base64.b64encode(example).decode()}))
-        if given.shape != wanted.shape:
+    for number, (example, probabilities) in enumerate(zip(examples.numpy(), expected, strict=True)):
+        served = np.array(ask({"b64": base64.b64encode(example).decode()}))
+        if served.shape != probabilities.shape:
             raise InputError(
-                f"the server answers test record {number} with {given.size} probabilities, but the "
-                f"records have {wanted.size} classes"
+                f"the server answers test record {number} with {served.size} probabilities, but "
+                f"the records have {probabilities.size} classes"
             )
-        worst = int(np.abs(given - wanted).argmax())
+        worst = int(np.abs(served - probabilities).argmax())
         # NaN fails this comparison, too.
-        if not np.abs(given - wanted)[worst] <= SERVED_TOLERANCE:
+        if not np.abs(served - probabilities)[worst] <= SERVED_TOLERANCE:
             raise InputError(
-                f"the server gives test record {number} a probability of {given[worst]:.6f} for "
-                f"{dataset.classes[worst]}, its SavedModel {wanted[worst]:.6f}; see the log of the "
-                "deployed model, and check that serving_image fits the model"
+                f"for test record {number}, the server returns a probability of "
+                f"{served[worst]:.6f} for {dataset.classes[worst]}, but its SavedModel "
+                f"{probabilities[worst]:.6f}; see the log of the deployed model, and check that "
+                "serving_image fits the model"
             )
     return len(expected)

@@ -1,6 +1,6 @@
 """Read the metrics and the history that the chief writes beside the model.
 
-Needs no TensorFlow, so that a step that only copies metrics starts fast.
+This needs no TensorFlow, so that a step that only copies metrics starts fast.
 """
 
 import csv
@@ -15,7 +15,7 @@ from trainer.errors import InputError
 
 
 class Results(NamedTuple):
-    """A finished training job's metrics.json and the rows of its history.csv, one per epoch."""
+    """The metrics.json and the rows of history.csv, one per epoch, of a finished training job."""
 
     metrics: dict[str, Any]
     history: list[dict[str, float | None]]

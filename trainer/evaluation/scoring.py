@@ -32,7 +32,7 @@ _SCALARS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The evaluation of a model; a metric that the split leaves undefined is None."""
+    """The evaluation of a model; a metric that is undefined on the split is None."""
 
     model: str  # URI
     dataset: str  # URI
@@ -48,21 +48,21 @@ class Evaluation:
     precision: float
     recall: float
     f1: float
-    # Areas of the second of two classes; with more, means of each class against the rest.
+    # Areas of the second of two classes; with more classes, means of each class against the rest.
     roc_auc: float | None
     pr_auc: float | None
     expected_calibration_error: float
     brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
     baseline_accuracy: float  # accuracy of always predicting the split's most common class
     per_class: list[metrics.ClassMetrics]
-    confusion_matrix: list[list[int]]  # rows are true classes, columns predicted ones
+    confusion_matrix: list[list[int]]  # rows are true classes, columns are predicted classes
     calibration: list[metrics.Bin]
     roc_curves: list[metrics.Curve]
-    pr_curves: list[metrics.Curve]  # a precision holds from the previous recall up to its own
+    pr_curves: list[metrics.Curve]  # a precision is valid from the previous recall to its own
     roc: metrics.RocCurve | None  # of the second of two classes
     mistakes: list[Mistake]  # most confident first
     slices: list[Slices]
-    column_areas: dict[str, float]  # ROC AUC of each single column of a table with two classes
+    column_areas: dict[str, float]  # ROC AUC of each column alone, for a table with two classes
     answers: Answers
 
     def scalars(self) -> dict[str, float]:
@@ -120,23 +120,23 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     k = 5 if len(classes) > 5 else 3 if len(classes) > 3 else None
     within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, metrics.CALIBRATION_BINS))
     for labels, probabilities in answers.blocks():
-        predicted, every = probabilities.argmax(axis=1), np.arange(len(labels))
+        predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))
         np.add.at(matrix, (labels, predicted), 1)
         within += int((metrics.label_ranks(labels, probabilities) < k).sum()) if k else 0
-        losses += float(log_losses(probabilities[every, labels]).sum())
+        losses += float(log_losses(probabilities[examples, labels]).sum())
         errors += metrics.squared_errors(labels, probabilities)
-        confidence = probabilities[every, predicted]
+        confidence = probabilities[examples, predicted]
         sums += metrics.calibration_sums(predicted == labels, confidence)
     error, bins = metrics.calibration(sums)
-    right = int(matrix.trace())
+    correct = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
     rows = metrics.compute_class_metrics(classes, matrix, rankings)
     ranked_rows = rows[1:] if len(classes) == 2 else rows
     roc_curves, pr_curves = metrics.curves(classes, rankings)
     second = rankings[1] if len(classes) == 2 else None
     return {
-        "accuracy": right / n,
-        "accuracy_interval": metrics.wilson_interval(right, n),
+        "accuracy": correct / n,
+        "accuracy_interval": metrics.wilson_interval(correct, n),
         "top_k": k,
         "top_k_accuracy": within / n if k else None,
         "log_loss": losses / n,

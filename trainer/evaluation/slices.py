@@ -1,7 +1,7 @@
 """Evaluate a model on slices of a split, such as by payment type, hour or company.
 
-A column of few values is sliced by value. A column of many values, such as companies, is sliced
-by their frequency in the training split.
+A column with few values is sliced by value. A column with many values, such as companies, is sliced
+by the frequency of the values in the training split.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from trainer.data.schema import Feature
 from trainer.evaluation.answers import Answers, ColumnValues, encode_texts, spans
 from trainer.evaluation.metrics import pack_scores, rank
 
-FEW_VALUES = 31
+MAX_VALUES = 31
 """Largest number of values of a column that is sliced by value: the days of a month."""
 
 MISSING = "missing"
@@ -34,12 +34,12 @@ class Slice:
     examples: int  # number of rows
     accuracy: float
     positive_rate: float | None  # share of the second class; None for more than two classes
-    roc_auc: float | None  # None for more than two classes, or if one of the two has no example
+    roc_auc: float | None  # None for more than two classes, or if either class has no example
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slices:
-    """The slices of a split by one column; `by` describes the cut to a reader."""
+    """The slices of a split by a column; `by` describes the cut to a reader."""
 
     column: str
     by: str
@@ -54,27 +54,27 @@ def slice_answers(values: ColumnValues, answers: Answers) -> list[Slices]:
 
 
 def _slice_column(column: Feature, values: ColumnValues, answers: Answers) -> Slices:
-    by, group_of, order = _choose_cut(column)
-    cells = np.zeros((len(order), 4), int)  # rows by second class and right answer
+    by, group_of, names = _choose_cut(column)
+    cells = np.zeros((len(names), 4), int)  # rows by whether it is the second class, and correct
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop))
         label = answers.read("label", start, stop)
-        right = label == answers.read("predicted", start, stop)
-        codes = 4 * groups + 2 * (label == 1) + right
+        is_correct = label == answers.read("predicted", start, stop)
+        codes = 4 * groups + 2 * (label == 1) + is_correct
         cells += np.bincount(codes, minlength=cells.size).reshape(cells.shape)
     sizes = cells.sum(axis=1).tolist()
     binary = answers.classes == 2
     areas = (
         _compute_aucs(column.name, group_of, sizes, values, answers)
         if binary
-        else [None] * len(order)
+        else [None] * len(names)
     )
     return Slices(
         column=column.name,
         by=by,
         slices=[
             Slice(
-                name=order[number],
+                name=names[number],
                 examples=size,
                 accuracy=float(cells[number, 1::2].sum() / size),
                 positive_rate=float(cells[number, 2:].sum() / size) if binary else None,
@@ -93,7 +93,8 @@ def _compute_aucs(
     values: ColumnValues,
     answers: Answers,
 ) -> list[float | None]:
-    examples = np.empty(answers.rows, np.uint32)  # packed, group after group
+    """Return the ROC AUC of each group of rows; None if it is undefined."""
+    examples = np.empty(answers.rows, np.uint32)  # from pack_scores, group after group
     ends = np.cumsum([0, *sizes])
     filled = ends[:-1].copy()
     for start, stop in spans(answers.rows):
@@ -111,7 +112,7 @@ def _compute_aucs(
 
 def _choose_cut(column: Feature) -> _Cut:
     buckets = column.settings.get("buckets", 0)
-    if column.dtype == "int64" and buckets <= FEW_VALUES:
+    if column.dtype == "int64" and buckets <= MAX_VALUES:
         order = [str(value) for value in range(buckets)] + [MISSING]
         return (
             "by value",
@@ -119,7 +120,7 @@ def _choose_cut(column: Feature) -> _Cut:
             order,
         )
     counts: dict[str, int] = column.statistics.get("counts", {})
-    if len(counts) > FEW_VALUES:
+    if len(counts) > MAX_VALUES:
         by, groups, rest = "by rows of the same value in training", _assign_bands(counts), 0
         order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
         order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]

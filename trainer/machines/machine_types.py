@@ -89,7 +89,7 @@ def disk_types() -> tuple[str, ...]:
 def _read_types() -> Iterator[MachineType]:
     attached = load_content()["attached"]
     for family in load_content()["families"]:
-        of_all: dict[str, Any] = {
+        common: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in family.items()
             if name in ("disks", "strategies", "quota", "refused")
@@ -97,12 +97,14 @@ def _read_types() -> Iterator[MachineType]:
         for kind, sizes in family.get("sizes", {}).items():
             for vcpus in sizes:
                 name = f"{family['name']}-{kind}-{vcpus}"
-                fitting = {key: tuple(counts) for key, counts in attached.get(name, {}).items()}
-                yield MachineType(name=name, vcpus=vcpus, attached=fitting, **of_all)
+                counts_by_accelerator = {
+                    key: tuple(counts) for key, counts in attached.get(name, {}).items()
+                }
+                yield MachineType(name=name, vcpus=vcpus, attached=counts_by_accelerator, **common)
         for name, (vcpus, kind, count) in family.get("machines", {}).items():
-            yield MachineType(name=name, vcpus=vcpus, accelerator=kind, count=count, **of_all)
+            yield MachineType(name=name, vcpus=vcpus, accelerator=kind, count=count, **common)
         for name in family.get("tpus", ()):
-            yield MachineType(name=name, **of_all)
+            yield MachineType(name=name, **common)
 
 
 def check_type(option: str, name: str) -> MachineType:
@@ -165,7 +167,7 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
     common = [kind for kind in disk_types() if all(kind in disks for disks in supported)]
     for option, name in machines.items():
         if disk not in types()[name].disks:
-            remedy = "all replicas have the same disk type; use machines that share one"
+            remedy = "all replicas have the same disk type; use machines that support a common type"
             if common:
                 remedy = f"use {_format_choices(common)}"
             raise InputError(
@@ -175,5 +177,5 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
 
 def _format_choices(names: Sequence[Any]) -> str:
     """Return a list for a message, such as `1, 2 or 4`."""
-    *others, last = map(str, names)
-    return f"{', '.join(others)} or {last}" if others else last
+    *leading, last = map(str, names)
+    return f"{', '.join(leading)} or {last}" if leading else last

@@ -1,6 +1,6 @@
-"""Machine types for batch prediction and endpoints, which differ from those for training.
+"""Machine types for batch prediction and endpoints, which differ from the types for training.
 
-Without accelerators, from machine-learning/predictions/configure-compute, August 2026:
+The types without accelerators, from machine-learning/predictions/configure-compute, August 2026:
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/configure-compute
 """
 
@@ -30,7 +30,7 @@ MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcp
 
 
 def check_prediction_machine(option: str, name: str) -> None:
-    """Raise InputError if `name`, the value of `option`, is not a machine type of prediction."""
+    """Raise InputError if `name`, the value of `option`, is not a machine type for prediction."""
     if name not in MACHINE_TYPES:
-        hint = suggest(name, MACHINE_TYPES, "; use one such as 'n1-standard-4'")
-        raise InputError(f"{option}={name!r} is not a machine type of prediction{hint}")
+        hint = suggest(name, MACHINE_TYPES, "; use, for example, 'n1-standard-4'")
+        raise InputError(f"{option}={name!r} is not a machine type for prediction{hint}")

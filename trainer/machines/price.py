@@ -1,4 +1,4 @@
-"""The hourly price of worker pools, and how long they may run for a given cost."""
+"""Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
 import dataclasses
@@ -27,13 +27,13 @@ class JobPrice:
 
 
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
-    """Return the price of all replicas of `pools` for an hour, in the currency of `rates`.
+    """Return the price per hour of all replicas in `pools`, in the currency of `rates`.
 
-    Raise UnknownPriceError with all resources that have no rate.
+    Raise UnknownPriceError, which names all resources without a rate.
 
     Args:
-        rates: hourly price by name of a machine type, an accelerator, or a disk type (per GB).
-            The price of a machine type with built-in accelerators includes them.
+        rates: hourly prices by name of a machine type, an accelerator, or a disk type (per GB).
+            The price of a machine type with built-in accelerators includes these.
     """
     missing = [name for name in part_names(pools) if name not in rates]
     if missing:
@@ -66,8 +66,8 @@ def job_price(
     """Return the price of a job for display, or None if a resource has no rate.
 
     Args:
-        price_per_hour: price of all replicas; 0: computed from `rates` and `pools`.
-        rates_of: region and date of `rates`.
+        price_per_hour: price of all replicas; 0: compute it from `rates` and `pools`.
+        rates_of: region and date of the rates.
     """
     basis = f"at the list prices of {rates_of}, without discounts"
     if price_per_hour:
@@ -102,14 +102,14 @@ def limit_timeout(
     pools: Sequence[Mapping[str, Any]],
     rates: Mapping[str, float],
 ) -> str:
-    """Return `timeout`, shortened so that a job that runs so long costs at most `max_cost`.
+    """Return `timeout`, shortened if needed so that the job costs at most `max_cost`.
 
-    Raise InputError if that is less than a minute, or a resource has no rate.
+    Raise InputError if less than a minute remains, or a resource has no rate.
 
     Args:
-        timeout: in seconds, such as "3600s".
+        timeout: duration in seconds, such as "3600s".
         max_cost: 0 for no limit.
-        price_per_hour: price of all replicas; 0: computed from `rates` and `pools`.
+        price_per_hour: price of all replicas; 0: compute it from `rates` and `pools`.
     """
     if not max_cost:
         return timeout
@@ -117,13 +117,13 @@ def limit_timeout(
     if not price:
         return timeout
     seconds = Decimal(str(max_cost)) * 3600 / price
-    whole = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
-    if whole < _MIN_SECONDS:
+    whole_seconds = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
+    if whole_seconds < _MIN_SECONDS:
         raise InputError(
-            f"max_cost={max_cost:g} pays for {whole} s of machines that cost {price:.2f} an hour; "
-            "raise it, or use smaller machines"
+            f"max_cost={max_cost:g} pays for {whole_seconds} s of machines that cost {price:.2f} "
+            "an hour; raise max_cost, or use smaller machines"
         )
-    return timeout if Decimal(timeout.removesuffix("s")) <= whole else f"{whole}s"
+    return timeout if Decimal(timeout.removesuffix("s")) <= whole_seconds else f"{whole_seconds}s"
 
 
 def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:

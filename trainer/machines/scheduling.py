@@ -1,4 +1,4 @@
-"""Scheduling strategies of Vertex AI for a training job's machines, and their requirements."""
+"""Check the requirements of Vertex AI's scheduling strategies for a training job's machines."""
 
 import re
 from decimal import Decimal
@@ -9,10 +9,10 @@ from trainer.machines.worker_pools import MachineOptions
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
 
-_FLEXIBLE = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
+_FLEX_START_GPUS = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
-_LONGEST_SECONDS = 7 * 24 * 3600
-"""Vertex AI cancels a pipeline task after 7 days, which include its job's time in a queue.
+_MAX_TASK_SECONDS = 7 * 24 * 3600
+"""Vertex AI cancels a pipeline task after 7 days, including its job's time in a queue.
 
 "Maximum running time for a pipeline task" in machine-learning/quotas.
 """
@@ -21,25 +21,25 @@ _LONGEST_SECONDS = 7 * 24 * 3600
 def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
     """Raise InputError for an invalid duration, or a job that may outlive the pipeline's task.
 
-    Durations are in seconds, such as "3600s". With FLEX_START, a `max_wait` of 0s has no limit.
+    Durations are in seconds, such as "3600s". With FLEX_START, a `max_wait` of 0s means no limit.
     """
     for name, value in (("timeout", timeout), ("max_wait_duration", max_wait)):
         if not _DURATION.fullmatch(value):
             raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
     if not Decimal(timeout.removesuffix("s")):
-        raise InputError(f"timeout={timeout!r} leaves no time to train; use more")
+        raise InputError(f"timeout={timeout!r} leaves no time to train; set a longer timeout")
     wait = Decimal(max_wait.removesuffix("s"))
     if strategy == "FLEX_START" and not wait:
         raise InputError(
             f"max_wait_duration={max_wait!r} waits for machines without limit, but a pipeline's "
             "task ends after 7 days; set it to '86400s', for example"
         )
-    left = _LONGEST_SECONDS - wait
-    if Decimal(timeout.removesuffix("s")) > left:
-        remedy = f"set timeout='{left}s' or less" if left > 0 else "shorten max_wait_duration"
+    longest = _MAX_TASK_SECONDS - wait
+    if Decimal(timeout.removesuffix("s")) > longest:
+        remedy = f"set timeout='{longest}s' or less" if longest > 0 else "shorten max_wait_duration"
         raise InputError(
-            f"timeout={timeout!r} and max_wait_duration={max_wait!r} are more than the 7 days that "
-            f"a pipeline's task lasts; {remedy}"
+            f"timeout={timeout!r} and max_wait_duration={max_wait!r} add up to more than the 7 "
+            f"days that a pipeline's task may last; {remedy}"
         )
 
 
@@ -58,23 +58,25 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
         provided = types()[name].strategies
         if provided and strategy not in provided:
             raise InputError(
-                f"scheduling_strategy={strategy!r} does not provide {name} ({role}_machine_type), "
-                f"which needs a reservation otherwise; set it to {' or '.join(provided)}"
+                f"scheduling_strategy={strategy!r} does not provide {name} ({role}_machine_type) "
+                "without a reservation; set scheduling_strategy to "
+                f"{' or '.join(provided)}"
             )
     if strategy != "FLEX_START":
         return
-    what = "scheduling_strategy='FLEX_START'"
-    if machines.accelerator_type not in _FLEXIBLE:
+    setting = "scheduling_strategy='FLEX_START'"
+    if machines.accelerator_type not in _FLEX_START_GPUS:
         raise InputError(
-            f"{what} with accelerator_type={machines.accelerator_type!r}: it provides machines "
-            f"with {', '.join(_FLEXIBLE[:-1])} or {_FLEXIBLE[-1]}; use one of these, or STANDARD "
-            "or SPOT"
+            f"{setting} with accelerator_type={machines.accelerator_type!r}: it provides machines "
+            f"with {', '.join(_FLEX_START_GPUS[:-1])} or {_FLEX_START_GPUS[-1]}; use one of these, "
+            "or STANDARD or SPOT"
         )
     for role in machines.replicas:
-        other = machines.machine_type(role)
-        if not machines.has_accelerators(role) or other != machines.chief_machine_type:
+        machine_type = machines.machine_type(role)
+        if not machines.has_accelerators(role) or machine_type != machines.chief_machine_type:
             raise InputError(
-                f"{what} with {role}_machine_type={other!r}: it provides the same machines, with "
-                "the same accelerators, to every role; leave out parameter servers and the "
-                "evaluator, and give chief and workers one machine type, or use STANDARD or SPOT"
+                f"{setting} with {role}_machine_type={machine_type!r}: it provides the same "
+                "machines, with the same accelerators, to every role; leave out parameter servers "
+                "and the evaluator, and set the same machine type for chief and workers, or use "
+                "STANDARD or SPOT"
             )

@@ -1,4 +1,4 @@
-"""Machines of a training job: the options, and their conversion to worker_pool_specs.
+"""Options for the machines of a training job, and their conversion to worker_pool_specs.
 
     build_worker_pool_specs(MachineOptions(worker_count=3), ["--config=URI"])
 
@@ -6,9 +6,9 @@ returns the list for a CustomJob. Vertex AI derives the role of a pool from its 
 0 chief, 1 workers, 2 parameter servers, 3 evaluators.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
 
-The launcher of CustomTrainingJobOp drops empty pools, which shifts later ones. Without parameter
-servers, the evaluator therefore gets the position of workers or parameter servers. The flag
---evaluator_pool gives its position to every replica.
+The launcher of CustomTrainingJobOp drops empty pools, which shifts later pools. So without
+parameter servers, the evaluator has the position of workers or parameter servers. The flag
+--evaluator_pool tells every replica the evaluator's position.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from trainer.machines.machine_types import (
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 IMAGE = "vertex-tensorflow-training:latest"
-"""Default image of components and replicas: the one that the project builds, not pushed."""
+"""Default image of components and replicas: the image that the project builds but does not push."""
 GPU_IMAGE = "vertex-tensorflow-training:gpu"
 """Default image of steps with an accelerator."""
 
@@ -36,7 +36,7 @@ GPU_IMAGE = "vertex-tensorflow-training:gpu"
 class MachineOptions:
     """Machine options of the training job; each is a parameter of the pipeline.
 
-    Names are those of the REST API's WorkerPoolSpec, prefixed with a role.
+    The names are those in the REST API's WorkerPoolSpec, prefixed with a role.
     """
 
     chief_machine_type: str = option("n1-standard-4", help="Machine type of the chief.")
@@ -46,13 +46,13 @@ class MachineOptions:
     worker_machine_type: str = option("", help="Machine type of workers; empty: the chief's.")
     ps_count: int = option(
         0,
-        help="Number of parameter servers; at least 1 with strategy=parameter_server, else 0.",
+        help="Number of parameter servers; at least 1 with strategy=parameter_server, otherwise 0.",
         minimum=0,
     )
     ps_machine_type: str = option("n1-standard-4", help="Machine type of parameter servers.")
     evaluator_count: int = option(
         0,
-        help="Number of evaluators: 1 for a replica that scores each checkpoint on the validation "
+        help="Number of evaluators; 1: a replica that scores each checkpoint on the validation "
         "split.",
         minimum=0,
         maximum=1,
@@ -82,17 +82,19 @@ class MachineOptions:
     image_uri: str = option(IMAGE, help="Container image of replicas without accelerators.")
     gpu_image_uri: str = option(
         "",
-        help="Container image of replicas that have accelerators, with CUDA's libraries; empty: "
-        "none, and on Vertex AI no accelerators.",
+        help="Container image, with CUDA's libraries, of replicas that have accelerators; empty: "
+        "none, so that accelerators can't be used on Vertex AI.",
     )
 
     def __post_init__(self) -> None:
         if not self.image_uri.strip():
-            raise InputError("image_uri='' names no image; give one, such as the --image compiled")
+            raise InputError(
+                "image_uri='' names no image; set it, for example, to the --image of compile.py"
+            )
         if bool(self.accelerator_type) != bool(self.accelerator_count):
             raise InputError(
                 f"accelerator_type={self.accelerator_type!r} with accelerator_count="
-                f"{self.accelerator_count}: give both, or neither ('' and 0)"
+                f"{self.accelerator_count}: set both, or neither ('' and 0)"
             )
         if self.ps_count and not self.worker_count:
             raise InputError(
@@ -110,7 +112,7 @@ class MachineOptions:
             elif check_type(name, machine_type).accelerator:
                 raise InputError(
                     f"{name}={machine_type!r} comes with accelerators, which a {role} of this job "
-                    "does not use; set one without, such as 'n1-standard-4'"
+                    "does not use; set a machine type without accelerators, such as 'n1-standard-4'"
                 )
         check_disk(self.boot_disk_type, machines)
 
@@ -138,17 +140,17 @@ class MachineOptions:
         return chosen or (self.chief_machine_type if role == "worker" else "")
 
     def has_accelerators(self, role: str) -> bool:
-        """Return whether replicas of `role` compute gradients, and therefore get accelerators."""
+        """Return whether replicas of `role` compute gradients, and therefore have accelerators."""
         return role == "worker" or (role == "chief" and not self.ps_count)
 
 
 def build_worker_pool_specs(
     machines: MachineOptions, flags: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the worker pools of a CustomJob: WorkerPoolSpecs as JSON, keys as in the protos.
+    """Return the worker pools of a CustomJob: WorkerPoolSpecs as JSON, with the protos' keys.
 
     `flags` is the command line of trainer.task, the same for every replica. --evaluator_pool is
-    added if there is an evaluator, --accelerator_count if a replica has accelerators.
+    added if there is an evaluator, and --accelerator_count if a replica has accelerators.
     """
     if machines.evaluator_count:
         flags = [*flags, f"--evaluator_pool={list(machines.replicas).index('evaluator')}"]
@@ -156,9 +158,9 @@ def build_worker_pool_specs(
 
 
 def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
-    """Raise InputError for an accelerator without an image whose TensorFlow uses it.
+    """Raise InputError for an accelerator without an image whose TensorFlow can use it.
 
-    Any other image silently computes on the CPU of a machine with billed GPUs.
+    Any other image would silently compute on the CPU of a machine whose GPUs are billed.
     """
     if accelerator_type and not image:
         raise InputError(
@@ -170,7 +172,7 @@ def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
 def check_strategy(
     strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
 ) -> None:
-    """Raise InputError if a strategy does not fit the replicas, given by role."""
+    """Raise InputError if a strategy does not fit the replicas, whose numbers are by role."""
     servers = replicas.get("ps", 0)
     trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
     fits = not servers and (trainers < 2 or strategy not in ("one_device", "mirrored"))
@@ -178,9 +180,9 @@ def check_strategy(
         fits = all(replicas.get(role) for role in ("chief", "worker", "ps"))
         fits = fits or (strategy == "auto" and not servers)
     if not fits:
-        found = ", ".join(f"{count} {role}" for role, count in replicas.items() if count)
+        listed = ", ".join(f"{count} {role}" for role, count in replicas.items() if count)
         raise InputError(
-            f"strategy={strategy!r} does not fit the replicas ({found or 'this one alone'}): "
+            f"strategy={strategy!r} does not fit the replicas ({listed or 'a single one'}): "
             "parameter_server needs a chief, workers and parameter servers, which no other "
             "strategy uses, and one_device and mirrored train on one replica; set strategy='auto', "
             "or change worker_count or ps_count"
@@ -188,7 +190,7 @@ def check_strategy(
     if servers and accelerator_count > 1:
         raise InputError(
             f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
-            f"{accelerator_count}: a worker uses only one with parameter servers; set "
+            f"{accelerator_count}: with parameter servers, a worker uses only one accelerator; set "
             "accelerator_count=1 and a larger worker_count"
         )
     if xla and servers:

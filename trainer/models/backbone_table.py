@@ -1,6 +1,6 @@
-"""A table of the backbones of keras.applications, available without importing Keras.
+"""A table of the backbones in keras.applications, available without importing Keras.
 
-A test compares them with Keras itself.
+A test compares the table with Keras.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ class NoOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MobileNetV2Options:
-    """Arguments of MobileNetV2; all names here are Keras's."""
+    """Arguments of MobileNetV2; all names in this module are Keras's."""
 
     alpha: float = option(1.0, help="Width of each layer as a multiple of the original's.", above=0)
 
@@ -26,9 +26,11 @@ class MobileNetOptions(MobileNetV2Options):
     """Arguments of MobileNet."""
 
     depth_multiplier: int = option(
-        1, help="Filters of a depthwise convolution for each channel.", minimum=1
+        1, help="Number of filters per channel in a depthwise convolution.", minimum=1
     )
-    dropout: float = option(1e-3, help="Share of features dropped in training.", minimum=0, below=1)
+    dropout: float = option(
+        1e-3, help="Fraction of features dropped in training.", minimum=0, below=1
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,17 +41,17 @@ class MobileNetV3Options(MobileNetV2Options):
         False, help="Leave out squeeze-and-excite blocks, hard-swish and 5x5 convolutions."
     )
     dropout_rate: float = option(
-        0.2, help="Share of features dropped in training.", minimum=0, below=1
+        0.2, help="Fraction of features dropped in training.", minimum=0, below=1
     )
 
 
 class Backbone(NamedTuple):
     """The properties of a backbone without its top."""
 
-    layers: int  # as in Keras's summary; a minimalistic MobileNetV3 has fewer
-    tail: int = 2  # layers at the end without weights to train, other than BatchNorm's
-    min_size: int = 32  # smallest height and width of images
-    options: type = NoOptions  # dataclass of its own arguments
+    layers: int  # number of layers in Keras's summary; a minimalistic MobileNetV3 has fewer
+    tail: int = 2  # number of layers at the end without weights to train, except BatchNorm's
+    min_size: int = 32  # minimum height and width of images
+    options: type = NoOptions  # dataclass of the backbone's arguments
 
 
 BACKBONES = {
@@ -94,4 +96,4 @@ BACKBONES = {
     "VGG19": Backbone(22, tail=1),
     "Xception": Backbone(132, min_size=71),
 }
-"""Backbones by name in keras.applications. A new one of Keras must be listed here to be used."""
+"""Backbones by name in keras.applications. Add new backbones of Keras to this table to use them."""

@@ -22,10 +22,10 @@ class FlowersCnn(Model):
 
     filters: list[int] = option(
         [16, 32, 64],
-        help="Filters of each convolution, as a list; pooling follows each one.",
+        help="Number of filters of each convolution, as a list; each is followed by pooling.",
         minimum=1,
     )
-    units: int = option(128, help="Units of the dense layer.", minimum=1)
+    units: int = option(128, help="Number of units of the dense layer.", minimum=1)
 
     def check_images(self, size: int, channels: int) -> None:
         check_halvings(self.filters, size)

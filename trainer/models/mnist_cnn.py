@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class MnistCnn(Model):
     """One convolution and one dense layer."""
 
-    filters: int = option(32, help="Filters of the convolution.", minimum=1)
-    units: int = option(128, help="Units of the dense layer.", minimum=1)
+    filters: int = option(32, help="Number of filters of the convolution.", minimum=1)
+    units: int = option(128, help="Number of units of the dense layer.", minimum=1)
 
     def check_images(self, size: int, channels: int) -> None:
-        # The convolution removes a pixel from each side, and pooling halves the rest.
+        # The convolution removes a pixel on each side, and pooling halves the result.
         if size < 4:
             raise InputError(
                 f"image_size={size} is too small for model='mnist_cnn'; set image_size=4 or more"

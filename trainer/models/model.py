@@ -1,4 +1,4 @@
-"""Base class of models, which declare their options, inputs, construction and training."""
+"""Define the base class of models, which declare options, inputs, construction and training."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     import keras
 
 WIDE_LAYER = "wide_weights"
-"""Name of the layer whose variables are the wide part of a model, which FTRL trains."""
+"""Name of the layer with the variables of a model's wide part, which FTRL trains."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
     """Options of a model, checked when they are read, and the model that they describe.
 
-    Each subclass has a file of this folder, named after the model. Keras is imported in methods,
-    not in the module, so that a recipe is read without TensorFlow.
+    Each subclass is in a file in this folder that is named after the model. Keras is imported in
+    methods, not at the top of the file, so that a recipe can be read without TensorFlow.
     """
 
     takes_rows: ClassVar[bool | None] = False
-    """True for rows of a table, False for images, None for either."""
+    """True if inputs are rows of a table, False if they are images, None for either."""
     has_backbone: ClassVar[bool] = False
-    """True if the model has a backbone, to be fetched and, in a second phase, fine-tuned."""
+    """True if the model has a backbone, which a second phase can fine-tune."""
     has_wide_part: ClassVar[bool] = False
-    """True if an optimizer of its own trains the weights of WIDE_LAYER."""
+    """True if a separate optimizer trains the weights of WIDE_LAYER."""
 
     @classmethod
     def register_layers(cls) -> None:
@@ -41,19 +41,19 @@ class Model:
         """Raise InputError if the backbone's last `layers` layers can't be fine-tuned."""
 
     def local_files(self) -> dict[str, str]:
-        """Return the URIs of files among the options, by option."""
+        """Return the options that are URIs of files, by name."""
         return {}
 
     def backbone_to_download(self) -> str:
-        """Return the name of the backbone whose ImageNet weights Keras downloads; empty: none."""
+        """Return the name of the backbone whose ImageNet weights Keras downloads, if any, or ""."""
         return ""
 
     def prepare(self, dataset: Dataset, directory: str) -> Model:
-        """Fetch the files that the model needs to `directory` (URI), once; return their options."""
+        """Copy the files that the model needs to `directory` (URI), once; return new options."""
         return self
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Build a model that maps the inputs of `decoding.parse_examples` to logits.
+        """Build a model that maps the inputs from `decoding.parse_examples` to logits.
 
         Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
         """
@@ -65,7 +65,7 @@ class Model:
 
 
 def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:
-    """Return a model of images with `layers` between the scaling of pixels and the logits."""
+    """Return a model for images, with `layers` between the scaling of pixels and the logits."""
     import keras
 
     image = dataset.feature("image")
@@ -81,10 +81,10 @@ def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer
 
 
 def check_halvings(filters: list[int], size: int) -> None:
-    """Raise InputError if images of `size` pixels are too small for one pooling per filter size."""
-    least = 2 ** len(filters)
-    if size < least:
+    """Raise InputError if images of `size` pixels are too small for one pooling per item."""
+    minimum = 2 ** len(filters)
+    if size < minimum:
         raise InputError(
             f"image_size={size} is too small for {len(filters)} poolings, each of which halves it; "
-            f"set image_size={least} or more, or fewer filters than {filters} in model_options"
+            f"set image_size={minimum} or more, or fewer filters than {filters} in model_options"
         )

@@ -21,12 +21,15 @@ class SmallCnn(Model):
     """Pairs of convolutions, each followed by pooling, and a dense layer."""
 
     filters: list[int] = option(
-        [32, 64], help="Filters of the two convolutions before each pooling, as a list.", minimum=1
+        [32, 64],
+        help="Number of filters of each pair of convolutions, as a list; each pair is followed by "
+        "pooling.",
+        minimum=1,
     )
-    units: int = option(128, help="Units of the dense layer.", minimum=1)
+    units: int = option(128, help="Number of units of the dense layer.", minimum=1)
     dropout: float = option(
         0.3,
-        help="Share of features dropped before each of the last two layers.",
+        help="Fraction of features dropped before each of the last two layers.",
         minimum=0,
         below=1,
     )

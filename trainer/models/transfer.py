@@ -1,7 +1,7 @@
-"""Transfer learning: a backbone of keras.applications with a new head.
+"""Transfer learning: a backbone from keras.applications with a new head.
 
-Training has one phase, with the backbone frozen, or two: in the second, `unfreeze` makes the last
-layers of the backbone trainable. BatchNorm stays frozen in both: its statistics come from
+In the first phase of training, the backbone is frozen. In an optional second phase, `unfreeze`
+makes its last layers trainable. BatchNorm stays frozen in both phases: its statistics come from
 millions of images, and updates from a small data set would damage the layers after it
 (https://keras.io/guides/transfer_learning).
 """
@@ -24,37 +24,38 @@ if TYPE_CHECKING:
 
 IMAGENET, NO_WEIGHTS = "imagenet", "none"
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
-"""Suffixes by which Keras recognizes weights files."""
+"""Suffixes with which Keras recognizes weights files."""
 WEIGHTS_FILE = "backbone.weights.h5"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Transfer(Model):
-    """A backbone of keras.applications, global average pooling and a dense layer."""
+    """A backbone from keras.applications, global average pooling and a dense layer."""
 
     has_backbone: ClassVar[bool] = True
 
     backbone: str = option(
-        "DenseNet121", help="Network of keras.applications that extracts features."
+        "DenseNet121", help="Network in keras.applications that extracts features."
     )
     backbone_options: dict = option(
         {}, help='Arguments of the backbone, as a JSON object such as {"alpha": 0.25}.'
     )
     weights: str = option(
         IMAGENET,
-        help="Weights of the backbone: imagenet, none (random), or the URI of a weights file of "
-        "Keras.",
+        help="Weights of the backbone: imagenet, none (random), or the URI of a Keras weights "
+        "file.",
     )
-    # A size below that of the backbone's training reduces accuracy; a somewhat larger one improves
-    # it a little (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
+    # A smaller size than in the backbone's training reduces accuracy; a somewhat larger size
+    # slightly improves it (https://arxiv.org/abs/1906.06423: trained at 224, best at 288).
     input_size: int = option(
         0,
-        help="Height and width, in pixels, that the model resizes images to; 0: as in the records.",
+        help="Height and width, in pixels, to which the model resizes images; 0: as in the "
+        "records.",
         minimum=0,
         maximum=4096,
     )
     dropout: float = option(
-        0.2, help="Share of features dropped before the last layer.", minimum=0, below=1
+        0.2, help="Fraction of features dropped before the last layer.", minimum=0, below=1
     )
 
     def __post_init__(self) -> None:
@@ -66,17 +67,17 @@ class Transfer(Model):
         self.backbone_arguments()
         if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
             raise InputError(
-                f"weights={self.weights!r} is neither imagenet, none nor the URI of a weights file "
-                f"of Keras ({', '.join(WEIGHTS_SUFFIXES)})"
+                f"weights={self.weights!r} is neither imagenet, none nor the URI of a Keras "
+                f"weights file ({', '.join(WEIGHTS_SUFFIXES)})"
             )
 
     @property
     def weights_file(self) -> str:
-        """Return the URI of the backbone's weights file; empty: none."""
+        """Return the URI of the backbone's weights file; empty: there is none."""
         return "" if self.weights in (IMAGENET, NO_WEIGHTS) else self.weights
 
     def backbone_arguments(self) -> dict[str, Any]:
-        """Return `backbone_options` with each value's type, since JSON has one type of number."""
+        """Return `backbone_options` with the right types, since JSON has one type of number."""
         cls: type[Any] = BACKBONES[self.backbone].options
         try:
             parsed = build(cls, self.backbone_options, taker=self.backbone)
@@ -90,12 +91,12 @@ class Transfer(Model):
                 f"model='transfer' takes images of 3 channels, but channels={channels}; set "
                 "channels=3"
             )
-        least = BACKBONES[self.backbone].min_size
-        if (self.input_size or size) < least:
+        minimum = BACKBONES[self.backbone].min_size
+        if (self.input_size or size) < minimum:
             name = "input_size" if self.input_size else "image_size"
             raise InputError(
                 f"{name}={self.input_size or size} is too small for backbone={self.backbone!r}, "
-                f"which takes {least} pixels or more; set input_size={least} or more in "
+                f"which takes {minimum} pixels or more; set input_size={minimum} or more in "
                 "model_options"
             )
 
@@ -103,13 +104,13 @@ class Transfer(Model):
         count, tail = BACKBONES[self.backbone].layers, BACKBONES[self.backbone].tail
         if layers > count:
             raise InputError(
-                f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use {count} at "
-                "most"
+                f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use at most "
+                f"{count}"
             )
         if layers <= tail:
             raise InputError(
                 f"fine_tune_layers={layers}: the last {layers} layers of {self.backbone} have no "
-                f"weights to train, BatchNorm apart; use {tail + 1} or more"
+                f"weights to train, except BatchNorm's; use {tail + 1} or more"
             )
 
     @classmethod
@@ -171,9 +172,9 @@ class Transfer(Model):
             )
         base.trainable = True
         for position, layer in enumerate(base.layers):
-            for part in _flatten_layers(layer):
-                normalizes = isinstance(part, keras.layers.BatchNormalization)
-                part.trainable = position >= count - layers and not normalizes
+            for inner in _flatten_layers(layer):
+                normalizes = isinstance(inner, keras.layers.BatchNormalization)
+                inner.trainable = position >= count - layers and not normalizes
 
     def _input_shape(self, dataset: Dataset) -> tuple[int, int, int]:
         """Return height, width and channels of the backbone's input."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import keras
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_TAKEN = ("components", "pipelines", "trainer")
+_RESERVED = ("components", "pipelines", "trainer")
 _SIMPLE: dict[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 _TYPES: dict[str, Any] = {
     **_SIMPLE,
@@ -34,16 +34,16 @@ _TYPES: dict[str, Any] = {
 
 
 def find_module_file(what: str, name: str) -> str:
-    """Return the file of the module in `name`, MODULE:FUNCTION, given as option `what`."""
+    """Return the file of the module in `name`, MODULE:FUNCTION; `what` is the option's name."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{what}={name!r} is not MODULE:FUNCTION, such as 'my_package.model:build'"
         )
     module = name.partition(":")[0]
-    if module.partition(".")[0] in _TAKEN:
+    if module.partition(".")[0] in _RESERVED:
         raise InputError(
-            f"{what}={name!r}: {', '.join(_TAKEN)} are packages of this project, which hide yours; "
-            "rename your module"
+            f"{what}={name!r}: {', '.join(_RESERVED)} are packages of this project, which hide "
+            "yours; rename your module"
         )
     try:
         spec = importlib.util.find_spec(module)
@@ -93,20 +93,18 @@ def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> kera
 
     model = getattr(_import_module(name), name.partition(":")[2])(dataset, **options)
     if not isinstance(model, keras.Model):
-        raise InputError(
-            f"model={name!r} returned {type(model).__name__}, not a keras.Model; return one"
-        )
+        raise InputError(f"model={name!r} returned {type(model).__name__}; return a keras.Model")
     shape, classes = getattr(model, "output_shape", None), len(dataset.classes)
     if shape != (None, classes):
         raise InputError(
             f"model={name!r} has the output shape {shape}, but logits of {classes} classes are "
-            f"(None, {classes}); end in a Dense({classes}) without activation"
+            f"(None, {classes}); end with Dense({classes}) without activation"
         )
     return model
 
 
 def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
-    """Return the types of the function's options, and the names of the required ones."""
+    """Return the types of the function's options, and the names of the required options."""
     file = find_module_file("model", name)
     function = name.partition(":")[2]
     try:
@@ -126,18 +124,18 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
             f"{signature} must take the dataset and then options by name; write def {function}"
             "(dataset, *, units: int = 64)"
         )
-    without = len(positional) - len(arguments.defaults)
-    defaults = [*[None] * without, *arguments.defaults, *arguments.kw_defaults]
+    required_count = len(positional) - len(arguments.defaults)
+    defaults = [*[None] * required_count, *arguments.defaults, *arguments.kw_defaults]
     members, required = {}, set()
     with_defaults = [*zip([*positional, *arguments.kwonlyargs], defaults, strict=True)]
     for argument, default in with_defaults[1:]:
-        kind = ast.unparse(argument.annotation) if argument.annotation else ""
-        if kind not in _TYPES:
+        annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+        if annotation not in _TYPES:
             raise InputError(
-                f"{signature}: option {argument.arg!r} has the type {kind or 'none'}; annotate it "
-                f"with one of {', '.join(_TYPES)}"
+                f"{signature}: option {argument.arg!r} has the type {annotation or 'none'}; "
+                f"annotate it with one of {', '.join(_TYPES)}"
             )
-        members[argument.arg] = _TYPES[kind]
+        members[argument.arg] = _TYPES[annotation]
         if default is None:
             required.add(argument.arg)
     return members, required

@@ -29,21 +29,23 @@ class WideAndDeep(Model):
     has_wide_part: ClassVar[bool] = True
 
     hidden_units: list[int] = option(
-        [100, 70, 48, 34], help="Units of each hidden layer, as a list.", minimum=1
+        [100, 70, 48, 34], help="Number of units of each hidden layer, as a list.", minimum=1
     )
     first_units: int = option(
         0,
-        help="Units of the first hidden layer, instead of hidden_units; 0: use hidden_units.",
+        help="Number of units of the first hidden layer, instead of hidden_units; 0: use "
+        "hidden_units.",
         minimum=0,
     )
     scale_factor: float = option(
         0.7,
-        help="Units of a hidden layer as a multiple of the previous layer's, with first_units.",
+        help="Number of units of a hidden layer as a multiple of the previous layer's, with "
+        "first_units.",
         above=0,
     )
     layers: int = option(4, help="Number of hidden layers, with first_units.", minimum=1)
     dropout: float = option(
-        0.0, help="Share of units dropped after each hidden layer.", minimum=0, below=1
+        0.0, help="Fraction of units dropped after each hidden layer.", minimum=0, below=1
     )
     batch_normalization: bool = option(False, help="Normalize each hidden layer over the batch.")
     wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
@@ -52,7 +54,7 @@ class WideAndDeep(Model):
         """Build a model that adds the logits of both parts.
 
         Numeric columns go to the deep part, categories and buckets to both parts, and crosses to
-        the wide part, and also to the deep part if they have an embedding.
+        the wide part and, if they have an embedding, also to the deep part.
 
         Returns:
             A model that maps {"numbers", "ids"}, which `trainer.data.tables.inputs.Encoder`
@@ -100,7 +102,7 @@ def _build_deep_inputs(
 ) -> list[keras.KerasTensor]:
     """Return the inputs of the first hidden layer, each [n, k]: numbers, indicators, embeddings.
 
-    Categories with the same embedding dimension share one table, for a single gather.
+    Categories with the same embedding dimension share a table, so that one gather is enough.
     """
     import keras
 
@@ -132,8 +134,8 @@ def _embed(
     import numpy as np
 
     *offsets, total = itertools.accumulate((categories[index].size for index in indices), initial=0)
-    start = "zeros" if name == WIDE_LAYER else "uniform"
-    table = keras.layers.Embedding(total, dimension, embeddings_initializer=start, name=name)
+    initializer = "zeros" if name == WIDE_LAYER else "uniform"
+    table = keras.layers.Embedding(total, dimension, embeddings_initializer=initializer, name=name)
     # NumPy arrays, because a remote worker can't read tensors of the chief.
     chosen = keras.ops.take(ids, np.array(indices, np.int32), axis=1)
     return table(keras.ops.add(chosen, np.array([offsets], np.int32)))

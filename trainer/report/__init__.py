@@ -1,1 +1,1 @@
-"""The report of a trained model as one HTML file, which `document` writes."""
+"""Write the report of a trained model as a single HTML file; see `document`."""

@@ -1,4 +1,4 @@
-"""Data of the sections on the model's origin: data set, recipe and timings."""
+"""Prepare the data of the sections on a model's background: data set, recipe and timings."""
 
 import dataclasses
 from collections.abc import Collection
@@ -21,8 +21,8 @@ Pairs = list[tuple[str, Any]]
 
 def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
     """Return each class with its count, share and bar length in every split."""
-    splits = [part for part in dataset.splits.values() if part.examples]
-    counts = np.array([part.class_counts for part in splits]).T
+    splits = [split for split in dataset.splits.values() if split.examples]
+    counts = np.array([split.class_counts for split in splits]).T
     shares = counts / np.maximum(1, counts.sum(axis=0))
     columns = counts.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
     cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
@@ -30,7 +30,7 @@ def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]
 
 
 def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
-    """Return parameters that the recipe sets or that differ from their default, and the rest."""
+    """Return parameters that the recipe sets or that are not defaults, and the other parameters."""
     defaults = {
         field.name: default_of(field)
         for options in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)
@@ -40,12 +40,12 @@ def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, P
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
     # The report shows images in another section.
     pairs = [pair for pair in pairs if pair[0] not in ("image_uri", "gpu_image_uri")]
-    own = [
+    changed = [
         (name, value)
         for name, value in pairs
         if name in recipe_sets or value not in (defaults.get(name), "", [], {})
     ]
-    return {"own": own, "rest": [pair for pair in pairs if pair not in own]}
+    return {"changed": changed, "unchanged": [pair for pair in pairs if pair not in changed]}
 
 
 def features(dataset: Dataset) -> Pairs:
@@ -74,19 +74,19 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
     versions = (creation.get("versions") or {}).items()
     settings += [(f"version of {package}", value) for package, value in versions]
     settings.append(("fingerprint", creation.get("fingerprint")))
-    return {"places": list(entries.items()), "settings": settings}
+    return {"source": list(entries.items()), "settings": settings}
 
 
 def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> Pairs:
     """Return durations and speeds of training and evaluation, by title."""
     seconds, waits = training["seconds"], known_values(history, "input_wait_fraction")
     first, *later = known_values(history, "seconds")
-    # `seconds` of a restarted job counts from the last start, the epochs from the first.
-    rest = seconds - first - sum(later)
+    # After a restart, `seconds` counts from the last start, but the epochs from the first.
+    overhead = seconds - first - sum(later)
     speed = evaluation.examples / max(evaluation.seconds, 1e-9)
     return [
         ("Training", duration(seconds)),
-        ("of which start, validation, checkpoints", duration(rest) if rest >= 0 else None),
+        ("of which start, validation, checkpoints", duration(overhead) if overhead >= 0 else None),
         ("First epoch", duration(first)),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
         ("Training speed", f"{training['images_per_second']:,.0f} examples/s"),

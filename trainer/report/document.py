@@ -1,4 +1,4 @@
-"""report.html: the report of a run as one self-contained page."""
+"""Write report.html, the report of a run as a self-contained page."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -38,9 +38,10 @@ def write_report(
     Args:
         training: content of metrics.json.
         history: rows of history.csv.
-        details: parameters of the run, of which the recipe sets `recipe_sets`.
-        drifts: drift of the training data since the champion's.
-        price: of the training job's machines; None if it is unknown.
+        details: parameters of the run.
+        recipe_sets: names of the parameters that the recipe sets.
+        drifts: drift of the training data since the champion's training data.
+        price: price of the training job's machines; None if it is unknown.
     """
     weakest_first = sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
     many = len(evaluation.classes) > quality.MATRIX_SHOWN
@@ -76,7 +77,7 @@ def write_report(
         timings=background.timings(evaluation, training, history),
         image=details.get("gpu_image_uri") or details.get("image_uri"),
     )
-    # File names may hold bytes that are not valid text.
+    # File names may contain bytes that are not valid text.
     write_text(uri, text.encode(errors="replace").decode())
 
 
@@ -92,18 +93,16 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
             result.champion,
         )
     if verdict.accepted:
-        follows = (
-            "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
-        )
+        effect = "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
     elif verdict.role:
-        follows = "It is registered as challenger; the champion stays."
+        effect = "It is registered as challenger; the champion stays."
     else:
-        follows = "It is not registered" + ("; the champion stays." if result else ".")
-    return {"reason": reason, "follows": follows}
+        effect = "It is not registered" + ("; the champion stays." if result else ".")
+    return {"reason": reason, "effect": effect}
 
 
 def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:
-    """Return the number of machines, parameter servers and evaluator included, and their roles."""
+    """Return the number of machines, including parameter servers and evaluator, and their roles."""
     counts = {role: int(details.get(f"{role}_count", 0)) for role in ("worker", "ps", "evaluator")}
     named = [count(n, role, role if role == "ps" else "") for role, n in counts.items() if n]
     return (
@@ -115,5 +114,5 @@ def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tup
 def _describe_epochs(training: dict[str, Any], history: Rows) -> str:
     """Return the number of epochs and the best one in words."""
     epochs, best = training["epochs"], training["best_epoch"]
-    found = f", the best is {best}{format_phase(best, history)}" if best and epochs > 1 else ""
-    return count(epochs, "epoch") + found
+    suffix = f", the best is {best}{format_phase(best, history)}" if best and epochs > 1 else ""
+    return count(epochs, "epoch") + suffix

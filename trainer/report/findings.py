@@ -1,4 +1,4 @@
-"""Findings that a reader should not miss, derived from the metrics by fixed rules.
+"""Derive findings that a reader should not miss from the metrics, by fixed rules.
 
 The sentence of each kind of finding is in findings.html.j2.
 """
@@ -15,11 +15,11 @@ from trainer.report.learning import Rows, column, known_values
 
 
 class Finding(NamedTuple):
-    """A kind of finding, whether it calls for action, and the values of its sentence."""
+    """A finding; the template has a sentence for each kind."""
 
     kind: str
-    warning: bool
-    values: dict[str, Any]
+    warning: bool  # whether it requires action
+    values: dict[str, Any]  # values in the sentence
 
 
 # Shares above which something becomes a finding.
@@ -30,15 +30,15 @@ INPUT_BOUND = 0.2
 EMPTY = 0.95
 SINGLE_COLUMN = 0.9
 """Share of the model's AUC above chance that a column must reach to be a finding."""
-_PREDICTIVE = 0.75
+_MIN_AUC = 0.75
 """Least AUC of such a column."""
 
-_CHANCE = 3.5
+_MIN_STANDARD_ERRORS = 3.5
 """A slice is named if it is this number of standard errors below the whole split.
 
 By chance alone, one of a hundred equally good slices is so far below in one of forty reports."""
 
-_MOST = 6
+_MAX_FINDINGS = 6
 
 
 def list_findings(
@@ -59,7 +59,7 @@ def list_findings(
         *_find_contradictions(dataset),
     ]
     findings.sort(key=lambda finding: not finding.warning)
-    return findings[:_MOST]
+    return findings[:_MAX_FINDINGS]
 
 
 def _find_in_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
@@ -95,15 +95,15 @@ def _find_weak_classes(evaluation: Evaluation) -> Iterator[Finding]:
     if times > 1:
         pair = {"true": evaluation.classes[true], "predicted": evaluation.classes[predicted]}
         yield Finding("commonest_mistake", False, {**pair, "times": times})
-    least = min(present, key=lambda row: row.precision or 0.0)
-    if least.precision is not None and least.precision < 1:
-        right = round(least.precision * least.predicted)
-        values = {"name": least.name, "right": right, "of": least.predicted}
+    least_precise = min(present, key=lambda row: row.precision or 0.0)
+    if least_precise.precision is not None and least_precise.precision < 1:
+        right = round(least_precise.precision * least_precise.predicted)
+        values = {"name": least_precise.name, "right": right, "of": least_precise.predicted}
         yield Finding("least_reliable", False, values)
 
 
 def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
-    """Yield the slice that is the most standard errors below the whole, if beyond chance."""
+    """Yield the slice that is most standard errors below the whole split, if beyond chance."""
     whole = evaluation.accuracy
     error = math.sqrt(whole * (1 - whole))
     if not error:
@@ -114,7 +114,7 @@ def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
         for part in cut.slices
     ]
     away, column, part = max(weak, key=lambda item: item[0], default=(0.0, "", None))
-    if part is None or away < _CHANCE:
+    if part is None or away < _MIN_STANDARD_ERRORS:
         return
     rate = part.positive_rate
     constant = None if rate is None else max(rate, 1 - rate)
@@ -122,12 +122,12 @@ def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
 
 
 def _find_leaking_column(evaluation: Evaluation) -> Iterator[Finding]:
-    """Yield the column that separates the classes almost as well as the model does, if any."""
+    """Yield the column that separates the classes almost as well as the model, if there is one."""
     areas = evaluation.column_areas
     if not areas or evaluation.roc_auc is None:
         return
     column = max(areas, key=areas.__getitem__)
-    if areas[column] < max(_PREDICTIVE, 0.5 + SINGLE_COLUMN * (evaluation.roc_auc - 0.5)):
+    if areas[column] < max(_MIN_AUC, 0.5 + SINGLE_COLUMN * (evaluation.roc_auc - 0.5)):
         return
     values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
     yield Finding("single_column", True, values)
@@ -153,7 +153,7 @@ def _find_miscalibration(evaluation: Evaluation) -> Iterator[Finding]:
     accuracy, confidence = evaluation.accuracy, mean_confidence(evaluation)
     if evaluation.expected_calibration_error <= MISCALIBRATION:
         return
-    # A small split has a calibration error by chance; ignore gaps within the interval.
+    # Even a well-calibrated model has an error on a small split; ignore gaps within the interval.
     low, high = evaluation.accuracy_interval
     if abs(confidence - accuracy) <= max(high - accuracy, accuracy - low):
         return
@@ -195,4 +195,4 @@ def _find_drift(drifts: Sequence[Drift]) -> Iterator[Finding]:
     """Yield the largest drift since the champion's data, if any is beyond chance."""
     drifted = [drift for drift in drifts if drift.is_drift]
     if drifted:
-        yield Finding("drift", True, {"most": drifted[0], "others": len(drifted) - 1})
+        yield Finding("drift", True, {"largest": drifted[0], "others": len(drifted) - 1})

@@ -1,4 +1,4 @@
-"""Learning curves: loss, accuracy and learning rate over the epochs.
+"""Draw learning curves: loss, accuracy and learning rate over the epochs.
 
 Throughout, `training` is the content of metrics.json, and `history` the rows of history.csv.
 """
@@ -12,7 +12,7 @@ Rows = list[dict[str, float | None]]
 
 
 def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
-    """Return the curves and the facts about the epochs that the section shows."""
+    """Return the curves and facts about the epochs for the report's section."""
     best, starts = training["best_epoch"], _find_phase_starts(history)
     rates, scored = set(known_values(history, "learning_rate")), column(history, "validation_loss")
     drawn = len(history) > 1
@@ -29,7 +29,7 @@ def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any
 
 
 def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:
-    """Draw one figure per metric, and one of the learning rate unless it is constant."""
+    """Draw one figure per metric, and one for the learning rate unless it is constant."""
     drawn = []
     for metric in ("loss", "accuracy"):
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
@@ -44,7 +44,7 @@ def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list
 def _draw_figure(
     history: Rows, what: str, lines: dict[int, tuple[str, str]], **marks: Any
 ) -> dict[str, Any]:
-    """Draw the columns that have values; `lines` are (label, column) by number of series."""
+    """Draw the columns that have values; `lines` are (label, column) by number of the series."""
     lines = {series: line for series, line in lines.items() if known_values(history, line[1])}
     ends = [(label, known_values(history, title)) for label, title in lines.values()]
     ranges = [f"{label}: from {values[0]:.4g} to {values[-1]:.4g}." for label, values in ends]
@@ -61,14 +61,14 @@ def _draw_figure(
 
 
 def _format_epoch(row: dict[str, float | None]) -> list[tuple[str, str]]:
-    """Return loss and accuracy of a single epoch, for which no curve is drawn."""
+    """Return loss and accuracy of a run's only epoch, for which no curve is drawn."""
     names = ("loss", "validation_loss", "accuracy", "validation_accuracy")
     values = [(name.replace("_", " ").capitalize(), row.get(name)) for name in names]
     return [(name, f"{value:.4g}") for name, value in values if value is not None]
 
 
 def _find_early_stops(training: dict[str, Any]) -> list[tuple[int, str]]:
-    """Return the reasons why phases stopped early, with their number; 0 if there is one phase."""
+    """Return (phase, reason) for each phase that stopped early; phase 0 if there is only one."""
     phases = training["stopped_phases"]
     first = 1 if len(phases) > 1 else 0
     return [(number, text) for number, text in enumerate(phases, start=first) if text]
@@ -81,7 +81,7 @@ def _find_phase_starts(history: Rows) -> list[float]:
 
 
 def format_phase(epoch: float, history: Rows) -> str:
-    """Return the phase of an epoch in words; empty if the run has one phase."""
+    """Return the phase of an epoch in words; empty if the run has only one phase."""
     phases = {row["epoch"]: row["phase"] for row in history}
     return f" of phase {phases[epoch]:.0f}" if len(set(phases.values())) > 1 else ""
 

@@ -1,7 +1,7 @@
-"""Render self-contained HTML pages from the templates and the style sheet of this folder.
+"""Render self-contained HTML pages from the templates and the style sheet in this folder.
 
-HTML is only in the *.html.j2 files, style in style.css. Every value is escaped when it enters a
-template, because names of classes and files come from the user's data.
+HTML is only in the *.html.j2 files, and style only in style.css. Every value is escaped in the
+templates, because names of classes and files come from the user's data.
 """
 
 import base64
@@ -16,7 +16,7 @@ import PIL.Image
 from trainer import formats
 
 _EXACT = 64  # pixels: images up to this size are kept exactly
-_LARGEST = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB
+_THUMBNAIL = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB
 
 _FILTERS = (
     formats.count,
@@ -31,7 +31,7 @@ _FILTERS = (
 
 
 def render(template: str, **context: Any) -> str:
-    """Render a template of this folder; raise jinja2.UndefinedError for an undefined name."""
+    """Render a template in this folder; raise jinja2.UndefinedError for an undefined name."""
     return _create_environment().get_template(template).render(context)
 
 
@@ -59,7 +59,7 @@ def data_uri(picture: np.ndarray) -> str:
         image.save(content, "PNG", optimize=True)
         kind = "png"
     else:
-        image.thumbnail((_LARGEST, _LARGEST))
+        image.thumbnail((_THUMBNAIL, _THUMBNAIL))
         image.save(content, "JPEG", quality=82)
         kind = "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(content.getvalue()).decode()}"

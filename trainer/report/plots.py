@@ -49,8 +49,8 @@ def _to_svg(figure: Figure, description: str) -> Markup:
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
-    left_out = r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->"
-    svg = re.sub(left_out, "", svg, flags=re.DOTALL)
+    unneeded = r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->"
+    svg = re.sub(unneeded, "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
     # Remove the white background of the figure and the axes.
@@ -89,9 +89,9 @@ def draw_lines(
     if best is not None:
         axes.axvline(best, color=MUTED, **_DOTTED)
     for number, values in enumerate(series, start=first_series):
-        known = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
-        marker = "o" if len(known) <= 12 else None
-        axes.plot(*zip(*known, strict=True), **line_style(number), marker=marker, markersize=3.5)
+        points = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
+        marker = "o" if len(points) <= 12 else None
+        axes.plot(*zip(*points, strict=True), **line_style(number), marker=marker, markersize=3.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     axes.set(xlabel="epoch", ylabel=y_label)
     return _to_svg(figure, description)
@@ -101,7 +101,7 @@ def draw_lines(
 def draw_curves(
     curves: Sequence[Curve], x_label: str, y_label: str, description: str, *, steps: bool = False
 ) -> Markup:
-    """Draw curves between 0 and 1: smooth ones with the diagonal of chance, or steps."""
+    """Draw curves between 0 and 1: lines with the diagonal of chance, or steps."""
     figure = _create_figure(4.8, 3.9)
     axes = figure.add_subplot()
     if not steps:

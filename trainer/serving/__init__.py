@@ -1,4 +1,4 @@
-"""Serve a SavedModel over HTTP, as Vertex AI requires of a prediction container."""
+"""Serve a SavedModel over HTTP, as Vertex AI requires of prediction containers."""
 
 PORT, HEALTH_ROUTE, PREDICT_ROUTE = 8080, "/health", "/predict"
 """Defaults of the serving image; Vertex AI's environment variables override them."""
@@ -7,4 +7,4 @@ MAX_INSTANCES = 1024
 VERSION_VARIABLE = "MODEL_VERSION"
 """Environment variable with the model version that each answer contains."""
 LOG_VARIABLE = "REQUEST_LOG"
-"""Environment variable that names the file of the request log; unset: nothing is logged."""
+"""Environment variable with the path of the request log; unset: nothing is logged."""

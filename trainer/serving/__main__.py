@@ -1,8 +1,9 @@
 """python -m trainer.serving: serve the SavedModel at $AIP_STORAGE_URI, until SIGTERM.
 
 Reads Vertex AI's environment variables AIP_STORAGE_URI, AIP_HTTP_PORT, AIP_HEALTH_ROUTE and
-AIP_PREDICT_ROUTE; MODEL_VERSION, which answers repeat; and REQUEST_LOG, a file to log instances to
-(default: no log). After SIGTERM the server refuses new connections and answers pending requests.
+AIP_PREDICT_ROUTE; MODEL_VERSION, which responses repeat; and REQUEST_LOG, a file in which to log
+instances (default: no log). After SIGTERM, the server refuses new connections and answers pending
+requests.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from trainer.serving.prediction_server import DEADLINE, PredictionServer
 
 
 def main() -> int:
-    """Serve and return the exit code: 2, with one line on stderr, if there is no usable model."""
+    """Serve; return the exit code, which is 2, after a line on stderr, for an unusable model."""
     parser = argparse.ArgumentParser(prog="python -m trainer.serving", description=__doc__)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; 0.0.0.0 in a container"
@@ -97,15 +98,15 @@ def _serve(address: str) -> None:
 
 
 def _listen(host: str) -> socket.socket:
-    """Open $AIP_HTTP_PORT; raises InputError if that fails."""
+    """Listen on port $AIP_HTTP_PORT; raise InputError if that fails."""
     text = os.environ.get("AIP_HTTP_PORT") or str(PORT)
     try:
         return socket.create_server((host, int(text)), backlog=1024)
     except (OSError, OverflowError, ValueError) as error:
         # create_server appends the address to the text of some errors.
-        why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise InputError(
-            f"can't listen on port {text!r} of {host} ({why}); give another port"
+            f"can't listen on port {text!r} of {host} ({reason}); use another port"
         ) from None
 
 

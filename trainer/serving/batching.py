@@ -1,9 +1,9 @@
-"""Batching: one call answers the requests that arrive within a few milliseconds.
+"""Batch requests: a single call answers the requests that arrive within a few milliseconds.
 
     batcher = Batcher(run, limit=64, delay=0.003, capacity=1024)
     result = await batcher.submit(item, size)      # while `work` runs
 
-The call runs in its own thread, so that the event loop reads and parses other requests meanwhile.
+The call runs in a separate thread, so that the event loop can read and parse other requests.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ class Batcher:
     """Collect items into batches.
 
     Args:
-        run: takes items and returns one result per item, in order.
-        limit: target size of a batch; its last item may exceed it.
-        delay: longest time in seconds that an item waits for others while `run` is idle.
-        capacity: total size of waiting items, beyond which `submit` raises QueueFullError.
+        run: called with items; returns one result per item, in order.
+        limit: target size of a batch; its last item may exceed the limit.
+        delay: maximum time in seconds that an item waits for others while `run` is idle.
+        capacity: maximum total size of waiting items; beyond it, `submit` raises QueueFullError.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
 
     async def submit(self, item: Any, size: int) -> Any:
-        """Return the result of `item`, which is not run if this call is cancelled while it waits.
+        """Return the result of `item`; if this call is cancelled in time, the item is not run.
 
-        Raise QueueFullError if the queue has no room for it, or what `run` raised for its batch.
+        Raise QueueFullError if the queue has no room, or the exception that `run` raised.
         """
         if self._waiting + size > self._capacity:
             raise QueueFullError
@@ -85,7 +85,7 @@ class Batcher:
     async def _take_batch(self) -> list[_Entry]:
         batch = [await self._queue.get()]
         size = batch[0].size
-        # The deadline counts from arrival: items that waited while `run` was busy are taken now.
+        # The deadline counts from arrival: add all items that waited while `run` was busy.
         with anyio.CancelScope(deadline=batch[0].time + self._delay):
             while size < self._limit:
                 batch.append(await self._queue.get())

@@ -1,7 +1,7 @@
-"""Instances of a model of images: pixels, image files or tf.Examples.
+"""Parse instances for a model of images: pixels, image files or tf.Examples.
 
 [[[0], [255], ...], ...]                  pixels, as uint8 [height, width, channels]
-{"b64": "..."}                            an image file, or a serialized tf.Example
+{"b64": "..."}                            an image file or a serialized tf.Example
 {"image": [...] or {"b64": "..."}, "key": 7}
                                           the same with a key; the field may also be named
                                           `image_bytes`, `examples` or `b64`
@@ -48,7 +48,7 @@ class ImageInstances:
 
     Args:
         name: name of the argument of serving_default and of the image feature in records.
-        shape: height, width and channels that the model takes.
+        shape: height, width and channels of the model's input.
     """
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
@@ -82,14 +82,14 @@ class ImageInstances:
         return None
 
     def parse(self, instances: list[Any] | np.ndarray) -> Request:
-        """Convert instances of JSON, or an array from `parse_array`; see `group_instances`."""
+        """Convert instances from JSON, or an array from `parse_array`; see `group_instances`."""
         if not isinstance(instances, np.ndarray):
             return group_instances(instances, self._parse_instance, self._build_inputs)
         part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
         return Request([None] * len(instances), [part])
 
     def make_blank(self) -> list[Any]:
-        """Return an instance for each signature that takes images, to warm a model up with."""
+        """Return an instance for each signature for images, to warm up the model."""
         buffer = io.BytesIO()
         pixels = np.zeros(self._shape, np.uint8)
         Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels).save(buffer, "PNG")
@@ -101,7 +101,7 @@ class ImageInstances:
             value = {name: content for name, content in instance.items() if name != KEY}
             if len(value) != 1 or not value.keys() <= self._names:
                 raise InstanceError(
-                    f"has the fields {format_value(', '.join(value))}; give one of "
+                    f"has the fields {format_value(', '.join(value))}; use one of "
                     f"{', '.join(sorted(self._names))}, and optionally {KEY}"
                 )
             if "b64" not in value:
@@ -128,11 +128,11 @@ class ImageInstances:
 
     def _parse_pixels(self, value: list[Any]) -> np.ndarray:
         try:
-            # With a dtype: a list of texts would become an array as wide as the longest text.
+            # Without a dtype, a list of texts would become an array as wide as the longest text.
             pixels = np.array(value, np.float64)
         except (ValueError, TypeError, OverflowError):
             raise InstanceError(
-                "is not a nested list of numbers, with rows of one length"
+                "is not a nested list of numbers with rows of equal length"
             ) from None
         if pixels.shape not in self._list_shapes:
             raise InstanceError(
@@ -141,7 +141,9 @@ class ImageInstances:
         with np.errstate(invalid="ignore"):
             whole = pixels.astype(np.uint8)
         if not (whole == pixels).all():
-            raise InstanceError("has pixels that are not whole numbers from 0 to 255; don't scale")
+            raise InstanceError(
+                "has pixels that are not whole numbers from 0 to 255; don't scale them"
+            )
         return whole.reshape(self._shape)
 
     def _check_example(self, content: bytes) -> None:
@@ -157,7 +159,7 @@ class ImageInstances:
 
 
 def _brackets(shape: Sequence[int]) -> bytes:
-    """Return the brackets and commas of the JSON of an array of this shape."""
+    """Return the brackets and commas in the JSON of an array with this shape."""
     text = b""
     for size in reversed(shape):
         text = b"[" + b",".join([text] * size) + b"]"
@@ -165,9 +167,9 @@ def _brackets(shape: Sequence[int]) -> bytes:
 
 
 def check_file(content: bytes) -> None:
-    """Refuse an image file, by its header, that takes too much memory to decode.
+    """Check the header of an image file, because decoding may take too much memory.
 
-    Raise InstanceError if it is too large, animated, or its header is damaged.
+    Raise InstanceError if the image is too large or animated, or its header is damaged.
     """
     try:
         with warnings.catch_warnings():
@@ -181,4 +183,4 @@ def check_file(content: bytes) -> None:
     if width * height > MAX_PIXELS:
         raise InstanceError(f"is an image of {width}x{height}; send at most {MAX_PIXELS:,} pixels")
     if animated:
-        raise InstanceError("is an animated GIF; send one frame")
+        raise InstanceError("is an animated GIF; send a single frame")

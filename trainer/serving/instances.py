@@ -42,8 +42,8 @@ class BadInstancesError(RequestError):
     """Some instances of a request can't be used.
 
     Args:
-        problems: what is wrong, by the instance's index in the request.
-        keys: the keys of all instances, None for an instance without one.
+        problems: what is wrong, by the index of the instance in the request.
+        keys: the keys of all instances; None for an instance without a key.
     """
 
     def __init__(self, problems: dict[int, str], keys: Sequence[Any]) -> None:
@@ -64,10 +64,10 @@ class BadInstancesError(RequestError):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Instances of a request that one signature answers."""
+    """The instances of a request that a signature answers."""
 
     signature: str
-    places: list[int]  # the indices of these instances in the request
+    indices: list[int]  # indices of these instances in the request
     inputs: dict[str, np.ndarray]  # an array [n, ...] for each argument of the signature
 
 
@@ -75,7 +75,7 @@ class Part:
 class Request:
     """A request whose instances match the model's signatures."""
 
-    keys: list[Any]  # the keys of its instances, in order; None for an instance without one
+    keys: list[Any]  # the keys of the instances, in order; None for an instance without a key
     parts: list[Part]
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Request:
 
 
 def instances_of(body: Any) -> Any:
-    """Return the instances of a request's body; raises RequestError if it has none."""
+    """Return the instances in a request's body; raise RequestError for none or too many."""
     instances = body.get("instances") if isinstance(body, dict) else None
     if not isinstance(instances, (list, np.ndarray)) or not len(instances):
         raise RequestError('the request is not {"instances": [...]} with one or more instances')
@@ -131,7 +131,7 @@ def group_instances(
 
 
 def _key_of(instance: dict[str, Any]) -> Any:
-    """Return an instance's key, which its answer repeats, or None if it has none."""
+    """Return an instance's key, which its prediction repeats, or None if it has no key."""
     key = instance.get(KEY)
     if key is None or isinstance(key, (str, int)):
         return key
@@ -141,7 +141,7 @@ def _key_of(instance: dict[str, Any]) -> Any:
 
 
 def decode_base64(value: Any) -> bytes:
-    """Decode {"b64": "..."}; raises InstanceError if `value` is anything else."""
+    """Decode {"b64": "..."}; raise InstanceError if `value` is anything else."""
     text = value.get("b64") if isinstance(value, dict) else None
     if not isinstance(text, str) or len(value) != 1:
         raise InstanceError(f'is {format_value(value)}, not {{"b64": "..."}} with base64')
@@ -156,7 +156,7 @@ def decode_base64(value: Any) -> bytes:
 
 def parse_features(content: bytes) -> Mapping[str, Any]:
     """Return the features of a serialized tf.Example by name, or {} if it can't be parsed."""
-    # Imported here: some callers need only the constants of this module.
+    # Imported here, because some callers need only the constants of this module.
     import tensorflow as tf
 
     try:

@@ -1,11 +1,11 @@
-"""The HTTP server of the serving image; meets Vertex AI's requirements for custom containers.
+"""The HTTP server of the serving image, which meets Vertex AI's requirements for containers.
 
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
 
-It uses the Predictor interface of Google's custom prediction routines but not their server
-(CprModelServer), which calls the predictor in the event loop, so that health checks wait for the
-model; has no batching and no limits on bodies, queue and time; answers 500 with the text of any
-exception; and keeps one copy of the model per core.
+The server uses the Predictor interface of Google's custom prediction routines, but not their server
+(CprModelServer). That one calls the predictor in the event loop, so that health checks wait for the
+model; it has no batching and no limits on bodies, queue and time; it answers 500 with the text of
+any exception; and it keeps one copy of the model per core.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ _logger = logging.getLogger(__name__)
 
 
 class PredictionServer:
-    """Answer health checks and predictions.
+    """Answers health checks and prediction requests.
 
     Args:
         load: loads the model and returns its predictor (trainer.serving.predictor.Predictor);
             called in a thread, while the server already listens and answers 503.
-        ready: called once the model is loaded.
+        ready: called when the model is loaded.
         failed: called with the exception that `load` raises.
         log: called with the instances of each valid request; None: no log.
     """
@@ -76,7 +76,7 @@ class PredictionServer:
         try:
             yield
         finally:
-            # All requests have been answered by now.
+            # By now, all requests have been answered.
             loading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await loading
@@ -111,13 +111,13 @@ class PredictionServer:
         except RequestError as error:
             return JSONResponse(error.body, 400)
         except HTTPException as error:
-            again = {"Retry-After": "1"} if error.status_code in (429, 503) else {}
-            return JSONResponse({"error": error.detail}, error.status_code, again)
+            headers = {"Retry-After": "1"} if error.status_code in (429, 503) else {}
+            return JSONResponse({"error": error.detail}, error.status_code, headers)
         except ClientDisconnect:
             return Response(status_code=400)
         except Exception:
             _logger.exception("a request failed")
-            return JSONResponse({"error": "the server failed; its log says why"}, 500)
+            return JSONResponse({"error": "the server failed; see its log"}, 500)
         finally:
             self._requests -= 1
             self._bytes -= len(body)
@@ -151,13 +151,13 @@ class PredictionServer:
         content = pydantic_core.to_json(self._predictor.postprocess(answers))
         if len(content) > MAX_BYTES:
             raise RequestError(
-                f"the answer would be {len(content):,} bytes, over {MAX_BYTES:,}; send fewer than "
-                f"{len(instances)} instances"
+                f"the response would have {len(content):,} bytes, more than {MAX_BYTES:,}; send "
+                f"fewer than {len(instances)} instances"
             )
         return content
 
     async def _read(self, request: Request, body: bytearray) -> None:
-        """Append a request's body to `body`, unless it is too large."""
+        """Append a request's body to `body`; raise HTTPException if it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
             size = f"{int(length):,}"

@@ -1,11 +1,11 @@
-"""Answer requests with a SavedModel: a predictor as in Google's custom prediction routines.
+"""Answer requests with a SavedModel: a predictor for Google's custom prediction routines.
 
     predictor = Predictor()
     predictor.load("gs://bucket/model")
     predictor.postprocess(predictor.predict(predictor.preprocess({"instances": [...]})))
 
-Predictor has the interface of google.cloud.aiplatform.prediction.predictor.Predictor but does not
-inherit from it: that package takes 4 s to import, and the image would need Google's SDK for it.
+Predictor has the interface of google.cloud.aiplatform.prediction.predictor.Predictor, but does not
+inherit from it: importing that package takes 4 s, and the image would need Google's SDK.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-prediction-routines
 """
 
@@ -44,7 +44,7 @@ class Answers:
     """The model's answers to a request's instances, in order."""
 
     keys: list[Any]
-    outcomes: list[Any]  # a pair of label and probabilities for each instance, or an error message
+    outcomes: list[Any]  # for each instance, (label, probabilities) or an error message
 
 
 class Predictor:
@@ -64,7 +64,7 @@ class Predictor:
     def load(self, artifacts_uri: str, **_: Any) -> None:
         """Load the SavedModel in the folder `artifacts_uri`, gs:// or local, and warm it up.
 
-        Raise InputError if there is no SavedModel, or it lacks the signatures.
+        Raise InputError if there is no SavedModel, or it lacks the signatures or their outputs.
         """
         self.version = (
             self.version
@@ -87,12 +87,12 @@ class Predictor:
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             self._parser = RowInstances(columns, _load_argument_order(artifacts_uri))
-            # Rows take little memory, and the overhead of a call equals a few hundred rows.
+            # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.make_blank()}))
 
     def decode(self, body: bytearray) -> Any:
-        """Parse a request's JSON for `preprocess`; raises ValueError if it is not JSON."""
+        """Parse a request's JSON for `preprocess`; raise ValueError if it is not JSON."""
         if isinstance(self._parser, ImageInstances):
             pixels = self._parser.parse_array(body)
             if pixels is not None:
@@ -102,7 +102,7 @@ class Predictor:
     def preprocess(self, prediction_input: Any) -> Request:
         """Check a request's body and convert its instances to arrays.
 
-        Raise RequestError for no instances, too many, or some that can't be used.
+        Raise RequestError if there are no instances, too many, or unusable ones.
         """
         return self._parser.parse(instances_of(prediction_input))
 
@@ -139,10 +139,10 @@ class Predictor:
                 name: np.concatenate([part.inputs[name] for _, part in parts])
                 for name in parts[0][1].inputs
             }
-            places = [(answer, place) for answer, part in parts for place in part.places]
+            targets = [(answer, index) for answer, part in parts for index in part.indices]
             outcomes = self._run_signature(signature, inputs)
-            for (answer, place), outcome in zip(places, outcomes, strict=True):
-                answer.outcomes[place] = outcome
+            for (answer, index), outcome in zip(targets, outcomes, strict=True):
+                answer.outcomes[index] = outcome
         return answers
 
     def _run_signature(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
@@ -152,9 +152,9 @@ class Predictor:
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]
         while ranges:
             start, end = ranges.pop()
-            chosen = {name: tf.constant(value[start:end]) for name, value in inputs.items()}
+            batch = {name: tf.constant(value[start:end]) for name, value in inputs.items()}
             try:
-                outputs = self._signatures[signature](**chosen)
+                outputs = self._signatures[signature](**batch)
             except tf.errors.ResourceExhaustedError:
                 raise
             except tf.errors.OpError as error:
@@ -169,14 +169,14 @@ class Predictor:
             labels = outputs["label"].numpy().tolist()
             outcomes[start:end] = zip(labels, probabilities.tolist(), strict=True)
             for index in np.flatnonzero(~np.isfinite(probabilities).all(axis=1)):
-                outcomes[start + index] = "gets probabilities that are not finite"
+                outcomes[start + index] = "has probabilities that are not finite"
         return outcomes
 
 
 def _load_argument_order(uri: str) -> list[str]:
     """Return the model's arguments in the order of the records' columns.
 
-    The signature has their types but not their order.
+    The signature has the types of the arguments, but not their order.
     """
     dataset = find_training_data(uri)
     return [argument_name(column.name) for column in require_columns(dataset)] if dataset else []

@@ -17,8 +17,8 @@ from trainer.errors import InputError
 Log = Callable[[Sequence[Any]], None]
 """Called with the instances of a request."""
 _BYTES = 16 << 20
-_OLDER = 3
-"""Number of older files kept beside the current one, as FILE.1, FILE.2, ..."""
+_OLDER_FILES = 3
+"""Number of older files that are kept, as FILE.1, FILE.2, ..."""
 
 
 class _PrivateHandler(handlers.RotatingFileHandler):
@@ -35,8 +35,8 @@ class _PrivateHandler(handlers.RotatingFileHandler):
     def handleError(self, _: LogRecord) -> None:  # noqa: N802
         """Report once that the file can't be written; requests are still answered."""
         if not self._failed:
-            why = f"{self.baseFilename} can't be written ({sys.exc_info()[1]})"
-            print(f"warning: {why}; requests are not logged", file=sys.stderr, flush=True)
+            problem = f"{self.baseFilename} can't be written ({sys.exc_info()[1]})"
+            print(f"warning: {problem}; requests are not logged", file=sys.stderr, flush=True)
         self._failed = True
 
 
@@ -46,10 +46,10 @@ def open_log(path: str) -> Log:
     Raise InputError if the file can't be written.
     """
     try:
-        handler = _PrivateHandler(path, maxBytes=_BYTES, backupCount=_OLDER, encoding="utf-8")
+        handler = _PrivateHandler(path, maxBytes=_BYTES, backupCount=_OLDER_FILES, encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"{path!r} can't be written ({error.strerror}); give another file for the requests"
+            f"{path!r} can't be written ({error.strerror}); use another file for the requests"
         ) from None
 
     def append(instances: Sequence[Any]) -> None:
@@ -63,11 +63,11 @@ def open_log(path: str) -> Log:
 
 
 def read(path: str) -> Iterator[Any]:
-    """Yield the instances of a log, the oldest first.
+    """Yield the instances in a log, the oldest first.
 
-    Raise InputError for a file that can't be read, or is not a request log.
+    Raise InputError if a file can't be read, or is not a request log.
     """
-    files = [Path(f"{path}.{number}") for number in range(_OLDER, 0, -1)]
+    files = [Path(f"{path}.{number}") for number in range(_OLDER_FILES, 0, -1)]
     for file in [*filter(Path.exists, files), Path(path)]:
         position = str(file)
         try:
@@ -78,8 +78,8 @@ def read(path: str) -> Iterator[Any]:
                     if line.endswith("\n"):
                         yield json.loads(line)["instance"]
         except OSError as error:
-            why = f"{str(file)!r} can't be read ({error.strerror})"
-            raise InputError(f"{why}; give the file of serve's --log") from None
+            problem = f"{str(file)!r} can't be read ({error.strerror})"
+            raise InputError(f"{problem}; use the file of serve's --log") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(
                 f"{position} is not a line of a request log; give the file of serve's --log"

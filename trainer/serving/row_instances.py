@@ -1,7 +1,7 @@
-"""Instances of a model of tables: rows as objects or lists, or tf.Examples.
+"""Parse instances for a model of tables: rows as objects or lists, or tf.Examples.
 
-{"miles": 3.5, "payment": "card", "key": 7}       columns by name; a column that is absent or
-                                                  null is a missing value
+{"miles": 3.5, "payment": "card", "key": 7}       columns by name; if a column is absent or null,
+                                                  its value is missing
 [3.5, "card", ...]                                all columns in the order of the records, as batch
                                                   prediction sends the rows of a CSV file
 {"b64": "..."}                                    a serialized tf.Example
@@ -29,18 +29,18 @@ from trainer.serving.instances import (
     parse_features,
 )
 
-_CALLED = {"float32": "a number", "int64": "a whole number", "string": "text"}
+_TYPE_NAMES = {"float32": "a number", "int64": "a whole number", "string": "text"}
 _MAX_FLOAT = float(np.finfo(np.float32).max)
 _MAX_WHOLE = 2.0**53
-"""JSON numbers represent larger whole numbers inexactly."""
+"""Larger whole numbers are inexact as JSON numbers."""
 
 
 class RowInstances:
     """Parse the instances of a request to a model of tables.
 
     Args:
-        columns: the type (float32, int64 or string) of each argument of serving_default.
-        order: the arguments in the order of a row given as a list; empty if unknown.
+        columns: type (float32, int64 or string) of each argument of serving_default.
+        order: arguments in the order of the values of a row that is a list; empty if unknown.
     """
 
     def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
@@ -55,7 +55,7 @@ class RowInstances:
         )
 
     def make_blank(self) -> list[Any]:
-        """Return an instance to warm a model up with."""
+        """Return an instance to warm up the model."""
         return [dict.fromkeys(self._columns)]
 
     def _parse_instance(self, instance: Any) -> tuple[str, Any]:
@@ -74,10 +74,10 @@ class RowInstances:
             return {"examples": np.array([*values.values()], object)}
         indices, inputs = list(values), {}
         for name, kind in self._columns.items():
-            column = [row.get(name) for row in values.values()]
+            column = [value.get(name) for value in values.values()]
             inputs[name], bad = _convert_column(kind, column)
             for index in bad:
-                why = f"{name} is not {_CALLED[kind]}: {format_value(column[index])}"
+                why = f"{name} is not {_TYPE_NAMES[kind]}: {format_value(column[index])}"
                 problems.setdefault(indices[index], why)
         return inputs
 
@@ -88,8 +88,7 @@ class RowInstances:
         if not isinstance(instance, dict):
             ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
             raise InstanceError(
-                f"is {format_value(instance)}; a row is an object with columns by their names"
-                f"{ordered}"
+                f"is {format_value(instance)}; a row is an object with columns by name{ordered}"
             )
         if instance and instance.keys() <= self._columns.keys():
             return instance
@@ -99,7 +98,7 @@ class RowInstances:
         return {self._argument(name): instance[name] for name in columns}
 
     def _argument_of(self, name: str) -> str:
-        """Return the model's argument for a column; raises InstanceError if there is none."""
+        """Return the model's argument for a column; raise InstanceError if there is none."""
         argument = name if name in self._columns else name and argument_name(name)
         if argument not in self._columns:
             hint = suggest(name[:100], self._columns)
@@ -120,13 +119,13 @@ def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]
     if kind == "float32":
         return numbers.astype(np.float32), bad
     whole = np.where(np.isnan(numbers), float(MISSING[kind]), numbers)
-    odd = (whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)
-    whole[odd] = MISSING[kind]
-    return whole.astype(np.int64), [*bad, *np.flatnonzero(odd)]
+    is_bad = (whole != np.floor(whole)) | (abs(whole) > _MAX_WHOLE)
+    whole[is_bad] = MISSING[kind]
+    return whole.astype(np.int64), [*bad, *np.flatnonzero(is_bad)]
 
 
 def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
-    """Convert numbers and their text forms to float64; a missing value is NaN."""
+    """Convert numbers, and numbers as text, to float64; missing values become NaN."""
     with contextlib.suppress(ValueError, TypeError, OverflowError):
         numbers = np.array(values, np.float64)
         if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():

@@ -1,9 +1,10 @@
 """Asynchronous training: workers compute steps independently, parameter servers hold the weights.
 
-The chief schedules steps. A worker takes a step, reads the weights from the parameter servers,
-computes the gradient of its own batch (`batch_size` examples) and applies it there immediately.
+The chief schedules steps. For each step, a worker reads the weights from the parameter servers,
+computes the gradient of its own batch (`batch_size` examples), and applies it to the weights
+immediately.
 
-The number of steps is exact: the chief counts those that are reported done. If a replica dies:
+The number of steps is exact: the chief counts steps when they are reported done. If a replica dies:
 
 * A worker: its step is rescheduled on another worker. A restarted worker rejoins when all lost
   workers are back. A step that was applied but not reported is done twice and counted once. A
@@ -46,7 +47,7 @@ EVALUATOR_SECONDS = 30.0
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train `job` as the chief, resuming from its newest checkpoint, if any; return the run."""
+    """Train `job` as the chief, from its newest checkpoint if there is one; return the run."""
     tf.get_logger().setLevel(logging.INFO)
     tf.get_logger().addFilter(_print_lost_workers)
     dataset = load_to_train(job.dataset)
@@ -57,12 +58,12 @@ def train(job: Job, cluster: Cluster) -> Run:
 
 
 def serve(cluster: Cluster) -> NoReturn:
-    """Run a worker or a parameter server for the chief until the process is ended."""
+    """Run a worker or a parameter server for the chief until the process is killed."""
     # A worker's step uses one accelerator.
     gpus = tf.config.list_physical_devices("GPU")
     tf.config.set_visible_devices(gpus[:1] if cluster.role == "worker" else [], "GPU")
     options = tf.compat.v1.ConfigProto()
-    # Each worker may occupy a thread with a blocking call; fewer threads would deadlock.
+    # Each worker may block a thread with a call; with fewer threads, there would be a deadlock.
     threads = len(cluster.addresses["worker"]) + 1
     options.inter_op_parallelism_threads = max(threads, multiprocessing.cpu_count())
     server = tf.distribute.Server(
@@ -98,7 +99,7 @@ class AsynchronousRun(Run):
     """The chief's part of an asynchronous run.
 
     The variables of `model` and of the optimizer are on the parameter servers. `local_model` is
-    the same model on the chief's own device; it receives their weights for validation and export.
+    the same model on the chief's device; it receives the weights for validation and export.
     """
 
     def __init__(
@@ -106,9 +107,9 @@ class AsynchronousRun(Run):
     ) -> None:
         super().__init__(job, cluster, strategy, dataset)
         self.local_model = self.prepared.build(self.dataset)
-        own_device = create_strategy("one_device", Cluster())
+        local_strategy = create_strategy("one_device", Cluster())
         self.validation = steps.make_validation(
-            own_device, self.local_model, self.dataset, self.share
+            local_strategy, self.local_model, self.dataset, self.share
         )
 
     def set_share(self) -> None:
@@ -116,7 +117,7 @@ class AsynchronousRun(Run):
         self.share = reader.InputShare(batch_size=self.config.batch_size)
 
     def prepare_steps(self) -> None:
-        # Check before workers read: an error while their input is traced prints a stack trace.
+        # Check now, because an error while the workers' input is traced prints a stack trace.
         check_shards(self.dataset, self.dataset.splits["train"].shards)
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self.worker_step = self._make_worker_step()
@@ -130,7 +131,7 @@ class AsynchronousRun(Run):
         return self
 
     def _make_worker_step(self) -> Any:
-        """Return a worker's step: float32 [4], `steps.sums` and seconds of waiting for input."""
+        """Return a worker's step; it returns float32 [4]: `steps.sums`, and input wait seconds."""
         variables = self.network.trainable_variables
         compute = steps.make_gradient_function(
             self.network, self.optimizer, self.dataset, self.config
@@ -156,11 +157,11 @@ class AsynchronousRun(Run):
         return step
 
     def _read_worker_batches(self) -> tf.data.Dataset:
-        """Return a worker's input; traced once, run on each worker and each restarted worker."""
-        # With a graph seed of 0, tf.data does not accept a seed that is only known on the worker.
+        """Return a worker's input; traced once, then run on each worker and after each restart."""
+        # With a graph seed of 0, tf.data would not accept a seed that is known only on the worker.
         tf.compat.v1.set_random_seed(1)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        # The seed depends on the step, too: a restarted worker gets another order of examples.
+        # The seed also depends on the step, so that a restarted worker reads in another order.
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
         seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
         megabytes = self.config.shuffle_megabytes
@@ -171,8 +172,8 @@ class AsynchronousRun(Run):
     def train_epoch(self) -> None:
         """Schedule the remaining steps of the epoch, and collect their reports.
 
-        A checkpoint is saved when no scheduled step is running, so that it holds the weights
-        after exactly the number of steps that it records.
+        A checkpoint is saved only when no step is running, so that it contains the weights after
+        exactly the number of steps that it records.
         """
         if self.batches is None:
             self.batches = iter(
@@ -219,7 +220,7 @@ class AsynchronousRun(Run):
         self.progress.step += 1
 
     def _count_steps(self) -> None:
-        """Set the optimizer's count, which workers update without a lock, to the steps done."""
+        """Set the optimizer's count of steps, which workers update without a lock."""
         phase_start = self.progress.phase_start * self.steps
         self.optimizer.iterations.assign(self.optimizer_step - phase_start)
 
@@ -228,7 +229,7 @@ class AsynchronousRun(Run):
             local.assign(remote.numpy())
 
     def validate(self) -> dict[str, float]:
-        """Return the validation split's metrics; empty if the evaluator computes them."""
+        """Return the metrics of the validation split; empty if the evaluator computes them."""
         if self.cluster.has_evaluator and not self._decides_by_validation:
             return {}
         self._update_local_model()
@@ -236,13 +237,13 @@ class AsynchronousRun(Run):
 
     @property
     def _decides_by_validation(self) -> bool:
-        """Return whether the run must have an epoch's metrics before it continues."""
+        """Return whether the run needs an epoch's validation metrics before it can continue."""
         return bool(self.keeps_best or self.phase.plateau_patience)
 
     def _complete_history(self) -> None:
         """Add validation metrics to the last epoch and all epochs that the evaluator has scored.
 
-        The evaluator is shut down with the job, so this waits for its last row.
+        Waits for the evaluator's last row, because the evaluator is shut down with the job.
         """
         progress, history = self.progress, self.progress.history
         awaited = self.cluster.has_evaluator and self.dataset.splits["validation"].examples

@@ -1,4 +1,4 @@
-"""Augmentation as Keras layers: random on each call, active only in training."""
+"""Augment images with Keras layers that are random on each call and active only in training."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 from trainer.data.record_options import OPERATIONS
 
 SHIFT = 0.04
-"""Largest shift as a share of the image's size: one pixel of 28, nine of 224."""
+"""Largest shift as a fraction of the image's size: 1 pixel of 28, 9 pixels of 224."""
 
 
 class _Random(keras.layers.Layer):
-    """A layer that changes images [n, height, width, channels] at random, and only in training."""
+    """A layer that changes images [n, height, width, channels] randomly, only in training."""
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -38,32 +38,32 @@ class RandomQuarterTurn(_Random):
         count = keras.ops.shape(images)[0]
         turns = keras.random.randint([count], 0, 4, seed=self.seed_generator)[:, None, None, None]
         transposed = keras.ops.transpose(images, [0, 2, 1, 3])
-        once = keras.ops.flip(transposed, 1)
-        twice = keras.ops.flip(keras.ops.flip(images, 1), 2)
-        thrice = keras.ops.flip(transposed, 2)
-        half = keras.ops.where(turns == 0, images, once)
-        other = keras.ops.where(turns == 2, twice, thrice)
-        return keras.ops.where(turns < 2, half, other)
+        turned_90 = keras.ops.flip(transposed, 1)
+        turned_180 = keras.ops.flip(keras.ops.flip(images, 1), 2)
+        turned_270 = keras.ops.flip(transposed, 2)
+        zero_or_one = keras.ops.where(turns == 0, images, turned_90)
+        two_or_three = keras.ops.where(turns == 2, turned_180, turned_270)
+        return keras.ops.where(turns < 2, zero_or_one, two_or_three)
 
 
 @keras.saving.register_keras_serializable("trainer")
 class RandomShift(_Random):
-    """Shift each image by whole pixels, up to `SHIFT` each way, and fill with black."""
+    """Shift each image by whole pixels, up to `SHIFT` in each direction, and fill with black."""
 
     def change(self, images: tf.Tensor) -> tf.Tensor:
         count = keras.ops.shape(images)[0]
         for axis in (1, 2):
             size = images.shape[axis]
-            reach = max(1, round(size * SHIFT))
-            padding = [[reach, reach] if index == axis else [0, 0] for index in range(4)]
-            start = keras.random.randint([count, 1], 0, 2 * reach + 1, seed=self.seed_generator)
+            limit = max(1, round(size * SHIFT))
+            padding = [[limit, limit] if index == axis else [0, 0] for index in range(4)]
+            start = keras.random.randint([count, 1], 0, 2 * limit + 1, seed=self.seed_generator)
             positions = start + keras.ops.arange(size)[None]
             images = tf.gather(tf.pad(images, padding), positions, axis=axis, batch_dims=1)
         return images
 
 
 def add_augmentation(model: keras.Model, operations: list[str], seed: int) -> keras.Model:
-    """Return `model`, with its weights and input, preceded by the layers of `operations`."""
+    """Return a model with the weights and input of `model`, preceded by layers for `operations`."""
     layers = {
         "horizontal_flip": lambda s: keras.layers.RandomFlip("horizontal", seed=s),
         "vertical_flip": lambda s: keras.layers.RandomFlip("vertical", seed=s),
@@ -74,6 +74,6 @@ def add_augmentation(model: keras.Model, operations: list[str], seed: int) -> ke
     for number, name in enumerate(OPERATIONS, 1):
         if name in operations:
             features = layers[name](seed + number)(features)
-    # Flips may return floats: cast to the dtype that the model was built for.
+    # Flips may return floats, so cast to the dtype for which the model was built.
     features = keras.ops.cast(features, model.inputs[0].dtype)
     return keras.Model(inputs, model(features), name=f"augmented_{model.name}")

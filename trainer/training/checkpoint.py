@@ -23,10 +23,10 @@ from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
 _LIST = "checkpoint"
-"""TensorFlow's list of complete checkpoints."""
+"""File with TensorFlow's list of complete checkpoints."""
 
 KEPT = 2
-"""Number of checkpoints kept: if the newest is damaged, a run resumes from the previous one."""
+"""Number of checkpoints to keep: if the newest is damaged, a run resumes from the previous one."""
 
 _DAMAGED = (
     tf.errors.DataLossError,
@@ -37,7 +37,7 @@ _DAMAGED = (
 
 
 class Checkpoints:
-    """The checkpoints of a run, under `<base_output_directory>/checkpoints`.
+    """The checkpoints of a run, in `<base_output_directory>/checkpoints`.
 
     Every replica calls `save`, as tf.distribute requires; replicas other than the chief write to
     a temporary folder.
@@ -83,8 +83,8 @@ class Checkpoints:
     def save(self) -> None:
         """Save variables and progress, from which a restarted job resumes."""
         self._factor.assign(self._progress.factor)
-        done = self._progress
-        self._save(self._latest, done.epoch * 10**9 + done.phase * 10**8 + done.step)
+        progress = self._progress
+        self._save(self._latest, progress.epoch * 10**9 + progress.phase * 10**8 + progress.step)
         rejoin.end_wait()
 
     def save_best(self) -> None:
@@ -104,33 +104,33 @@ class Checkpoints:
 
 
 def repair_lists(directory: str) -> None:
-    """Repair the lists of checkpoints, of the run and of its best, to end in a readable one.
+    """Repair the lists of the run's and its best checkpoints, so that they end in a readable one.
 
-    The chief calls this before any replica reads a list: all must resume from the same checkpoint.
-    The files are checked, since a list may be damaged, too.
+    The chief calls this before any replica reads a list, because all must resume from the same
+    checkpoint. This function reads the folder, since a list may be damaged, too.
     """
     for folder in (directory, join(directory, "best")):
         if not tf.io.gfile.exists(join(folder, _LIST)):
             continue
-        paths = _list_present(folder)
-        whole = [*paths]
-        while whole and not _is_whole(whole[-1]):
-            whole.pop()
-        if not whole:
+        paths = _list_existing(folder)
+        readable = [*paths]
+        while readable and not _is_readable(readable[-1]):
+            readable.pop()
+        if not readable:
             raise InputError(
-                f"no checkpoint in {folder} can be read ({', '.join(paths) or 'none is there'}); "
+                f"no checkpoint in {folder} can be read ({', '.join(paths) or 'there is none'}); "
                 f"remove {directory} to train from the start"
             )
-        if _find_newest_listed(folder) == whole[-1]:
+        if _find_newest_listed(folder) == readable[-1]:
             continue
-        tf.compat.v1.train.update_checkpoint_state(folder, whole[-1], whole)
+        tf.compat.v1.train.update_checkpoint_state(folder, readable[-1], readable)
         problem = f"{paths[-1]} is damaged"
-        if whole == paths:
+        if readable == paths:
             problem = f"{join(folder, _LIST)} does not name the newest checkpoint"
-        print(f"{problem}; resuming from {whole[-1]}", flush=True)
+        print(f"{problem}; resuming from {readable[-1]}", flush=True)
 
 
-def _list_present(directory: str) -> list[str]:
+def _list_existing(directory: str) -> list[str]:
     """Return the checkpoints whose index is in a folder, oldest first."""
     names = tf.io.gfile.listdir(directory)
     matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in names]
@@ -138,11 +138,11 @@ def _list_present(directory: str) -> list[str]:
     return [join(directory, f"ckpt-{number}") for number in numbers]
 
 
-def _is_whole(path: str) -> bool:
-    """Return whether all values of a checkpoint can be read; reading verifies the checksum."""
+def _is_readable(path: str) -> bool:
+    """Return whether all values of a checkpoint can be read; reading verifies the checksums."""
 
     def restore(name: str, dtype: tf.DType) -> None:
-        # The reader's own get_tensor does not distinguish a bad checksum from other errors.
+        # The reader's get_tensor does not distinguish a bad checksum from other errors.
         tf.raw_ops.RestoreV2(
             prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
         )
@@ -162,7 +162,7 @@ def read_progress(directory: str) -> Progress:
     progress = Progress()
     newest = _find_newest(directory)
     if newest is not None:
-        # The progress determines which variables the rest of the checkpoint holds.
+        # The progress determines which variables the checkpoint contains.
         tf.train.Checkpoint(progress=progress).restore(newest).expect_partial()
     return progress
 
@@ -170,8 +170,8 @@ def read_progress(directory: str) -> Progress:
 def _find_newest(directory: str) -> str | None:
     """Return the newest checkpoint of `directory`, or None if none was ever saved."""
     newest = _find_newest_listed(directory)
-    # TensorFlow logs that a checkpoint can't be read and continues as if there were none, so one
-    # replica might start from scratch while the others resume.
+    # If a list can't be read, TensorFlow only logs that and continues as if there were no
+    # checkpoint, so one replica might start from scratch while the others resume.
     if newest is None and tf.io.gfile.exists(join(directory, _LIST)):
         raise RuntimeError(f"the checkpoints in {directory} can't be read; start the job again")
     return newest
@@ -195,7 +195,7 @@ def list_checkpoints(directory: str) -> list[str]:
 
 
 def load(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
-    """Load a checkpoint into variables; return its progress, or None if it has been removed."""
+    """Load a checkpoint into variables; return its progress, or None if it can't be read."""
     progress = Progress()
     values = [variable.value for variable in variables]
     content = tf.train.Checkpoint(variables=values, progress=progress)
@@ -208,7 +208,7 @@ def load(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
 
 
 def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
-    """Check that `directory` belongs to this run; the chief writes the signature of a new run."""
+    """Check that the checkpoints in `directory` are this run's; the chief writes its signature."""
     signature = {
         **dataclasses.asdict(config),
         "dataset": hashlib.sha256(dataset.to_json().encode()).hexdigest(),

@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def trainer_index(self) -> int:
-        """Return the position among the replicas that compute gradients, chief first."""
+        """Return the position among the replicas that compute gradients; the chief is first."""
         return self.index + (self.role == "worker") * len(self.addresses.get("chief", []))
 
     @property
@@ -49,8 +49,8 @@ class Cluster:
 def from_environment(environment: Mapping[str, str], evaluator_pool: int = 0) -> Cluster:
     """Read TF_CONFIG; if it is not set, return a cluster of a single replica.
 
-    `evaluator_pool` is the position of the evaluator's worker pool; 0: there is none. Without
-    parameter servers, Vertex AI calls the evaluator a worker or a ps, by this position.
+    `evaluator_pool` is the position of the evaluator's worker pool; 0: there is no evaluator.
+    Without parameter servers, TF_CONFIG calls the evaluator a worker or a ps, by this position.
     """
     text = environment.get("TF_CONFIG", "")
     try:

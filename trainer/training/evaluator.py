@@ -39,7 +39,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
     scorer, seen = None, set()
     while True:
-        # Check first: the list below then holds all checkpoints saved before the results.
+        # Check this first, so that the list below contains all checkpoints before the results.
         done = tf.io.gfile.exists(results)
         new = [path for path in checkpoint.list_checkpoints(checkpoints) if path not in seen]
         for path in new:
@@ -71,10 +71,10 @@ class _Scorer:
         config = job.config
         self._base = job.base_output_directory
         dataset = limit_examples(dataset, "train", config.max_train_examples)
-        a_pass = reader.steps_per_epoch(dataset, "train", config.batch_size)
-        self._steps = config.steps_per_epoch or a_pass
+        pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self._steps = config.steps_per_epoch or pass_steps
         strategy = create_strategy("one_device", Cluster())
-        # The files that the model needs were fetched before the first checkpoint.
+        # The files that the model needs were copied before the first checkpoint was saved.
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
         model, network = build_network(config, dataset, prepared, strategy)
         self._variables = network.variables

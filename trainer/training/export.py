@@ -1,10 +1,10 @@
-"""Export a trained Keras model to a SavedModel that takes unscaled inputs.
+"""Export a trained Keras model to a SavedModel with unscaled inputs.
 
 Each signature maps a batch to `probabilities` (float32 [n, classes]) and `label` (string [n], the
 most probable class):
 
-    serving_default    image: uint8 [n, height, width, channels]; for a table, each column by its
-                       name, float32, int64 or string [n], missing values NaN, -1 or ""
+    serving_default    image: uint8 [n, height, width, channels]; for a table, an argument for each
+                       column, float32, int64 or string [n]; missing values are NaN, -1 or ""
     serving_bytes      image_bytes: string [n], encoded images (JPEG, PNG, BMP, GIF) of any size
     serving_examples   examples: string [n], serialized tf.Examples as in the records
 """

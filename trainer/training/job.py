@@ -1,4 +1,4 @@
-"""Parse the command line of a replica: where to read and write, and the config."""
+"""Parse the command line of a replica: input, output and config."""
 
 import argparse
 import dataclasses
@@ -24,9 +24,9 @@ class Job:
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
-    """Parse a replica's flags; raise InputError for one that is unknown, missing or out of range.
+    """Parse a replica's flags; raise InputError for unknown, missing and invalid flags.
 
-    AIP_MODEL_DIR, which Vertex AI sets to `<base_output_directory>/model/`, is a default.
+    The default of base_output_directory is the parent of AIP_MODEL_DIR, which Vertex AI sets.
     """
     parser = _Parser(
         prog="python -m trainer.task",
@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         choices=range(4),
         default=0,
         type=int,
-        help="Position of the evaluator's worker pool in the job; 0: there is none.",
+        help="Position of the evaluator's worker pool in the job; 0: there is no evaluator.",
     )
     parser.add_argument(
         "--accelerator_count",
@@ -53,18 +53,18 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
         help="Number of accelerators of this replica's machine; fewer are an error.",
     )
     parser.add_argument("--config", default="", help="Config of the job (URI of a JSON file).")
-    parsed, others = parser.parse_known_args(arguments)
+    parsed, config_flags = parser.parse_known_args(arguments)
     paths = vars(parsed)
     config = paths.pop("config")
     if not paths["base_output_directory"]:
         raise InputError(
-            "no output folder: give --base_output_directory, or set AIP_MODEL_DIR as Vertex AI does"
+            "no output folder: set --base_output_directory, or AIP_MODEL_DIR, as Vertex AI does"
         )
     values = _read_config(config) if config else {}
-    for flag in others:
+    for flag in config_flags:
         name, equals, value = flag.removeprefix("--").partition("=")
         if not equals:
-            raise InputError(f"{flag!r} has no value; give options of the config as --NAME=VALUE")
+            raise InputError(f"{flag!r} has no value; write options of the config as --NAME=VALUE")
         values[name] = value
     return Job(config=fields.build(TrainingConfig, values), **paths)
 

@@ -36,9 +36,9 @@ def _watch_worker(index: int, address: str) -> None:
     frozen = False
     while True:
         time.sleep(_PERIOD_SECONDS)
-        before, frozen = frozen, _is_frozen(address)
-        # TensorFlow keeps reconnecting to a lost worker.
-        if frozen and _close_connections(address) and not before:
+        was_frozen, frozen = frozen, _is_frozen(address)
+        # Close connections each time, because TensorFlow keeps reconnecting to a lost worker.
+        if frozen and _close_connections(address) and not was_frozen:
             print(f"worker {index} does not answer; the others continue", flush=True)
 
 
@@ -55,7 +55,7 @@ def _watch_server(index: int, address: str) -> None:
 
 
 def _is_frozen(address: str) -> bool:
-    """Return whether a server accepts a connection but sends nothing; False if it is gone."""
+    """Return whether a server accepts a connection but sends nothing; False if it is down."""
     host, _, port = address.rpartition(":")
     try:
         connection = socket.create_connection((host, int(port)), PATIENCE_SECONDS)
@@ -87,6 +87,6 @@ def _close_connections(address: str) -> int:
                 if (str(peer).removeprefix("::ffff:"), *rest[:1]) in peers:
                     connection.shutdown(socket.SHUT_RDWR)
                     closed += 1
-        except (OSError, ValueError):  # Already closed, or without a peer.
+        except (OSError, ValueError):  # The socket is already closed, or has no peer.
             continue
     return closed

@@ -16,7 +16,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Log:
-    """Print and write `<base>/history.csv` and `<base>/logs`; do nothing unless on the chief."""
+    """Prints progress and writes `<base>/history.csv` and `<base>/logs`, on the chief only."""
 
     def __init__(self, base: str, cluster: Cluster, steps: int, config: TrainingConfig) -> None:
         self._is_chief = cluster.is_chief

@@ -23,7 +23,7 @@ ONE_CYCLE_START = 0.04
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate by optimizer step: a warm-up and a curve, both multiplied by `factor`."""
+    """The learning rate by optimizer step: a warm-up, then a curve, both multiplied by `factor`."""
 
     def __init__(self, config: TrainingConfig, total_steps: int) -> None:
         self.config = config
@@ -55,7 +55,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
-    """Return a half cosine wave from `start` to `end` at `progress`, from 0 to 1."""
+    """Return the value at `progress`, from 0 to 1, of a half cosine wave from `start` to `end`."""
     progress = tf.clip_by_value(progress, 0.0, 1.0)
     return end + (start - end) * 0.5 * (1.0 + tf.cos(math.pi * progress))
 
@@ -63,7 +63,7 @@ def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
 def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
     """Create the optimizer; call this in the strategy's scope.
 
-    Its `apply` takes gradients that are already summed over all replicas, so that they are
+    Call its `apply` with gradients that are already summed over all replicas, so that they are
     clipped by the norm of the sum, and loss scaling detects an overflow on any replica.
     """
     options: dict[str, Any] = {"learning_rate": schedule}
@@ -85,7 +85,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
 
 
 def _create_ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
-    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus reduce its rate, too."""
+    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate."""
     return _disable_all_reduce(keras.optimizers.Ftrl)(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
@@ -123,8 +123,8 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
 def _disable_all_reduce(cls: type) -> type:
     """Return a subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
 
-    Keras 3 sums gradients over the replicas after clipping, which clips each replica's share by
-    its own norm. It has no public option to change this.
+    Keras 3 sums gradients over the replicas after clipping, so that each replica's part is clipped
+    by its own norm. Keras has no public option to change this.
     """
 
     def _all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Check and fetch what training needs, after records are written and before machines are billed."""
+"""Check and copy what training needs, after records are written and before machines are billed."""
 
 import json
 from collections.abc import Collection
@@ -32,12 +32,12 @@ def prepare(
 ) -> str:
     """Check that a job can train, and write the files that its replicas share to `directory`.
 
-    Return the URI of the job's copy of the weights to start from; empty: none.
+    Return the URI of the job's copy of the initial weights; empty: there are none.
 
     Args:
         directory: the job's base_output_directory.
-        class_floors: names of classes that the gate checks.
-        start: URI of the weights to start from; empty: none.
+        class_floors: names of the classes for which the gate has a floor.
+        start: URI of the initial weights; empty: none.
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)
@@ -47,7 +47,7 @@ def prepare(
     prepared = prepare_model(config.model, dataset, config.model_options, directory)
     if not start:
         return ""
-    # Imported here, since it imports TensorFlow, which takes seconds.
+    # Imported here, because importing TensorFlow takes seconds.
     from trainer.training import weights
 
     copy = weights.copy(start, directory)
@@ -56,7 +56,7 @@ def prepare(
 
 
 def find_warm_start(directory: str) -> str | None:
-    """Return the warm_start of a job that has begun in `directory`, or None if none has.
+    """Return the warm_start of the job that has begun in `directory`; None if no job has begun.
 
     A resumed job keeps its initial weights, even if the champion has changed since.
     """

@@ -1,4 +1,4 @@
-"""The progress of a run: its state in a checkpoint besides the weights, and early stopping."""
+"""Keep the progress of a run, which a checkpoint contains besides the weights; stop early."""
 
 import dataclasses
 import json
@@ -12,11 +12,11 @@ from trainer.config import TrainingConfig
 
 @dataclasses.dataclass(kw_only=True)
 class Sums:
-    """Sums over examples: cross-entropy (nats), correct predictions, number of examples."""
+    """Sums over examples."""
 
-    loss: float = 0.0
-    correct: float = 0.0
-    examples: float = 0.0
+    loss: float = 0.0  # cross-entropy, in nats
+    correct: float = 0.0  # number of correct predictions
+    examples: float = 0.0  # number of examples
 
     def add(self, loss: float, correct: float, examples: float) -> None:
         self.loss += loss
@@ -61,7 +61,7 @@ class Progress(tf.train.experimental.PythonState):
             setattr(self, name, Sums(**value) if name == "sums" else value)
 
     def begin_phase(self) -> None:
-        """Start the next phase: reset patience and learning rate, keep the best epoch."""
+        """Start the next phase: reset the patience and the learning rate, keep the best epoch."""
         self.phase += 1
         self.stops.append(self.stopped)
         self.phase_start = self.epoch
@@ -72,7 +72,8 @@ class Progress(tf.train.experimental.PythonState):
     def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
         """Add an epoch's row to the history; update the best epoch, early stopping and plateaus.
 
-        Return True if this epoch is the best so far, by validation or, without it, by training.
+        Return True if this epoch is the best so far, by validation or, if there is none, by
+        training metrics.
         """
         self.history.append(row)
         self.epoch += 1
@@ -80,8 +81,8 @@ class Progress(tf.train.experimental.PythonState):
         self.sums = Sums()
         self.seconds = self.waited = 0.0
         value = row.get(f"validation_{config.monitor}", row[config.monitor])
-        better = self._is_better(value, config.monitor)
-        if better:
+        is_best = self._is_better(value, config.monitor)
+        if is_best:
             self.best_epoch, self.best_value = self.epoch, value
             self.stale_epochs = self.plateau_epochs = 0
         else:
@@ -91,10 +92,10 @@ class Progress(tf.train.experimental.PythonState):
             self.factor *= config.plateau_factor
             self.plateau_epochs = 0
         patience = config.early_stopping_patience
-        left = config.epochs - (self.epoch - self.phase_start)
-        if patience and self.stale_epochs >= patience and left > 0:
+        remaining = config.epochs - (self.epoch - self.phase_start)
+        if patience and self.stale_epochs >= patience and remaining > 0:
             self.stopped = f"no better {config.monitor} in {patience} epochs"
-        return better
+        return is_best
 
     def _is_better(self, value: float, monitor: str) -> bool:
         if not math.isfinite(value):

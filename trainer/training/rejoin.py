@@ -1,12 +1,12 @@
 """Restart a replica that lost a peer, in place, to wait for the peer.
 
 Vertex AI restarts a lost replica, but a replica that exits with a failure may end the whole job
-("Understand the training service"). TensorFlow can't readmit a peer to a running cluster. A
-surviving replica therefore does not exit: a new interpreter replaces its process, under the same
-process id, waits until all peers have done the same, and resumes from the checkpoint.
+("Understand the training service"), and TensorFlow can't readmit a peer to a running cluster. So a
+surviving replica does not exit: a new interpreter replaces its process, with the same process ID,
+waits until all peers have done the same, and resumes from the checkpoint.
 
 If the service ends the whole job instead, the new process ends with it, and the job's next
-attempt resumes from the same checkpoint.
+attempt resumes from that checkpoint.
 """
 
 import os
@@ -14,28 +14,28 @@ import sys
 import time
 
 WAITED_SINCE = "PEER_GONE_SINCE"
-"""Environment variable of a process that waits for a peer: the time of the loss, in seconds."""
+"""Environment variable with the time, in seconds, since when a process has waited for a peer."""
 
 PATIENCE_SECONDS = 1800.0
-"""Time after a loss in which a replica restarts: a new virtual machine takes minutes.
+"""Time after a loss during which a replica restarts itself: a new virtual machine takes minutes.
 
-The last restart may wait longer: TensorFlow gives up on a peer after an hour.
+The last restart may wait longer, until TensorFlow gives up on a peer after an hour.
 """
 
 _PAUSE_SECONDS = 1.0
 
 
 def restart(arguments: list[str]) -> None:
-    """Replace this process by a new trainer.task; return if `PATIENCE_SECONDS` have passed."""
+    """Replace this process with a new trainer.task; return if `PATIENCE_SECONDS` have passed."""
     now = time.time()
     since = float(os.environ.setdefault(WAITED_SINCE, str(now)))
     if now - since > PATIENCE_SECONDS:
         return
-    time.sleep(_PAUSE_SECONDS)  # An attempt may fail immediately until the peer is back.
+    time.sleep(_PAUSE_SECONDS)  # Until the peer is back, each attempt may fail immediately.
     sys.stdout.flush()
     sys.stderr.flush()
     command = [sys.executable, "-m", "trainer.task", *arguments]
-    os.execv(command[0], command)  # noqa: S606 - there is no shell to start it by
+    os.execv(command[0], command)  # noqa: S606 - no shell is needed
 
 
 def end_wait() -> None:

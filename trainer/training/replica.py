@@ -1,4 +1,4 @@
-"""Run one replica according to its role."""
+"""Run a replica according to its role."""
 
 import os
 import platform
@@ -24,7 +24,7 @@ PEER_GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,  # At the start, peers are awaited for an hour.
+    tf.errors.DeadlineExceededError,  # At startup, TensorFlow waits for peers for an hour.
 )
 
 REPLACED = "Unable to find the relevant tensor remote_handle"
@@ -32,13 +32,13 @@ REPLACED = "Unable to find the relevant tensor remote_handle"
 
 
 class PeerGoneError(Exception):
-    """Another replica is gone; a new process can wait for it and resume from the checkpoint."""
+    """Another replica was lost; a new process can wait for it and resume from the checkpoint."""
 
 
 def run(job: Job) -> int:
     """Train, serve or evaluate; the chief also exports. Return the process's exit code.
 
-    Raise PeerGoneError if another replica is gone: then a new process can resume.
+    Raise PeerGoneError if another replica was lost, so that a new process can resume.
     """
     strategies.check_accelerators(job.accelerator_count, os.environ)
     strategies.divide_cpu(os.environ)
@@ -72,19 +72,20 @@ def run(job: Job) -> int:
     except tf.errors.ResourceExhaustedError as error:
         if "No space left" in str(error):
             raise InputError(
-                f"no room to write to {job.base_output_directory} ({first_line(error)}); "
-                "free some space and run it again: it resumes from the last complete checkpoint"
+                f"no space left to write to {job.base_output_directory} ({first_line(error)}); "
+                "free some space and run the job again: it resumes from the last complete "
+                "checkpoint"
             ) from None
         raise InputError(
             f"batch_size={job.config.batch_size} and model={job.config.model!r} do not fit into "
-            f"the memory of {cluster.name} ({first_line(error)}); make one of them smaller, or "
-            "use a larger machine"
+            f"the memory of {cluster.name} ({first_line(error)}); use a smaller batch size or "
+            "model, or a larger machine"
         ) from None
     return 0
 
 
 def _train(job: Job, cluster: Cluster) -> None:
-    """Train, or serve a chief that trains; the chief writes the results."""
+    """Train, or run steps for the chief; the chief writes the results."""
     strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     started = time.monotonic()
     if strategy == "parameter_server":
@@ -96,8 +97,8 @@ def _train(job: Job, cluster: Cluster) -> None:
         trained = synchronous.train(job, cluster)
     if cluster.is_chief:
         _write_results(trained, job, strategy, time.monotonic() - started)
-    # No replica may exit while another still needs it for a collective. A peer may exit as soon as
-    # it has passed this last barrier: once the results are written, its loss is not a failure.
+    # No replica may exit while another needs it for a collective operation. A peer may exit as soon
+    # as it has passed this last barrier: when the results are written, its loss is not a failure.
     try:
         strategies.barrier(trained.strategy)
     except PEER_GONE:
@@ -106,13 +107,13 @@ def _train(job: Job, cluster: Cluster) -> None:
 
 
 def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> None:
-    """Write model.keras, model/, and last metrics.json, which marks the results as complete."""
+    """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
     export(trained.model, trained.dataset, join(base, "model"))
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
-    # The first epoch includes tracing of the step.
+    # The first epoch includes tracing the step.
     steady = [epoch["images_per_second"] for epoch in history[1:] or history]
     metrics = {
         "epochs": len(history),

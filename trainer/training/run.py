@@ -28,11 +28,11 @@ from trainer.training.strategies import barrier, resolve
 
 
 class TerminatedError(Exception):
-    """This replica has received SIGTERM and has saved a checkpoint from which to resume."""
+    """This replica has received SIGTERM and saved a checkpoint from which to resume."""
 
 
 class PeerTerminatedError(Exception):
-    """Another replica has received SIGTERM; all have saved a checkpoint from which to resume."""
+    """Another replica has received SIGTERM; all saved a checkpoint from which to resume."""
 
 
 def build_network(
@@ -77,7 +77,7 @@ class Run(abc.ABC):
         checkpoint.claim(self.directory, config, dataset, cluster)
         if cluster.is_chief:
             checkpoint.repair_lists(self.directory)
-            # Fetch the files that the model needs, for all replicas to read.
+            # Copy the files that the model needs, so that all replicas can read them.
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
         self.progress = checkpoint.read_progress(self.directory)
@@ -131,7 +131,7 @@ class Run(abc.ABC):
 
     @property
     def keeps_best(self) -> bool:
-        """Return whether the best weights are needed, at the end or by the next phase."""
+        """Return whether the best weights are needed at the end or for the next phase."""
         return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
 
     def _on_sigterm(self, *_: Any) -> None:
@@ -183,7 +183,7 @@ class Run(abc.ABC):
         return row
 
     def _enter_phase(self) -> None:
-        """Create the optimizer, the steps and the checkpoints of the phase progress.phase."""
+        """Create the optimizer, the steps and the checkpoints for the phase `progress.phase`."""
         phase = self.phase = self.phases[self.progress.phase]
         if self.progress.phase:
             self.prepared.unfreeze(self.model, phase.fine_tune_layers)

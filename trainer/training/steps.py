@@ -1,7 +1,7 @@
-"""Training and validation steps for all strategies: gradients of a batch, and sums over it.
+"""Training and validation steps for all strategies: the gradient and the sums of a batch.
 
 Sums are float32 [3]: cross-entropy in nats, correct predictions, examples. They exclude label
-smoothing and class weights, so that training and validation can be compared.
+smoothing and class weights, so that training and validation metrics can be compared.
 """
 
 from collections.abc import Callable
@@ -56,10 +56,10 @@ def make_training_step(
     dataset: Dataset,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
-    """Return a function of (inputs, labels, weights, examples of the global batch, stop flag).
+    """Return a function of (inputs, labels, weights, examples in the global batch, stop flag).
 
-    It returns float32 [4], the same on every replica: the sums over the global batch, and
-    the number of replicas that have received SIGTERM.
+    The function returns float32 [4], the same on every replica: the sums over the global batch,
+    and the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
     compute = make_gradient_function(network, optimizer, dataset, config)
@@ -86,7 +86,7 @@ def make_validation(
     dataset: Dataset,
     share: reader.InputShare,
 ) -> Callable[[], dict[str, float]]:
-    """Return a function that scores the validation split: loss and accuracy, if it has examples."""
+    """Return a function that returns loss and accuracy of the validation split; {} if empty."""
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
@@ -113,9 +113,10 @@ def make_validation(
 def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
     """Distribute the elements of `batches` to this worker's replicas.
 
-    The number of steps is known, so the data set is declared infinite: otherwise each step of a
-    multi-worker job would begin with a collective that asks which workers still have data.
-    A single CPU uses `batches` directly: distribution costs half a step of a small model.
+    The number of steps is known, so the dataset is declared infinite. Otherwise, each step of a
+    multi-worker job would begin with a collective operation that asks which workers still have
+    data. A single CPU uses `batches` directly, because distribution takes as long as half a step of
+    a small model.
     """
     devices = strategy.extended.worker_devices
     if len(devices) == 1 and "CPU:" in devices[0]:
@@ -127,9 +128,9 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> An
 def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return the sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    right = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
+    correct = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
     return tf.stack(
-        [tf.reduce_sum(losses * weights), tf.reduce_sum(right * weights), tf.reduce_sum(weights)]
+        [tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights), tf.reduce_sum(weights)]
     )
 
 

@@ -1,4 +1,4 @@
-"""The tf.distribute strategy of a replica, and the devices that it spans."""
+"""Create the tf.distribute strategy of a replica, and the devices that it spans."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LOGICAL_CPUS = "LOGICAL_CPUS"
 
 
 def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
-    """Return `name`, or the strategy that auto stands for; raise InputError if it does not fit."""
+    """Return `name`, or the strategy that "auto" selects; raise InputError if it does not fit."""
     if name == "auto" and cluster.addresses.get("ps"):
         name = "parameter_server"
     elif name == "auto" and cluster.trainers > 1:
@@ -33,7 +33,7 @@ def resolve(name: str, cluster: Cluster, *, xla: bool = False) -> str:
 def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
     """Create the tf.distribute strategy `name`.
 
-    If the strategy spans several replicas, call this before any other TensorFlow operation of the
+    If the strategy spans several replicas, call this before any other TensorFlow operation in the
     process; it returns when all replicas have been reached.
     """
     name = resolve(name, cluster)
@@ -49,7 +49,7 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
                 tf.train.ClusterSpec(cluster.addresses), task_type="chief", task_id=0
             )
         )
-    # TensorFlow itself reads TF_CONFIG, and would count an evaluator as a worker.
+    # TensorFlow reads TF_CONFIG, and would count an evaluator as a worker.
     os.environ.pop("TF_CONFIG", None)
     if cluster.addresses:
         task = {"type": cluster.role, "index": cluster.index}
@@ -60,7 +60,7 @@ def create_strategy(name: str, cluster: Cluster) -> tf.distribute.Strategy:
 def divide_cpu(environment: Mapping[str, str]) -> None:
     """Divide the CPU into LOGICAL_CPUS devices, if there is no GPU.
 
-    The variable is set for runs on a machine without the accelerators of the job, so that
+    The variable is set for runs on a machine without the job's accelerators, so that
     MirroredStrategy spans as many devices as on Vertex AI. Call this before any other TensorFlow
     operation.
     """
@@ -79,16 +79,16 @@ def check_accelerators(count: int, environment: Mapping[str, str]) -> None:
     """Raise InputError if TensorFlow sees fewer GPUs than are billed, unless CPUs replace them."""
     if environment.get(LOGICAL_CPUS):
         return
-    seen = len(tf.config.list_physical_devices("GPU"))
-    if seen < count:
+    visible = len(tf.config.list_physical_devices("GPU"))
+    if visible < count:
         raise InputError(
-            f"accelerator_count={count}, but TensorFlow sees {seen} GPUs; set gpu_image_uri to "
+            f"accelerator_count={count}, but TensorFlow sees {visible} GPUs; set gpu_image_uri to "
             "the image for GPUs, or accelerator_count=0"
         )
 
 
 def barrier(strategy: tf.distribute.Strategy) -> None:
-    """Wait until every worker of a multi-worker job has called this; otherwise do nothing."""
+    """Wait until every worker of a multi-worker job has called this; do nothing in other jobs."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return
 

@@ -22,23 +22,23 @@ from trainer.training.strategies import create_strategy
 
 
 def train(job: Job, cluster: Cluster) -> Run:
-    """Train `job`, resuming from its newest checkpoint, if any; return the run.
+    """Train `job`, from its newest checkpoint if there is one; return the run.
 
-    Every replica that computes gradients calls this, and gets the same weights. After a SIGTERM to
-    any of them, all stop at the same step, with TerminatedError or PeerTerminatedError.
+    Every replica that computes gradients calls this, and ends with the same weights. After a
+    SIGTERM to any of them, all stop at the same step, with TerminatedError or PeerTerminatedError.
     """
     strategy = create_strategy(job.config.strategy, cluster)
     return SynchronousRun(job, cluster, strategy, load_to_train(job.dataset)).run()
 
 
 class SynchronousRun(Run):
-    """A run whose replicas compute each step together, each on its part of the global batch."""
+    """A run whose replicas compute each step together, each for its part of the global batch."""
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
     ) -> None:
         super().__init__(job, cluster, strategy, dataset)
-        # Once for all phases: tracing a large model takes seconds.
+        # Created once for all phases, because tracing a large model takes seconds.
         self.validation = steps.make_validation(strategy, self.model, self.dataset, self.share)
 
     def set_share(self) -> None:

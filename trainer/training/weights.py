@@ -1,4 +1,4 @@
-"""Save a trained model as a Keras file, and start training from its weights."""
+"""Save a trained model as a Keras file, and start training from the weights in such a file."""
 
 import re
 
@@ -19,15 +19,15 @@ _MISMATCH = re.compile(
 
 
 def save(model: keras.Model, uri: str) -> None:
-    """Write a model, which maps the records' inputs to logits, atomically."""
+    """Write a model, which maps the records' inputs to logits, to a file atomically."""
     with files.uploaded(uri) as file:
         model.save(file)
 
 
 def copy(start: str, directory: str) -> str:
-    """Copy weights into a job's directory, from which its replicas read them; return the URI.
+    """Copy weights to a job's directory, so that its replicas can read them; return the copy's URI.
 
-    `start` is the URI of a Keras file, or of a folder: a training job's, or its model/.
+    `start` is the URI of a Keras file, of a training job's folder, or of the model/ in it.
     """
     folder = start.rstrip("/")
     candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
@@ -66,5 +66,5 @@ def load_model(directory: str, name: str) -> keras.Model:
     find_model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
-        raise InputError(f"there is no {uri}: the training did not finish, or predates such files")
+        raise InputError(f"there is no {uri}: training did not finish, or predates such files")
     return keras.saving.load_model(uri)

@@ -42,7 +42,7 @@ def endpoint(services):
         (
             # A machine type of training.
             {"dedicated_resources__machine_spec__machine_type": "n4-standard-4"},
-            "machine_type='n4-standard-4' is not a machine type of prediction",
+            "machine_type='n4-standard-4' is not a machine type for prediction",
         ),
     ],
 )

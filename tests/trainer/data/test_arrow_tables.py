@@ -104,7 +104,7 @@ def test_columns_of_other_types_may_not_be_used(typed, tmp_path):
         columns = [{"name": name, "type": "vocabulary"}]
         for used in ({"columns": columns, "crosses": []}, {"label": {"column": name}}):
             message = refused(write, source, tmp_path / "none", **used)
-            words = f"the table's column '{name}' holds .*, which is neither numbers nor text"
+            words = f"the table's column '{name}' has the type .*, which is neither numbers nor"
             assert re.search(words, message)
 
 
@@ -146,7 +146,9 @@ def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
     "place", ["trips", "DELETE FROM taxi.trips", "SELECT 1; DROP TABLE trips", "SELECT ';'"]
 )
 def test_anything_but_a_table_or_one_query_is_refused(tmp_path, place):
-    words = r"has the wrong form; use bigquery:PROJECT\.DATASET\.TABLE or .* one query without ';'"
+    words = (
+        r"has the wrong form; use bigquery:PROJECT\.DATASET\.TABLE or .* a single query without ';'"
+    )
     assert re.search(words, refused(write, f"bigquery:{place}", tmp_path / "out"))
 
 

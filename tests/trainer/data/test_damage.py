@@ -42,7 +42,7 @@ def swap(path: Path) -> None:
     path.write_bytes((other.read_bytes() * 2)[: path.stat().st_size])
 
 
-DIFFERS = r"is damaged or replaced \(its sha256 differs\)"
+DIFFERS = r"is damaged or was replaced \(its sha256 differs\)"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_worker_checks_only_the_shards_that_it_reads(dataset):
     flip(last_shard(dataset))
     assert read_training_batches(dataset, shares[0], seed=1, epoch=0)
     message = refused(read_training_batches, dataset, shares[1], seed=1, epoch=0)
-    assert "is damaged or replaced" in message
+    assert "is damaged or was replaced" in message
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,6 @@ def test_job_on_damaged_records_ends_without_training(tmp_path, dataset, strateg
         assert cluster.processes[finder, 0].wait(240) == 2, cluster.tails()
     log = (tmp_path / "logs" / f"{finder}-0.log").read_text()
     assert "Traceback" not in log
-    assert "tfrecord is damaged or replaced" in log.splitlines()[-1]
+    assert "tfrecord is damaged or was replaced" in log.splitlines()[-1]
     assert not (tmp_path / "job" / "history.csv").exists()
     assert not (tmp_path / "job" / "metrics.json").exists()

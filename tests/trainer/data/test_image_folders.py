@@ -89,16 +89,16 @@ def test_every_file_of_a_messy_folder_is_read_or_rejected(photos, tmp_path):
     assert "truncated" in reasons.pop("cat/cut.jpg")
     assert reasons == {
         ".git/config": "hidden or system file",
-        "LICENSE.txt": "not an image, by name and by content",
+        "LICENSE.txt": "not an image, neither by name nor by content",
         "cat/.DS_Store": "hidden or system file",
-        "cat/README.txt": "not an image, by name and by content",
+        "cat/README.txt": "not an image, neither by name nor by content",
         "cat/Thumbs.db": "hidden or system file",
         "cat/empty.jpg": "empty file",
         "cat/itself.png": "can't be read: Too many levels of symbolic links",
         "cat/link.png": "can't be read: No such file or directory",
         "cat/pipe.png": "can't be read: not a regular file",
         "cat/text.jpg": "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image",
-        "stray.png": "outside the folders of classes",
+        "stray.png": "not in the folder of a class",
     }
     found = all_records(dataset)
     assert len(found) == 86

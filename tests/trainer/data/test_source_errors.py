@@ -51,7 +51,7 @@ def test_unusable_images_are_refused_beyond_the_limit(photos, tmp_path, data):
     (photos / "eel").mkdir()
     (photos / "eel" / "1.jpg").write_bytes(data)
     message = refused(write, photos, tmp_path / "other", max_rejected_fraction=0.5)
-    assert "class 'eel' has no images that can be used" in message
+    assert "class 'eel' has no usable images" in message
     assert not content(tmp_path / "other")
 
 
@@ -80,7 +80,7 @@ def test_full_disk_is_one_line(photos, tmp_path, threshold):
     options = RecordOptions(source=f"images:{photos}", encoding="raw", image_size=64)
     errors = killing.run(options, tmp_path / "out", threshold, before=limit, code=2)
     assert errors.count("\n") == 1
-    assert f"no room to write to {tmp_path}/out" in errors
+    assert f"no space left to write to {tmp_path}/out" in errors
     partial = [name for name in content(tmp_path / "out") if "partial" in name]
     assert threshold == killing.POOL or not partial  # A process is ended in the middle of a file.
     assert not (tmp_path / "out" / "dataset.json").exists()
@@ -126,7 +126,7 @@ def test_error_of_opening_a_picture_is_retried(photos, tmp_path, monkeypatch, no
     left = 1000
     message = refused(write, photos, tmp_path / "none")
     assert re.search(
-        rf"cat/003.png can't be read \({reason}\), tried 4 times; .*run again", message
+        rf"cat/003.png can't be read \({reason}\), after 4 attempts; .*run again", message
     )
     assert not (tmp_path / "none" / "dataset.json").exists()
 
@@ -158,7 +158,7 @@ def test_error_of_a_table_or_digest_is_retried(tmp_path, monkeypatch, no_pauses,
         assert function(str(path)) in (["a", "b"], hashlib.sha256(b"a,b\n").hexdigest())
     else:
         message = refused(function, str(path))
-        assert re.search(r"t.csv can't be read .*, tried 4 times", message)
+        assert re.search(r"t.csv can't be read .*, after 4 attempts", message)
 
 
 def test_too_little_memory_ends_the_step(photos, tmp_path):

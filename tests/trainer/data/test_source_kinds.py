@@ -80,7 +80,7 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
             "shades:many",
             "source='shades:many' has the wrong form; use shades:COUNT, a number of gray im",
         ),
-        ("shop.nothing:1", "module shop.nothing defines no source: derive a class from ImageSour"),
+        ("shop.nothing:1", "module shop.nothing defines no source; derive a class from ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],
 )

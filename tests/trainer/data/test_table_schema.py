@@ -25,7 +25,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"columns": [{**NUMBER, "buckets": 3}]}, "a numeric column takes no 'buckets'"),
         ({"columns": [{**NUMBER, "quantiles": 1.5}]}, "quantiles=1.5 is not a whole number"),
         ({"columns": [{**NUMBER, "quantiles": 1}]}, "puts all values into one bucket"),
-        ({"columns": [{**NUMBER, "boundaries": [2, 1]}]}, "boundaries=[2.0, 1.0] must rise"),
+        ({"columns": [{**NUMBER, "boundaries": [2, 1]}]}, "[2.0, 1.0] must be in ascending order"),
         ({"columns": [{"name": "a", "type": "bucketized"}]}, "needs boundaries or quantiles"),
         ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
         (one_number("tips", **tables.LABEL), "would see the answer"),
@@ -42,7 +42,7 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
-        ({"source": "digits"}, "but source='digits' is not one; use bigquery:PROJECT"),
+        ({"source": "digits"}, "but source='digits' is not a table; use bigquery:PROJECT"),
     ],
 )
 def test_invalid_schema_is_refused(changes, message):
@@ -61,7 +61,7 @@ def test_whole_float_counts_as_integer():
         (tables.HEADER, [], {}, "t.csv' has no rows, only columns; add"),
         ("a,b", [], one_number("a", column="b"), "t.csv' has no rows, only columns; add"),
         ("a,b", [], one_number("a", column="b", classes=["c", "d"]), "has no rows, only columns;"),
-        (tables.HEADER, ["1,1,card,,1,0,9"] * 50, {}, "class 'big' has no rows"),
+        (tables.HEADER, ["1,1,card,,1,0,9"] * 50, {}, "class 'big' has no usable rows"),
     ],
 )
 def test_table_that_does_not_fit_its_schema_is_refused(tmp_path, header, rows, changes, message):
@@ -71,13 +71,13 @@ def test_table_that_does_not_fit_its_schema_is_refused(tmp_path, header, rows, c
 
 def test_damaged_or_empty_table_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "no file with content" in refused(write, tmp_path / "empty", tmp_path / "out")
+    assert "no non-empty file" in refused(write, tmp_path / "empty", tmp_path / "out")
     (tmp_path / "t.csv").write_text("\n\n")
     message = refused(write, tmp_path / "t.csv", tmp_path / "out")
-    assert "t.csv is empty: it has no header; give a table with one" in message
+    assert "t.csv is empty: it has no header; use a table with a header" in message
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "t.csv.gz").write_bytes(cut)
-    assert "is damaged or cut off" in refused(write, tmp_path / "t.csv.gz", tmp_path / "out")
+    assert "is damaged or truncated" in refused(write, tmp_path / "t.csv.gz", tmp_path / "out")
 
 
 HEADER = "miles,place,payment\n"
@@ -91,8 +91,8 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
         ("latin-1", ZURICH, r"none of its rows .* first .* is t.csv:2: row is not UTF-8: .*iconv"),
         ("latin-1", ZURICH * 3 + BERN, r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: [^;]*$"),
         ("latin-1", "mïles", r"the header, is not UTF-8: convert .*from Latin-1"),
-        ("utf-16-le", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"),
-        ("utf-16-be", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 by iconv -f U"),
+        ("utf-16-le", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 with iconv -f U"),
+        ("utf-16-be", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 with iconv -f U"),
     ],
 )
 def test_encoding_other_than_utf_8_is_named(tmp_path, encoding, text, words):

@@ -209,8 +209,8 @@ REJECTED = {
     "head of JPEG": (FORMATS["JPEG"][:100], "not a JPEG|damaged image"),
     "head of WEBP": (FORMATS["WEBP"][:60], "damaged image|not a JPEG"),
     "head of TIFF": (FORMATS["TIFF"][:200], "damaged image"),
-    "floats": (saved(quadrants().convert("F"), "TIFF"), "32 bits a pixel"),
-    "integers": (saved(quadrants().convert("I"), "TIFF"), "32 bits a pixel"),
+    "floats": (saved(quadrants().convert("F"), "TIFF"), "32-bit numbers as pixels"),
+    "integers": (saved(quadrants().convert("I"), "TIFF"), "32-bit numbers as pixels"),
     "JPEG 2000": (saved(quadrants(), "JPEG2000"), "not a JPEG,"),
     # Before they are unpacked:
     "bomb": (png(12_000, 12_000, 1, 0, b"\0" * 10_000_000), "pixels"),

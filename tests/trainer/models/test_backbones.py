@@ -73,7 +73,9 @@ def test_unreachable_hub_is_refused_with_the_remedy(colors, tmp_path, monkeypatc
         monkeypatch.setenv(name, f"http://{address}")
     monkeypatch.setattr("urllib.request._opener", None)
     options = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.75}}
-    with pytest.raises(InputError, match=r"can't be downloaded .* give its URI") as raised:
+    with pytest.raises(
+        InputError, match=r"can't be downloaded .* set weights to its URI"
+    ) as raised:
         prepare_model("transfer", colors, options, str(tmp_path))
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())

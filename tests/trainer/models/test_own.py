@@ -90,7 +90,7 @@ def test_mistake_is_refused_in_one_line(module, name, options, message):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mine:nothing", "model='mine:nothing' returned NoneType, not a keras.Model; return one"),
+        ("mine:nothing", "model='mine:nothing' returned NoneType; return a keras.Model"),
         ("mine:probabilities", "has the output shape (None, 64), but logits of 10 classes are"),
     ],
 )

@@ -183,7 +183,7 @@ def test_error_of_the_predictor_is_status_500():
 
     with loaded(Broken()) as (client, _):
         assert ask(client).status_code == 500
-        assert ask(client).json() == {"error": "the server failed; its log says why"}
+        assert ask(client).json() == {"error": "the server failed; see its log"}
         assert client.get("/health").status_code == 200
 
 

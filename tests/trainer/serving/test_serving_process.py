@@ -114,7 +114,7 @@ def test_ctrl_c_twice_while_loading_ends_the_server(image_model):
         ("AIP_STORAGE_URI", "", "AIP_STORAGE_URI is not set; set it to the folder of a SavedMode"),
         ("AIP_STORAGE_URI", "/nowhere", "no SavedModel at /nowhere ("),
         ("AIP_HTTP_PORT", "http", "can't listen on port 'http' of 127.0.0.1 ("),
-        ("AIP_HTTP_PORT", "{0}", "'{0}' of 127.0.0.1 (Address already in use); give another port"),
+        ("AIP_HTTP_PORT", "{0}", "'{0}' of 127.0.0.1 (Address already in use); use another port"),
     ],
 )
 def test_unusable_environment_is_one_line(name, value, words):

@@ -1,4 +1,4 @@
-"""Decode serialized tf.Examples to a model's inputs: tensors, or data sets of batches."""
+"""Decode serialized tf.Examples to a model's inputs, as tensors or as datasets of batches."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.inputs import Encoder, parse_columns
 
-_PIECE = 32
+_MAX_PIECE = 32
 """Largest number of JPEGs that one call decodes."""
 plain = tf.autograph.experimental.do_not_convert
 """Decorator for functions that don't use Python's if and for on tensors: converting takes 50 ms."""
@@ -52,7 +52,7 @@ def _piece_size(dataset: Dataset, size: int) -> int:
     """Return the number of examples that one call decodes, a divisor of `size`."""
     if dataset.is_table or dataset.feature("image").encoding != "jpeg":
         return size
-    return max(piece for piece in range(1, _PIECE + 1) if size % piece == 0)
+    return max(piece for piece in range(1, _MAX_PIECE + 1) if size % piece == 0)
 
 
 def _join_pieces(*pieces: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -110,7 +110,7 @@ def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:
         return tf.io.decode_jpeg(jpeg, channels=image.shape[-1])
 
     count = stored.shape[0]
-    if count and count <= _PIECE:  # One operation per image avoids the cost of a loop.
+    if count and count <= _MAX_PIECE:  # One operation per image avoids the cost of a loop.
         images = tf.stack([decode(jpeg) for jpeg in tf.unstack(stored)])
         return tf.ensure_shape(images, [count, *image.shape])
     return tf.map_fn(decode, stored, fn_output_signature=tf.TensorSpec(image.shape, tf.uint8))

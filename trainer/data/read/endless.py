@@ -36,7 +36,7 @@ def read_endless_batches(
     shards = [shard for shard in content.shards if shard.examples]
     counts = np.array([shard.examples for shard in shards], np.int64)
     files = ([dataset.shard_uri(shard) for shard in shards], counts)
-    fitting = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))
+    buffer = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))
     records = (
         tf.data.Dataset.from_tensor_slices(files)
         .shuffle(len(shards), seed=seed)
@@ -45,7 +45,7 @@ def read_endless_batches(
             plain(lambda uri, examples: tf.data.TFRecordDataset(uri).take(examples)),
             cycle_length=min(len(shards), FILES_AT_ONCE),
         )
-        .shuffle(max(1, min(fitting, content.examples)), seed=seed + 1)
+        .shuffle(max(1, min(buffer, content.examples)), seed=seed + 1)
     )
     size = share.replica_batch_size
     batches = records.batch(size, drop_remainder=True)

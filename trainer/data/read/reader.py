@@ -18,6 +18,7 @@ Images stay uint8 until they are inside the model: a quarter of the bytes of flo
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -31,15 +32,15 @@ from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.schema import Dataset
 
 LANES = 8
-"""Preferred number of lanes; with batch sizes that are multiples of 8, the order is the same for
-1, 2, 4 or 8 workers."""
+"""Preferred number of lanes. If the batch size is a multiple of 8, the order of examples is the
+same for 1, 2, 4 and 8 workers."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputShare:
     """The part of every global batch that a worker reads.
 
-    Raise InputError if the replicas can't share a global batch equally.
+    Raises InputError if a global batch can't be divided equally among the replicas.
     """
 
     batch_size: int  # number of examples in a global batch
@@ -88,12 +89,13 @@ def read_training_batches(
         `decoding.parse_examples` returns them, weights float32 [replica_batch_size] (0: padding).
         Successive elements belong to successive local replicas.
 
-    Raise InputError for a missing or damaged shard.
+    Raises:
+        InputError: a shard is missing or damaged.
     """
     content = dataset.splits[split]
     lanes = share.lanes // share.workers
-    fitting = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
-    order = _Order(seed=seed, epoch=epoch, buffer=max(1, fitting))
+    buffer = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
+    order = _Order(seed=seed, epoch=epoch, buffer=max(1, buffer))
     serialized = _read_batches(dataset, split, share, order).skip(first_step)
     return decode_batches(serialized, dataset, share)
 
@@ -101,7 +103,7 @@ def read_training_batches(
 def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> tf.data.Dataset:
     """Return this worker's batches of one pass over `split`, in stored order.
 
-    Returns and raises as `read_training_batches`.
+    Elements and errors are those of `read_training_batches`.
     """
     return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
 
@@ -112,12 +114,12 @@ class _Order:
 
     seed: int
     epoch: int
-    buffer: int
+    buffer: int  # examples in a lane's shuffle buffer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Segment:
-    """A run of records in one file: `take` of them after the first `skip`."""
+    """A run of records in one file: skip `skip` records, then take `take`."""
 
     file: str
     skip: int
@@ -183,7 +185,7 @@ def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> 
 def _read_batches(
     dataset: Dataset, split: str, share: InputShare, order: _Order | None
 ) -> tf.data.Dataset:
-    """Return one epoch's (serialized string [worker_batch_size], weights float32 of that shape)."""
+    """Return one epoch as (serialized string [worker_batch_size], weights float32, same shape)."""
     size = share.worker_batch_size
     lanes = {
         n: segments for n, segments in _assign_lanes(dataset, split, share).items() if segments
@@ -204,8 +206,7 @@ def _read_batches(
         uris = [dataset.shard_uri(shard) for shard in shards]
         filler = tf.data.TFRecordDataset(uris).take(1).repeat(size).batch(size, drop_remainder=True)
         batches.append(filler.map(plain(lambda batch: (batch, tf.zeros([size])))))
-    first, *rest = batches
-    return first.concatenate(rest[0]) if rest else first
+    return functools.reduce(tf.data.Dataset.concatenate, batches)
 
 
 def _pad_batch(batch: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:

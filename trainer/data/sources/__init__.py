@@ -65,7 +65,7 @@ Mapped = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 Source: TypeAlias = "ImageSource | Table"
-"""An open source. It is picklable: writing processes get a copy."""
+"""An open source. It must be picklable: each writing process gets a copy."""
 
 
 class SourceKind:
@@ -91,7 +91,7 @@ class SourceKind:
 
     @classmethod
     def open(cls, place: str, options: RecordOptions) -> Source:
-        """Open the source; raise InputError if it does not exist, or has nothing to train on."""
+        """Open the source; raise InputError if it does not exist or has nothing to train on."""
         raise NotImplementedError
 
     @classmethod
@@ -179,14 +179,15 @@ class ImageSource(SourceKind):
 
 @functools.cache
 def kinds() -> dict[str, type[SourceKind]]:
-    """Return the sources of this folder by name."""
+    """Return the sources in this folder by name."""
     return plugins.import_subclasses(sys.modules[__name__], SourceKind)
 
 
 def parse_source(source: str) -> tuple[type[SourceKind], str]:
-    """Split `images:URI` into the kind of source and what follows the colon.
+    """Split a source such as `images:URI` into its kind and its place.
 
-    Raise InputError for an unknown source, one that can't be imported, or an unfit place.
+    Raise InputError for a source that is unknown or can't be imported, and for a place in the
+    wrong form.
     """
     name, _, place = source.partition(":")
     kind = kinds().get(name) or _import_source(name)
@@ -209,7 +210,7 @@ def table_forms() -> str:
 
 
 def describe_sources() -> str:
-    """Return the help text on all sources."""
+    """Return the help text for all sources."""
     return "; ".join(
         f"{_format_source(name, kind)} ({kind.help})" for name, kind in kinds().items()
     )
@@ -226,21 +227,21 @@ def open_source(options: RecordOptions) -> Source:
 
 
 def _import_source(name: str) -> type[SourceKind] | None:
-    """Return the source that the user's own module declares."""
+    """Return the source that a user's module declares; None if `name` is no module."""
     module = plugins.list_entry_points(ENTRY_POINTS).get(name, name if "." in name else "")
     if not module:
         return None
     try:
         kind = plugins.find_subclass(importlib.import_module(module), SourceKind)
-    except Exception as error:  # The user's code may raise any.
+    except Exception as error:  # The user's code may raise anything.
         reason = first_line(error) or type(error).__name__
         raise InputError(
-            f"source={name!r}: module {module} can't be imported: {reason}; it must be in the "
-            "working folder or installed, and in the image it must be copied to /app"
+            f"source={name!r}: module {module} can't be imported: {reason}; it must be installed "
+            "or in the working folder, and in the image it must be copied to /app"
         ) from None
     if not kind:
         raise InputError(
-            f"source={name!r}: module {module} defines no source: derive a class from ImageSource "
+            f"source={name!r}: module {module} defines no source; derive a class from ImageSource "
             "or TableKind"
         )
     return kind

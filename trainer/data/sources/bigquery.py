@@ -32,7 +32,7 @@ class BigQueryReader(TableKind):
     """A table of BigQuery, or the result of a query."""
 
     place = "PROJECT.DATASET.TABLE or bigquery:SELECT ..."
-    help = "a table of BigQuery or the rows of one query without ';'"
+    help = "a table of BigQuery or the result of a single query without ';'"
     location = ""
 
     def __init__(self, place: str, schema: TableSchema) -> None:
@@ -77,27 +77,27 @@ class BigQueryReader(TableKind):
 
 
 def open_client() -> Any:
-    """Return a client with the account that the process runs as."""
+    """Return a client that uses the account of this process."""
     from google.cloud import bigquery_storage_v1
 
     return bigquery_storage_v1.BigQueryReadClient()
 
 
 def open_query_client(project: str) -> Any:
-    """Return a client that runs queries in a project, with the account of the process."""
+    """Return a client that runs queries in a project, with the account of this process."""
     from google.cloud import bigquery
 
     return bigquery.Client(project=project)
 
 
 def _find_project() -> str:
-    """Return the project that the process runs in, as Vertex AI's containers or gcloud set it."""
+    """Return this process's project from variables that Vertex AI or gcloud sets, or ""."""
     names = ("CLOUD_ML_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
     return next(filter(None, map(os.environ.get, names)), "")
 
 
 def _run_query(query: str) -> str:
-    """Run a query; return PROJECT.DATASET.TABLE of its temporary table."""
+    """Run a query; return its temporary table as PROJECT.DATASET.TABLE."""
     project = _find_project()
     if not project:
         raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")

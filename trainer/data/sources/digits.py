@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Digits(ImageSource):
-    """The scans, stretched to 0..255."""
+    """The scans, scaled to 0..255."""
 
     help = "1,797 scans of digits that come with scikit-learn"
     name = "digits"

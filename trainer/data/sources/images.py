@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 256 * 10**6
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
-_READ = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_NOT_READ = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+_SUPPORTED = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
 _SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
 )
-"""The first bytes of images that are read."""
+"""The first bytes of images in supported formats."""
 _LAYOUTS = (
-    "use <class>/<image>, or <split>/<class>/<image> with folders train, validation (or val) and "
-    "test (or training_set, test_set and the like) and no others"
+    "use <class>/<image>, or <split>/<class>/<image> with only the folders train, validation (or "
+    "val) and test (or training_set, test_set and the like)"
 )
 
 
@@ -57,20 +57,25 @@ class ImageFolder(ImageSource):
         self._splits = {name: parse_split_name(name) for name in folders}
         if not all(self._splits.values()) or "train" not in self._splits.values():
             self._splits = {}
-        named = {part: _list_folders(join(self.location, part)) for part in self._splits}
-        named = named or {"": folders}
+        classes = {
+            split_folder: _list_folders(join(self.location, split_folder))
+            for split_folder in self._splits
+        }
+        classes = classes or {"": folders}
         self._class_folders = {
-            f"{part}/{name}".lstrip("/"): name for part, names in named.items() for name in names
+            f"{split_folder}/{name}".lstrip("/"): name
+            for split_folder, names in classes.items()
+            for name in names
         }
         self.classes = sorted(set(self._class_folders.values()))
         self._labels = {name: label for label, name in enumerate(self.classes)}
         self._check_classes(options.source)
-        for part, names in named.items():
+        for split_folder, names in classes.items():
             missing = sorted(set(self.classes) - set(names))
-            if self._splits.get(part) == "train" and missing:
+            if self._splits.get(split_folder) == "train" and missing:
                 raise InputError(
-                    f"source={options.source!r}: class {missing[0]!r} has no folder in {part}/; "
-                    "every class needs images to train on"
+                    f"source={options.source!r}: class {missing[0]!r} has no folder in "
+                    f"{split_folder}/; every class needs images to train on"
                 )
 
     @classmethod
@@ -105,11 +110,11 @@ class ImageFolder(ImageSource):
 
     def _parse_path(self, path: str) -> tuple[int, str]:
         """Return a file's label, or -1 if it has none, and its split."""
-        split, inner = "", path
+        split, path_in_split = "", path
         if self._splits:
-            part, _, inner = path.partition("/")
-            split = self._splits.get(part, "")
-        name, slash, _ = inner.partition("/")
+            folder, _, path_in_split = path.partition("/")
+            split = self._splits.get(folder, "")
+        name, slash, _ = path_in_split.partition("/")
         return self._labels.get(name, -1) if slash else -1, split
 
     def _check_folders(self, folders: dict[str, str]) -> None:
@@ -150,9 +155,9 @@ class ImageFolder(ImageSource):
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
         label, split = self._parse_path(path)
-        is_named = path.lower().endswith(_READ + _NOT_READ)
+        is_named = path.lower().endswith(_SUPPORTED + _UNSUPPORTED)
         if is_named and label < 0:
-            return Rejection(path, "outside the folders of classes")
+            return Rejection(path, "not in the folder of a class")
         uri, size, content_digest = join(self.location, path), file.size, file.md5
         try:
             if not content_digest:
@@ -162,13 +167,14 @@ class ImageFolder(ImageSource):
             if not is_named or not content_digest:
                 content = storage.read(uri)
                 if not is_named and not _SIGNATURE.match(content):
-                    reason = "not an image, by name and by content"
+                    reason = "not an image, neither by name nor by content"
                     return Rejection(path, reason, tolerated=True)
                 content_digest = self.digest(content)
         except OSError as error:
-            return Rejection(path, f"can't be read: {error.strerror}")  # It is not a file.
+            # For example, a named pipe.
+            return Rejection(path, f"can't be read: {error.strerror}")
         if label < 0:
-            return Rejection(path, "outside the folders of classes")
+            return Rejection(path, "not in the folder of a class")
         if not size:
             return Rejection(path, "empty file")
         return Example(Reference(path, 0), label, content_digest, split)

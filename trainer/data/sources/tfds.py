@@ -26,7 +26,7 @@ _NAME = re.compile(r"[\w./:*+-]+")
 
 
 class PreparedDataset(ImageSource):
-    """A prepared data set's images, and labels that are classes."""
+    """The images and class labels of a prepared data set."""
 
     place = "NAME"
     help = "an image data set that TensorFlow Datasets has prepared, such as tfds:mnist"
@@ -55,7 +55,7 @@ class PreparedDataset(ImageSource):
             raise InputError(
                 f"source='tfds:{place}' needs a data_dir that Vertex AI can read: prepare it with "
                 f"`tfds build {place.partition(':')[0]} --data_dir=FOLDER`, copy FOLDER to a "
-                "bucket and give data_dir=gs://BUCKET/FOLDER, or add --local"
+                "bucket and set data_dir=gs://BUCKET/FOLDER, or add --local"
             )
 
     @classmethod
@@ -119,13 +119,13 @@ def load_info(name: str, data_dir: str) -> Any:
     options = {"data_dir": data_dir} if data_dir else {}
     try:
         info = builder_from_files(name, **options).info
-    # A malformed name and broken files raise any of these; the remedy is the same.
+    # A malformed name or broken files may raise any of these; the remedy is the same.
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
         folder = data_dir or str(tfds.core.constants.DATA_DIR)
         raise InputError(
             f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={folder!r}; "
-            f"prepare it once where there is a network: tfds build {name} --data_dir={folder}, and "
-            "give that folder as data_dir"
+            f"prepare it once on a machine with network access: tfds build {name} "
+            f"--data_dir={folder}, and set data_dir to that folder"
         ) from None
     if info.file_format is not None and info.file_format.value != "tfrecord":
         raise InputError(
@@ -147,9 +147,9 @@ def _find_features(info: Any, source: str) -> tuple[str, str]:
     keys: tuple = info.supervised_keys or (*images, *labels)
     if len(keys) == 2 and keys[0] in images and keys[1] in labels:
         return keys
-    listed = ", ".join(
+    description = ", ".join(
         f"{name}: {type(feature).__name__}" for name, feature in sorted(features_by_name.items())
     )
     raise InputError(
-        f"source={source!r} is not a data set of images with one label each: it has {listed}"
+        f"source={source!r} is not a data set of images with one label each; it has {description}"
     )

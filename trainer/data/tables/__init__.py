@@ -1,1 +1,1 @@
-"""Tables: the schema of their columns, the reading of rows, and the model's inputs."""
+"""Tables: their schema, reading their rows, and the model's inputs."""

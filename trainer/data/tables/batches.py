@@ -70,8 +70,8 @@ def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:
         return column.cast(pa.string())
     except pa.ArrowException:
         raise InputError(
-            f"the table's column {name!r} holds {kind}, which is neither numbers nor text; give "
-            "another column, or convert this one"
+            f"the table's column {name!r} has the type {column.type}, which is neither numbers nor "
+            "text; use another column, or convert this one"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The schema of a table, as a recipe gives it: columns, crosses and the label.
+"""The schema of a table as in a recipe: columns, crosses and the label.
 
     columns = [
         {"name": "trip_miles", "type": "numeric", "log": true},
@@ -10,7 +10,8 @@
     crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
     label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
 
-None of it is evaluated as code: a label is a column, or one comparison of two columns.
+Nothing in it is evaluated as code: a label is a column, or a comparison of a column with a number
+or another column.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ KEYS = {
 """The settings of each type of column, in addition to its name and type."""
 
 MEANINGS = {
-    "numeric": "a number, normalized; with boundaries or quantiles also its place in each bucket",
-    "bucketized": "a number as its place in each bucket; needs boundaries or quantiles",
+    "numeric": "a number, normalized; with boundaries or quantiles also its position in each "
+    "bucket",
+    "bucketized": "a number as its position in each bucket; needs boundaries or quantiles",
     "identity": "a whole number that is a category, such as an hour; needs buckets",
     "vocabulary": "text, or numbers used as names: the listed values, or the most common ones",
-    "hashed": "text, or numbers used as names, with too many values for a list; needs buckets",
+    "hashed": "text, or numbers used as names, with too many values to list; needs buckets",
 }
 """The meaning of each type of column."""
 
@@ -61,7 +63,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "equals": operator.eq,
 }
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
-"""The feature of a record that holds the columns of a type, in their order."""
+"""The feature of a record that holds all columns of a dtype, in order."""
 
 _RESERVED = ("label", "key")
 
@@ -76,14 +78,14 @@ class Column:
         False, help="Normalize log(1 + value) instead of the value; for values of at least 0."
     )
     boundaries: list[float] = option(
-        [], help="Bounds between buckets, rising; n bounds make n + 1 buckets."
+        [], help="Bounds between buckets, in ascending order; n bounds make n + 1 buckets."
     )
     quantiles: int = option(
-        0, help="Buckets with equal shares of the training split; 0: none.", minimum=0
+        0, help="Number of buckets with equal shares of the training split; 0: none.", minimum=0
     )
     buckets: int = option(
         0,
-        help="Number of ids: of values from 0 to buckets - 1 (identity), or of hashes (hashed).",
+        help="Number of ids: values from 0 to buckets - 1 (identity), or hashes (hashed).",
         minimum=0,
     )
     values: list[str] = option([], help="The vocabulary; empty: learned from the training split.")
@@ -120,7 +122,7 @@ class Cross:
     """Every combination of values of two or more columns, hashed if there are too many."""
 
     columns: list[str] = option(
-        [], help="Names of two or more columns of other types than numeric, or with buckets."
+        [], help="Names of two or more columns; a numeric column must have buckets."
     )
     buckets: int = option(
         1000,
@@ -138,22 +140,24 @@ class Cross:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Label:
-    """A column of classes, or its comparison with a number, which may be times another column."""
+    """A column of classes, or the comparison of a column with a number times another column."""
 
     column: str = option("", help="Name in the table's header.")
     above: float | None = option(None, help="yes if the column is above this number.")
-    at_least: float | None = option(None, help="yes if it is at least this number.")
-    below: float | None = option(None, help="yes if it is below this number.")
-    at_most: float | None = option(None, help="yes if it is at most this number.")
-    equals: float | None = option(None, help="yes if it equals this number.")
-    times_column: str = option("", help="Column that the number is multiplied by.")
+    at_least: float | None = option(None, help="yes if the column is at least this number.")
+    below: float | None = option(None, help="yes if the column is below this number.")
+    at_most: float | None = option(None, help="yes if the column is at most this number.")
+    equals: float | None = option(None, help="yes if the column equals this number.")
+    times_column: str = option("", help="Column by which the number is multiplied.")
     classes: list[str] = option(
-        [], help="Classes: of a comparison, for false and for true. Empty: all values, sorted."
+        [],
+        help="Classes; for a comparison, the names for false and true. Empty: all values, sorted, "
+        "or no and yes.",
     )
 
     @property
     def comparisons(self) -> dict[str, float]:
-        """Return the comparison and its number; empty: the column holds classes."""
+        """Return the comparison and its number; empty: the column contains classes."""
         numbers = {name: getattr(self, name) for name in COMPARISONS}
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -164,7 +168,7 @@ class Label:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSchema:
-    """The schema of a table as a recipe gives it, checked."""
+    """The checked schema of a table."""
 
     columns: list[Column]
     crosses: list[Cross]
@@ -199,57 +203,57 @@ def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> 
     return TableSchema(columns=parsed, crosses=crossed, label=_parse_label(label, by_name))
 
 
-def _parse_column(place: str, given: Mapping[str, Any]) -> Column:
-    if not given.get("name"):
-        raise InputError(f"{place}: 'name' is missing in {given}")
-    place, kind = f"{place} ({given['name']!r})", str(given.get("type", ""))
+def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
+    if not entry.get("name"):
+        raise InputError(f"{location}: 'name' is missing in {entry}")
+    location, kind = f"{location} ({entry['name']!r})", str(entry.get("type", ""))
     if kind not in KEYS:
-        raise InputError(f"{place}: type={kind!r} is not a type of column{suggest(kind, KEYS)}")
-    known = ("name", "type", *KEYS[kind])
-    for key in given:
-        if key not in known:
-            raise InputError(f"{place}: a {kind} column takes no {key!r}{suggest(key, known)}")
-    column = _build(Column, place, given)
+        raise InputError(f"{location}: type={kind!r} is not a type of column{suggest(kind, KEYS)}")
+    allowed = ("name", "type", *KEYS[kind])
+    for key in entry:
+        if key not in allowed:
+            raise InputError(f"{location}: a {kind} column takes no {key!r}{suggest(key, allowed)}")
+    column = _build(Column, location, entry)
     if column.name in _RESERVED:
         raise InputError(
-            f"{place}: the records have another feature of that name; rename the column"
+            f"{location}: the records have another feature of that name; rename the column"
         )
     if column.boundaries and column.quantiles:
-        raise InputError(f"{place}: give boundaries or quantiles, not both")
+        raise InputError(f"{location}: set boundaries or quantiles, not both")
     if column.quantiles == 1:
-        raise InputError(f"{place}: quantiles=1 puts all values into one bucket; use 2 or more")
+        raise InputError(f"{location}: quantiles=1 puts all values into one bucket; use 2 or more")
     if kind == "bucketized" and not (column.boundaries or column.quantiles):
-        raise InputError(f"{place}: a bucketized column needs boundaries or quantiles")
+        raise InputError(f"{location}: a bucketized column needs boundaries or quantiles")
     if sorted(set(column.boundaries)) != column.boundaries:
-        raise InputError(f"{place}: boundaries={column.boundaries} must rise")
+        raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
     if kind in ("identity", "hashed") and not column.buckets:
-        raise InputError(f"{place}: buckets is missing; set the number of ids")
-    _check_names(f"{place}: values", column.values)
+        raise InputError(f"{location}: buckets is missing; set the number of ids")
+    _check_names(f"{location}: values", column.values)
     return column
 
 
-def _parse_cross(place: str, given: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
-    cross = _build(Cross, place, given, taker="a cross")
+def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
+    cross = _build(Cross, location, entry, taker="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
         raise InputError(
-            f"{place}: columns={cross.columns} must name two or more different columns"
+            f"{location}: columns={cross.columns} must name two or more different columns"
         )
     for name in cross.columns:
         if name not in columns:
-            raise InputError(f"{place}: {name!r} is not one of columns{suggest(name, columns)}")
+            raise InputError(f"{location}: {name!r} is not one of columns{suggest(name, columns)}")
         if not columns[name].is_categorical:
             raise InputError(
-                f"{place}: {name!r} is numeric; give it boundaries or quantiles, so that it has "
+                f"{location}: {name!r} is numeric; set its boundaries or quantiles, so that it has "
                 "buckets to cross"
             )
     return cross
 
 
-def _parse_label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
-    label = _build(Label, "label", given, taker="a label")
+def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
+    label = _build(Label, "label", entry, taker="a label")
     if not label.column:
         raise InputError(
-            f'label={given} names no column; use {{"column": "class"}}, or a comparison such as '
+            f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
     if label.column in columns:
@@ -259,18 +263,18 @@ def _parse_label(given: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         )
     compared = list(label.comparisons)
     if len(compared) > 1:
-        raise InputError(f"label: {' and '.join(compared)} are two comparisons; give one")
+        raise InputError(f"label: {' and '.join(compared)} are two comparisons; use only one")
     if label.times_column and not compared:
         raise InputError(f"label: times_column needs a comparison: one of {', '.join(COMPARISONS)}")
     if label.times_column == label.column:
         raise InputError(
-            f"label: {label.column!r} is compared with itself; give another times_column"
+            f"label: {label.column!r} is compared with itself; use another times_column"
         )
     classes = label.classes or (["no", "yes"] if compared else [])
     _check_names("label: classes", classes)
     if len(classes) == 1 or (compared and len(classes) != 2):
-        needed = "a comparison has 2 classes, false and true" if compared else "give two or more"
-        raise InputError(f"label: classes={classes}: {needed}")
+        remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
+        raise InputError(f"label: classes={classes}: {remedy}")
     return dataclasses.replace(label, classes=classes)
 
 
@@ -281,8 +285,8 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise InputError(f"{what}: {name!r} is {problem}; list each name once")
 
 
-def _build(cls: type[Any], place: str, given: Mapping[str, Any], taker: str = "") -> Any:
+def _build(cls: type[Any], location: str, entry: Mapping[str, Any], taker: str = "") -> Any:
     try:
-        return fields.build(cls, given, taker=taker)
+        return fields.build(cls, entry, taker=taker)
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{location}: {error}") from None

@@ -46,7 +46,7 @@ class TableKind(SourceKind):
         raise NotImplementedError
 
     def read(self, block: Any) -> Rows:
-        """Read a block: a `trainer.data.tables.batches.Batch` unless a subclass has others."""
+        """Read a block: a `trainer.data.tables.batches.Batch`, unless a subclass overrides this."""
         from trainer.data.tables.batches import read_batch
 
         return read_batch(block, self._wanted)
@@ -62,7 +62,7 @@ class FileReader(TableKind):
         self._wanted = schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
-        # A remote table is not read again.
+        # Empty for a remote table, which is not read again.
         self.location = "" if storage.is_remote(location) else location.partition("*")[0]
         self.details: dict[str, Any] = {"files": len(self._uris)}
         self._headers = [self._read_header(uri) for uri in self._uris]
@@ -92,36 +92,36 @@ class FileReader(TableKind):
             uris = [location]
         else:
             raise InputError(
-                f"source: {location} does not exist; give a file, a folder of them, "
+                f"source: {location} does not exist; use a file, a folder of files, "
                 f"or a pattern such as trips-*{self.endings[-1]}"
             )
-        # Jobs leave empty marker files in object stores.
+        # Skip empty files: jobs leave them as markers in object stores.
         uris = sorted(uri for uri in uris if storage.size(uri))
         if not uris:
             raise InputError(
-                f"source: no file with content that ends in {' or '.join(self.endings)} is at "
+                f"source: there is no non-empty file that ends in {' or '.join(self.endings)} at "
                 f"{location}"
             )
         return uris
 
 
-def check_header(place: str, header: Sequence[str], schema: TableSchema) -> None:
+def check_header(table: str, header: Sequence[str], schema: TableSchema) -> None:
     """Raise InputError if a header lacks a column of the schema or has it twice."""
     if not any(header):
-        raise InputError(f"{place} is empty: it has no header; give a table with one")
+        raise InputError(f"{table} is empty: it has no header; use a table with a header")
     for name in schema.needed:
         if name not in header:
             hint = suggest(name, header)
-            if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
-                hint = f"; its fields are separated by {found[0]!r}: convert it to commas"
-            raise InputError(f"{place} has no column {name!r}{hint}")
+            if len(header) == 1 and (separator := re.search("[;\t|]", header[0])):
+                hint = f"; its fields are separated by {separator[0]!r}: convert it to commas"
+            raise InputError(f"{table} has no column {name!r}{hint}")
         if header.count(name) > 1:
-            raise InputError(f"{place}: its header has {name!r} twice; rename one")
+            raise InputError(f"{table}: its header has {name!r} twice; rename one")
 
 
 def _short_names(uris: list[str]) -> list[str]:
-    """Return the paths relative to the folder that holds them all."""
-    # Not commonpath, which turns gs://bucket into gs:/bucket; cut back to a whole folder.
+    """Return the paths relative to the innermost folder that contains all files."""
+    # Not commonpath, which turns gs://bucket into gs:/bucket; shorten the prefix to a folder.
     folders = [uri[: uri.rfind("/") + 1] for uri in uris]
     start = os.path.commonprefix(folders).rfind("/") + 1  # noqa: RUF071
     return [uri[start:] for uri in uris]

@@ -26,7 +26,7 @@ from trainer.errors import InputError
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
 
-_LEAST = 1e-37
+_MIN_DIVISOR = 1e-37
 """Smallest divisor: TensorFlow treats denormal numbers, which are below 1.2e-38, as 0."""
 _HASHES = 2**63 - 1
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
@@ -45,7 +45,7 @@ class Category(NamedTuple):
 
 
 def require_columns(dataset: Dataset) -> list[Feature]:
-    """Return the columns of a table, as its records hold them; raise InputError for images."""
+    """Return a table's columns in the order of its records; raise InputError for images."""
     columns = list_columns(dataset)
     if not columns:
         raise InputError(
@@ -56,7 +56,7 @@ def require_columns(dataset: Dataset) -> list[Feature]:
 
 
 def argument_name(column: str) -> str:
-    """Return a column's name in TensorFlow's form for arguments: `Trip Miles` as Trip_Miles."""
+    """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
     name = re.sub(r"\W", "_", column, flags=re.ASCII)
     return name if name[0].isalpha() else f"column_{name}"
 
@@ -182,9 +182,11 @@ class Encoder:
         if name not in self._vocabularies:
             return tf.ones_like(text, tf.int64)
         hashes, indices = self._vocabularies[name]
-        wanted = tf.strings.to_hash_bucket_fast(text, _HASHES)
-        at = tf.minimum(tf.searchsorted(hashes, wanted), len(hashes) - 1)
-        return tf.where(tf.gather(hashes, at) == wanted, tf.gather(indices, at) + 2, 1)
+        text_hashes = tf.strings.to_hash_bucket_fast(text, _HASHES)
+        position = tf.minimum(tf.searchsorted(hashes, text_hashes), len(hashes) - 1)
+        return tf.where(
+            tf.gather(hashes, position) == text_hashes, tf.gather(indices, position) + 2, 1
+        )
 
     def _cross_ids(self, ids: Mapping[str, tf.Tensor], cross: Feature) -> tf.Tensor:
         """Return an id for each combination if there are enough buckets, else its hash."""
@@ -209,7 +211,7 @@ def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     if column.kind == "numeric":
         scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
         deviation = column.statistics["deviation"]
-        deviation = deviation if deviation > _LEAST else 1.0
+        deviation = deviation if deviation > _MIN_DIVISOR else 1.0
         value = (scaled - column.statistics["mean"]) / deviation
         parts.append(tf.clip_by_value(value, -NUMBER_LIMIT, NUMBER_LIMIT)[:, None])
     numbers = tf.where(missing, 0.0, tf.concat(parts, axis=1))
@@ -217,11 +219,11 @@ def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
 
 
 def _bucket_edges(column: Feature) -> np.ndarray:
-    """Return the rising edges of a column's buckets, float32 [buckets + 1]; empty: no buckets."""
+    """Return the edges of a column's buckets, ascending, float32 [buckets + 1]; or empty."""
     bounds = column.settings["boundaries"]
     ends = [column.statistics[end] for end in ("minimum", "maximum")] if bounds else []
     edges = np.unique(np.array([*bounds, *(end for end in ends if end is not None)], np.float32))
-    return edges[np.diff(edges.astype(np.float64), prepend=-np.inf) > _LEAST]
+    return edges[np.diff(edges.astype(np.float64), prepend=-np.inf) > _MIN_DIVISOR]
 
 
 def _id_count(column: Feature) -> int:

@@ -85,7 +85,7 @@ def parse_rows(
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
     totals = Totals(
         counts=count_classes(ranks, codes[kept], labels),
-        rejections=[Rejection(f"{name}:{at}", reason) for at, reason in sorted(rejected)],
+        rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=statistics,
         entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
@@ -124,11 +124,11 @@ def _to_texts(raw: pa.Array) -> pa.Array:
 
 def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     """Return values as float64 [n]; missing ones and "nan" are NaN."""
-    empty = raw
+    with_nulls = raw
     if pa.types.is_string(raw.type):
-        empty = pc.if_else(pc.equal(raw, ""), pa.scalar(None, pa.string()), raw)
+        with_nulls = pc.if_else(pc.equal(raw, ""), pa.scalar(None, pa.string()), raw)
     try:
-        cast = pc.cast(empty, pa.float64(), safe=False)
+        cast = pc.cast(with_nulls, pa.float64(), safe=False)
         numbers = cast.to_numpy(zero_copy_only=False).copy()
         doubtful = np.abs(numbers) > MAX_FLOAT
         doubtful |= np.isnan(numbers) & cast.is_valid().to_numpy(zero_copy_only=False)
@@ -144,7 +144,7 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
         except ValueError:
             bad.setdefault(index, f"{name} is not a number: {text[:_SHOWN]!r}")
             number = math.nan
-        # NaN has more than one bit pattern.
+        # NaN has several bit patterns; always write the same one.
         numbers[index] = math.nan if math.isnan(number) else number
     return numbers
 
@@ -152,22 +152,24 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
 def _parse_labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
-    """Return classes, and rows' indices into them, int64 [n]; add rows without one to `bad`."""
+    """Return classes and each row's index into them, int64 [n]; add rows without class to `bad`."""
     if not label.comparisons:
-        found = _to_texts(columns[label.column])
+        texts = _to_texts(columns[label.column])
         if label.classes:
-            encoded = pc.fill_null(pc.index_in(found, pa.array(label.classes, pa.string())), -1)
+            encoded = pc.fill_null(pc.index_in(texts, pa.array(label.classes, pa.string())), -1)
             names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
         else:
-            encoded = found.dictionary_encode()
+            encoded = texts.dictionary_encode()
             names = encoded.dictionary.to_pylist()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
-        missing = pc.equal(found, "").to_numpy(zero_copy_only=False)
+        missing = pc.equal(texts, "").to_numpy(zero_copy_only=False)
         for index in np.flatnonzero(missing | (codes < 0)).tolist():
-            wrong = f"label {label.column} is not one of classes: {found[index].as_py()[:40]!r}"
-            bad.setdefault(
-                index, f"no label, {label.column} is missing" if missing[index] else wrong
-            )
+            if missing[index]:
+                reason = f"no label, {label.column} is missing"
+            else:
+                text = texts[index].as_py()[:_SHOWN]
+                reason = f"label {label.column} is not in classes: {text!r}"
+            bad.setdefault(index, reason)
         return names, codes
     sides = {name: _parse_numbers(name, columns[name], bad) for name in label.columns}
     for name, side in sides.items():
@@ -175,5 +177,5 @@ def _parse_labels(
             bad.setdefault(index, f"no label, {name} is missing")
     ((name, number),) = label.comparisons.items()
     bound = number * sides.get(label.times_column, 1.0)
-    found = COMPARISONS[name](sides[label.column], bound)
-    return label.classes, found.astype(np.int64)
+    is_true = COMPARISONS[name](sides[label.column], bound)
+    return label.classes, is_true.astype(np.int64)

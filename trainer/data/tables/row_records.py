@@ -1,8 +1,8 @@
-"""Rows as tf.train.Examples, encoded column by column rather than row by row.
+"""Encode rows as tf.train.Examples, column by column rather than row by row.
 
-    bytes    the columns of texts in their order, "" where missing
-    floats   the columns of floats in their order, NaN where missing
-    ints     the columns of whole numbers in their order, plus 1; 0 where missing
+    bytes    the columns of texts in order, "" where missing
+    floats   the columns of floats in order, NaN where missing
+    ints     the columns of whole numbers in order, plus 1; 0 where missing
     key      where the row came from
     label    an index into classes
 
@@ -24,7 +24,7 @@ from trainer.data.tables.columns import FEATURES
 from trainer.data.write.records import mask
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3
-"""Fields of tensorflow.Feature."""
+"""Field numbers of tensorflow.Feature."""
 
 _Sized = tuple[list[Any], Any]
 """Parts to join, bytes or binary [n], and their total size in bytes: an int, or int64 [n]."""
@@ -57,12 +57,12 @@ def encode_entries(
 
 
 def pack_values(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return the values of each row, each with its length, as bytes: binary [n]."""
+    """Return the values of each row, each preceded by its length: binary [n]."""
     return _join_parts(_encode_list(columns)[0])
 
 
 def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
-    """Return records in the file's format, binary [n], from `entries` and labels (int [n])."""
+    """Return TFRecord records, binary [n], from `encode_entries` and labels (int [n])."""
     data = _encode_varints(labels.astype(np.uint64)[:, None])
     label, size = _encode_entry("label", _INTS, _encode_field(1, ([data], _lengths(data))))
     parts, _ = _encode_field(1, ([entries, *label], _lengths(entries) + size))
@@ -71,25 +71,25 @@ def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     content = examples.buffers()[2].to_pybytes() if len(examples) else b""
     ends = offsets.tolist()
     crc = google_crc32c.value
-    sums = [crc(content[begin:end]) for begin, end in itertools.pairwise(ends)]
+    checksums = [crc(content[begin:end]) for begin, end in itertools.pairwise(ends)]
     lengths = np.diff(offsets).astype("<u8")
     distinct, indices = np.unique(lengths, return_inverse=True)
     heads = np.zeros(len(distinct), [("length", "<u8"), ("checksum", "<u4")])
     heads["length"] = distinct
     heads["checksum"] = mask(np.array([crc(length.tobytes()) for length in distinct], np.uint64))
-    tails = mask(np.array(sums, np.uint64)).astype("<u4")
+    tails = mask(np.array(checksums, np.uint64)).astype("<u4")
     return _join_parts([_to_binary(heads[indices]), examples, _to_binary(tails)])
 
 
 def _encode_entry(name: str, kind: int, values: _Sized) -> _Sized:
-    """Return an entry of tensorflow.Features: a feature's name and values."""
+    """Return an entry of tensorflow.Features: the name and the values of a feature."""
     feature, size = _encode_field(2, _encode_field(kind, values))
     key = b"\x0a%c%s" % (len(name), name.encode())
     return _encode_field(1, ([key, *feature], size + len(key)))
 
 
 def _encode_field(field: int, content: _Sized) -> _Sized:
-    """Return a field of a protocol buffer's message, of wire type 2: tag, length, content."""
+    """Return a field of wire type 2 of a protocol buffer message: tag, length, content."""
     parts, size = content
     tag = bytes([field << 3 | 2])
     if isinstance(size, int):
@@ -100,7 +100,7 @@ def _encode_field(field: int, content: _Sized) -> _Sized:
 
 
 def _encode_list(columns: Sequence[pa.Array]) -> _Sized:
-    """Return a list of bytes, the value of each column."""
+    """Return a BytesList with the value of each column."""
     parts: list[Any] = []
     total = 0
     for column in columns:
@@ -112,7 +112,7 @@ def _encode_list(columns: Sequence[pa.Array]) -> _Sized:
 
 
 def _join_parts(parts: Iterable[Any]) -> pa.Array:
-    """Return each row's parts, concatenated, binary [n]."""
+    """Return the concatenated parts of each row, binary [n]."""
     merged: list[Any] = []
     for part in parts:
         if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
@@ -139,17 +139,18 @@ def _to_binary(rows: np.ndarray) -> pa.Array:
 def _encode_varints(values: np.ndarray) -> pa.Array:
     """Return each row's numbers (uint64 [n, k]) as varints, concatenated, binary [n]."""
     flat = values.reshape(-1)
-    most = int(flat.max(initial=0))
+    maximum = int(flat.max(initial=0))
     sizes = np.ones(len(flat), np.int64)
-    for bits in range(7, most.bit_length(), 7):
+    for bits in range(7, maximum.bit_length(), 7):
         sizes += flat >= np.uint64(1 << bits)
     ends = np.cumsum(sizes)
     starts = ends - sizes
     data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
     for position in range(int(sizes.max(initial=0))):
-        has = sizes > position
-        digits = ((flat[has] >> np.uint64(7 * position)) & np.uint64(0x7F)).astype(np.uint8)
-        data[starts[has] + position] = digits | ((sizes[has] > position + 1) << 7).astype(np.uint8)
+        long = sizes > position
+        digits = ((flat[long] >> np.uint64(7 * position)) & np.uint64(0x7F)).astype(np.uint8)
+        more = ((sizes[long] > position + 1) << 7).astype(np.uint8)
+        data[starts[long] + position] = digits | more
     offsets = np.concatenate(([0], ends[values.shape[1] - 1 :: values.shape[1]])).astype(np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(data)]

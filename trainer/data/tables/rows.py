@@ -1,10 +1,11 @@
-"""Parse CSV text to rows, in bounded memory: RFC 4180, in UTF-8, with commas.
+"""Parse CSV text to rows in bounded memory: RFC 4180, in UTF-8, with commas.
 
-A row ends at a line end outside of quotes. A quote that is never closed spoils its own line, but
-not the rest of the file: a row is at most MAX_ROW_BYTES long.
+A row ends at a line end outside of quotes. A quote that is never closed makes its own line
+unusable, but not the rest of the file: a row is at most MAX_ROW_BYTES long.
 
-pyarrow parses blocks whose quotes follow RFC 4180, which NumPy checks. It would read past a
-misplaced quote, so a block with one, or with bytes that are not UTF-8, is parsed row by row.
+pyarrow parses blocks whose quotes follow RFC 4180, which is checked with NumPy. pyarrow would
+ignore a misplaced quote, so a block that contains one, or bytes that are not UTF-8, is parsed row
+by row.
 """
 
 import codecs
@@ -40,10 +41,10 @@ class BadRowError(Exception):
 
 
 class Block(NamedTuple):
-    """Complete rows of a file: the file's index, the number of the first line, and the text."""
+    """Complete rows of a file."""
 
-    file: int
-    first_line: int
+    file: int  # the file's index
+    first_line: int  # number of the first line
     text: bytes
 
 
@@ -62,9 +63,9 @@ def read_header(uri: str) -> list[str]:
 
 
 def read_blocks(uri: str, file: int) -> Iterator[Block]:
-    """Yield the text of a file, gzipped or not, in blocks of complete rows.
+    """Yield the text of a file, which may be gzipped, in blocks of complete rows.
 
-    Raise InputError if it can't be read, is damaged, or has no line ends.
+    Raise InputError if the file can't be read, is damaged, or has no line ends.
     """
     carry, line = b"", 1
     try:
@@ -78,9 +79,11 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
                     line += text.count(b"\n", 0, end)
                 carry = text[end:]
                 if len(carry) > 4 * BLOCK_BYTES:
-                    raise InputError(f"{uri}: no line ends in {len(carry):,} bytes; is it a CSV?")
+                    raise InputError(
+                        f"{uri} has {len(carry):,} bytes without a line end; is it a CSV file?"
+                    )
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{uri} is damaged or cut off ({error}); get it again") from None
+        raise InputError(f"{uri} is damaged or truncated ({error}); download it again") from None
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"{uri} can't be read ({reason}); fix that and run again") from None
@@ -144,7 +147,7 @@ def _read_csv(
     chosen = [str(header.index(name)) for name in wanted]
     table = pa.csv.read_csv(
         pa.BufferReader(text),
-        # The header's names may repeat; with threads, a ragged row would have no number.
+        # Names in the header may repeat. With threads, pyarrow would not number ragged rows.
         pa.csv.ReadOptions(
             column_names=[str(index) for index in range(len(header))],
             use_threads=False,
@@ -210,9 +213,12 @@ def _find_row_ends(text: bytes) -> np.ndarray | None:
 
 
 def _find_row_spans(text: bytes, *, is_whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of every row of `text`; if more text follows, of those sure to end in it.
+    """Yield (start, end) of every row that is sure to end in `text`.
 
-    A line with a quote that is never closed is a row of its own.
+    A line with a quote that is never closed is a row by itself.
+
+    Args:
+        is_whole: no text follows, so that the last row ends, too.
     """
     start = 0
     while start < len(text):
@@ -240,7 +246,7 @@ def _find_last_row_end(text: bytes) -> int:
 
 
 def split_rows(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield every row that is not empty: (lines before it, its bytes without the line end)."""
+    """Yield (number of lines before, bytes without line end) of every row that is not empty."""
     line = 0
     for start, end in _find_row_spans(text, is_whole=True):
         if row := text[start:end].rstrip(b"\r\n"):
@@ -256,7 +262,7 @@ def split_fields(row: bytes) -> list[str]:
         marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         name, code = ("UTF-16", "UTF-16") if row.startswith(marks) else ("Latin-1", "LATIN1")
         raise BadRowError(
-            f"is not UTF-8: convert the file, from {name} by iconv -f {code} -t UTF-8 OLD.csv > "
+            f"is not UTF-8: convert the file, from {name} with iconv -f {code} -t UTF-8 OLD.csv > "
             "NEW.csv"
         ) from None
     if '"' not in text:
@@ -268,7 +274,7 @@ def split_fields(row: bytes) -> list[str]:
 
 
 def _find_quote_error(row: bytes) -> str:
-    """Return what is wrong with the quotes of a row that may have several lines, or no text."""
+    """Return what is wrong with the quotes of a row of one or more lines; empty: nothing."""
     if row.count(b'"') % 2 == 0 and row.count(b"\n") <= 1:
         return ""
     try:

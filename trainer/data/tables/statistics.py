@@ -28,6 +28,7 @@ MAX_DISTINCT = 10**6
 
 
 _SHIFT = 1200
+"""Sums are in units of 2^-_SHIFT, which is smaller than any float64."""
 
 
 def exact_sum(values: np.ndarray) -> int:
@@ -49,30 +50,31 @@ def exact_sum(values: np.ndarray) -> int:
 
 
 class Moments:
-    """Count, mean, deviation and extremes, of values as float32."""
+    """Count, mean, deviation, minimum and maximum of values, rounded to float32."""
 
     def __init__(self) -> None:
         self.count = self._sum = self._squares = 0
-        self.least, self.most = np.inf, -np.inf
+        self.minimum, self.maximum = np.inf, -np.inf
 
     def add(self, values: np.ndarray) -> None:
         """Add values, float64 [n], without NaN."""
         if not len(values):
             return
-        # The square of a float32 fits a float64.
+        # A float64 holds the square of a float32 exactly.
         values = values.astype(np.float32).astype(np.float64)
         self.count += len(values)
         self._sum += exact_sum(values)
         self._squares += exact_sum(np.square(values))
-        self.least = min(self.least, float(values.min()))
-        self.most = max(self.most, float(values.max()))
+        self.minimum = min(self.minimum, float(values.min()))
+        self.maximum = max(self.maximum, float(values.max()))
 
     def merge(self, other: "Moments") -> None:
         """Add the values of another instance."""
         self.count += other.count
         self._sum += other._sum
         self._squares += other._squares
-        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.minimum = min(self.minimum, other.minimum)
+        self.maximum = max(self.maximum, other.maximum)
 
     @property
     def mean(self) -> float:
@@ -89,15 +91,15 @@ class Moments:
 
 
 class Sample:
-    """The values of the `SAMPLE` smallest hashes: a random sample that is always the same."""
+    """The values with the `SAMPLE` smallest hashes: a random but reproducible sample."""
 
     def __init__(self) -> None:
-        self.hashes, self.seen = np.empty(0, np.uint64), np.empty(0)
+        self.hashes, self.candidates = np.empty(0, np.uint64), np.empty(0)
 
     def add(self, hashes: np.ndarray, values: np.ndarray) -> None:
         """Add hashes, uint64 [n], and values, float64 [n]."""
         self.hashes = np.concatenate([self.hashes, hashes])
-        self.seen = np.concatenate([self.seen, values])
+        self.candidates = np.concatenate([self.candidates, values])
         if len(self.hashes) > 2 * SAMPLE:
             self._cut()
 
@@ -105,12 +107,12 @@ class Sample:
     def values(self) -> np.ndarray:
         """Return the sample, float64 [n]."""
         self._cut()
-        return self.seen
+        return self.candidates
 
     def _cut(self) -> None:
         if len(self.hashes) > SAMPLE:
             kept = np.argpartition(self.hashes, SAMPLE - 1)[:SAMPLE]
-            self.hashes, self.seen = self.hashes[kept], self.seen[kept]
+            self.hashes, self.candidates = self.hashes[kept], self.candidates[kept]
 
 
 class ColumnStatistics:
@@ -137,15 +139,15 @@ class ColumnStatistics:
         else:
             missing = np.isnan(values)
             present = train & ~missing
-            chosen = values[present]
+            training_values = values[present]
             if self.column.type == "identity":
-                self._count(pa.array(chosen.astype(int)))
+                self._count(pa.array(training_values.astype(int)))
             else:
-                self.moments.add(chosen)
+                self.moments.add(training_values)
             if self.column.log:
-                self.scaled.add(np.log1p(np.maximum(chosen, 0.0)))
+                self.scaled.add(np.log1p(np.maximum(training_values, 0.0)))
             if self.column.is_number:
-                self.sample.add(hashes[present], chosen)
+                self.sample.add(hashes[present], training_values)
         self.missing += np.bincount(ranks[missing], minlength=len(SPLITS))
 
     def _count(self, values: pa.Array) -> None:
@@ -153,20 +155,20 @@ class ColumnStatistics:
             self.counts[str(counted["values"])] += counted["counts"]
 
     def merge(self, other: "ColumnStatistics") -> None:
-        """Add the statistics of a later block; raise InputError for too many different values."""
+        """Add the statistics of another block; raise InputError for too many distinct values."""
         self.missing += other.missing
         self.moments.merge(other.moments)
         self.scaled.merge(other.scaled)
-        self.sample.add(other.sample.hashes, other.sample.seen)
+        self.sample.add(other.sample.hashes, other.sample.candidates)
         self.counts.update(other.counts)
         if len(self.counts) > MAX_DISTINCT:
             raise InputError(
-                f"columns: {self.column.name!r} has more than {MAX_DISTINCT:,} different values, "
+                f"columns: {self.column.name!r} has more than {MAX_DISTINCT:,} distinct values, "
                 "too many for a vocabulary; make it a hashed column"
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the column's settings, including what was learned."""
+        """Return the column's settings, including learned boundaries and values."""
         settings = self.column.settings()
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles
@@ -194,7 +196,7 @@ class ColumnStatistics:
             figures |= {"mean": scaled.mean, "deviation": scaled.deviation}
             figures |= {"minimum": None, "maximum": None, "quantiles": []}
             if self.moments.count:
-                figures |= {"minimum": self.moments.least, "maximum": self.moments.most}
+                figures |= {"minimum": self.moments.minimum, "maximum": self.moments.maximum}
                 quantiles = np.quantile(self.sample.values, QUANTILES, method="inverted_cdf")
                 figures["quantiles"] = quantiles.tolist()
         if self.column.type == "vocabulary":

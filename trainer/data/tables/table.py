@@ -42,7 +42,7 @@ PIECE_ROWS = 1 << 12
 
 
 class Table:
-    """The rows of a table; a `Source` whose examples are planned and written in blocks."""
+    """The rows of a table: a `Source` whose examples are planned and written in blocks."""
 
     unit = "rows"
     is_table = True
@@ -55,9 +55,9 @@ class Table:
         self.features: list[Feature] = []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
-        """Return totals and all rows; set classes and features.
+        """Read the table; return totals and all rows, and set classes and features.
 
-        Raise InputError if the table has no rows, or its label is not one of classes.
+        Raise InputError if the table has no rows, or its label does not contain classes.
         """
         totals, rows = Totals(), Spill()
         files = range(len(self.reader.names))
@@ -80,7 +80,7 @@ class Table:
         if len({name for _, name in totals.counts}) > MAX_CLASSES:
             raise InputError(
                 f"source={self._source!r}: label column {self._schema.label.column!r} has more "
-                f"than {MAX_CLASSES:,} different values; {_COMPARE}"
+                f"than {MAX_CLASSES:,} distinct values; {_COMPARE}"
             )
 
     def conclude(self, totals: Totals) -> None:
@@ -104,13 +104,13 @@ class Table:
             self.features.append(crossed)
 
     def make_pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
-        """Yield the records of rows."""
+        """Yield the records of rows, in pieces."""
         classes = pa.array(self.classes, pa.string())
-        for part in (part for table in rows for part in table.to_batches(PIECE_ROWS)):
-            labels = pc.index_in(part["label"], classes).to_numpy()
-            records = frame_records(part["entries"], labels)
+        for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
+            labels = pc.index_in(batch["label"], classes).to_numpy()
+            records = frame_records(batch["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
-            # TensorFlow's files take no memoryview.
+            # TensorFlow's files accept no memoryview.
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
@@ -145,7 +145,7 @@ class Table:
 
 
 def _is_continuous(values: list[str], rows: int) -> bool:
-    """Return whether a label's values are measured or counted, rather than names of classes."""
+    """Return whether a label's values are measurements or counts rather than class names."""
     try:
         numbers = [number for value in values if not math.isnan(number := float(value))]
     except ValueError:

@@ -1,10 +1,10 @@
-"""Create data sets with Apache Beam, on Dataflow's machines or on this one.
+"""Create data sets with Apache Beam, on Dataflow or on this machine.
 
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)
 
-All the work is one pipeline (beam_pipeline.py); this process starts it, waits for its end and
-reads dataset.json. Apache Beam is imported only when such a run begins.
+A single pipeline does all the work (beam_pipeline.py). This process starts it, waits until it has
+ended, and reads dataset.json. Apache Beam is imported only when such a run begins.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
 
 ENDPOINT_VARIABLE = "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW"
-"""gcloud's variable for an endpoint other than Google's."""
+"""gcloud's environment variable for an endpoint other than Google's."""
 LABELS_VARIABLE = "VERTEX_AI_PIPELINES_RUN_LABELS"
 """Vertex AI's variable of the run's labels, which it gives to the jobs of its own components."""
 
@@ -46,17 +46,18 @@ LINE_SECONDS = 1.0
 
 
 class BeamEngine:
-    """Creates data sets with Beam; raises InputError if that is not installed.
+    """Creates data sets with Beam; raises InputError if Beam is not installed.
 
     Args:
-        job: `build_job_options` of Dataflow; None: on this machine, in this process.
-        say: called with a line about the job, and every few seconds with the shards written.
+        job: Dataflow's options, from `build_job_options`; None: run in this process.
+        say: called with a line about the job, and every few seconds with the number of shards
+            written.
     """
 
     def __init__(self, job: dict[str, Any] | None, say: Callable[[str], None] = print) -> None:
         if importlib.util.find_spec("apache_beam") is None:
             raise InputError(
-                "records_engine='dataflow' needs Apache Beam, which is not installed here; "
+                "records_engine='dataflow' needs Apache Beam, which is not installed; "
                 "install the extra [dataflow] (docs/vertex.md, Records beyond one machine), or "
                 "use records_engine='local'"
             )
@@ -76,10 +77,10 @@ class BeamEngine:
     def create(
         self, source: Source, options: RecordOptions, output_uri: str, check: Callable[[], None]
     ) -> Dataset:
-        """Write the data set as `create_tfrecords` does; a SIGTERM ends the job, too.
+        """Write the data set as `create_tfrecords` does; SIGTERM ends the job, too.
 
         Args:
-            check: raises if another writer has taken the folder; called on any machine.
+            check: raises an error if another writer has taken the folder; called on any machine.
 
         Raises:
             InputError: as `create_tfrecords`, or the job can't be started.
@@ -100,16 +101,16 @@ class BeamEngine:
                 run = RunOnDataflow(self._job, pipeline.begin, output_uri, folder)
                 self._say(f"create_tfrecords: {run.name} {run.link}")
             try:
-                over, last = False, time.monotonic()
-                while not over:
-                    over = run.wait(pause)
+                ended, last = False, time.monotonic()
+                while not ended:
+                    ended = run.wait(pause)
                     if sigterm.is_set():
                         sys.exit(128 + signal.SIGTERM)
                     if storage.exists(join(folder, ERROR)):
                         raise InputError(storage.read(join(folder, ERROR)).decode())
-                    if over or time.monotonic() - last >= LINE_SECONDS:
-                        done = sum(is_shard(name) for name, _ in storage.list_entries(output_uri))
-                        self._say(f"create_tfrecords: {done:,} shards written")
+                    if ended or time.monotonic() - last >= LINE_SECONDS:
+                        count = sum(is_shard(name) for name, _ in storage.list_entries(output_uri))
+                        self._say(f"create_tfrecords: {count:,} shards written")
                         last = time.monotonic()
                 run.raise_failure()
                 return load_dataset(output_uri)
@@ -152,10 +153,10 @@ def open_engine(
 
 
 class _RunOnThisMachine:
-    """A run in a thread of this process, slower than without Beam."""
+    """A run in a thread of this process, which is slower than a run without Beam."""
 
     def __init__(self, pipeline: Callable[..., Any]) -> None:
-        # DirectRunner would first look for a program to download.
+        # DirectRunner would first search for a program to download.
         from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
         # The runner logs each exception with its stack trace, even for a user's mistake.
@@ -165,12 +166,12 @@ class _RunOnThisMachine:
             pipeline, FnApiRunner(), direct_running_mode=mode, direct_num_workers=WORKERS
         )
         self._failure: Exception | None = None
-        self._over = threading.Event()
+        self._ended = threading.Event()
         threading.Thread(target=self._run, args=(begin,), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the end; return whether it has come."""
-        return self._over.wait(seconds)
+        """Wait up to `seconds`; return whether the run has ended."""
+        return self._ended.wait(seconds)
 
     def raise_failure(self) -> None:
         """Raise RuntimeError if the run has failed."""
@@ -179,7 +180,7 @@ class _RunOnThisMachine:
 
     def end(self) -> None:
         # After an error the thread ends soon. It can't be stopped, but ends with this process.
-        self._over.wait(LINE_SECONDS)
+        self._ended.wait(LINE_SECONDS)
 
     def _run(self, begin: Callable[[], Any]) -> None:
         try:
@@ -187,7 +188,7 @@ class _RunOnThisMachine:
         except Exception as error:
             self._failure = error
         finally:
-            self._over.set()
+            self._ended.set()
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""The pipeline of Apache Beam that creates a data set: every pass over the source is a transform.
+"""The Apache Beam pipeline that creates a data set; each pass over the source is a transform.
 
-    images   list -> digest -> group equal content -> judge it   \\
-                                                                   rows of a shard -> write
-    tables   cut into blocks -> parse, encode                    /
-    totals   summed up on the way -> number of shards, fingerprint -> dataset.json
+    images   list -> digest -> group equal content -> assign splits   \\
+                                                                        rows of a shard -> write
+    tables   cut into blocks -> parse, encode                         /
+    totals   merged on the way -> number of shards, fingerprint -> dataset.json
 
-The code that determines the bytes is the same as on one machine. The launcher stores no examples.
+The code that determines the bytes is the same as on one machine. The process that starts the
+pipeline keeps no examples.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ ERROR = "error"
 
 
 class Plan(NamedTuple):
-    """The plan that every worker gets once the totals are known."""
+    """The plan that every worker receives when the totals are known."""
 
     writer: ShardWriter  # with its fingerprint and the source's classes
     counts: dict[str, int]  # shards of each split; empty: an earlier run finished the data set
@@ -63,7 +64,7 @@ class RecordsPipeline:
     options: RecordOptions
     output_uri: str
     folder: str  # URI of the job's own files
-    check: Callable[[], None]  # raises if another writer has taken `output_uri`
+    check: Callable[[], None]  # raises an error if another writer has taken `output_uri`
 
     def begin(self, runner: Any, **options: Any) -> Any:
         """Run all transforms; return Beam's result."""
@@ -76,14 +77,15 @@ class RecordsPipeline:
         return pipeline.run()
 
     def _add_to(self, pipeline: Any) -> None:
-        parts, totals = (self._add_tables if self.source.is_table else self._add_images)(pipeline)
+        add_source = self._add_tables if self.source.is_table else self._add_images
+        rows, totals = add_source(pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(self._merge)
         plans = totals | "Plan" >> self._make_step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
         files = plans | "Files" >> self._make_step(self._list_shards)
-        placed = parts | "Place" >> self._make_step(self._group_by_shard, plan)
+        rows_by_shard = rows | "Place" >> self._make_step(self._group_by_shard, plan)
         results = (
-            (files, placed)
+            (files, rows_by_shard)
             | "Shards" >> beam.Flatten()
             | "Group shards" >> beam.GroupByKey()
             | "Write" >> self._make_step(self._write_shard, plan)
@@ -139,7 +141,7 @@ class RecordsPipeline:
         return rows, (totals, rejections) | "All totals" >> beam.Flatten()
 
     def _list_chunks(self, _: None) -> Iterator[list[Any]]:
-        """Yield chunks of items to digest, or of examples if the source does not use `mapped`."""
+        """Yield chunks of items to digest; of examples, if the source does not use `mapped`."""
         items = iter(self.source.examples(lambda function, items: items))
         while chunk := list(itertools.islice(items, CHUNK)):
             yield chunk
@@ -210,10 +212,10 @@ class RecordsPipeline:
     def _write_shard(
         self, shard: tuple[tuple[str, int], Iterable[pa.RecordBatch | None]], plan: Plan
     ) -> Iterator[ShardResult]:
-        """Write a shard, unless an earlier run did."""
-        (split, number), parts = shard
-        present = [part for part in parts if part is not None]
-        rows = [sort_rows(pa.Table.from_batches(present))] if present else []
+        """Write a shard, unless an earlier run has written it."""
+        (split, number), batches = shard
+        non_empty = [batch for batch in batches if batch is not None]
+        rows = [sort_rows(pa.Table.from_batches(non_empty))] if non_empty else []
         task = ShardTask(
             split, number, plan.counts[split], variant_count(split, self.options), rows
         )

@@ -29,39 +29,40 @@ def check_apart(source_uri: str, output_uri: str) -> None:
 
 
 def check_rejections(
-    rejections: Sequence[Rejection], given: int, options: RecordOptions, unit: str
+    rejections: Sequence[Rejection], item_count: int, options: RecordOptions, unit: str
 ) -> None:
     """Raise InputError if more than `max_rejected_fraction` of a source is rejected.
 
-    Tolerated rejections count neither as rejected nor as given. The message names the first of the
-    other rejections.
+    Tolerated rejections are not counted. The message names the first of the other rejections.
     """
-    rejected, judged = _split_rejections(rejections, given)
-    allowed = options.max_rejected_fraction * judged
+    rejected, counted = _split_rejections(rejections, item_count)
+    allowed = options.max_rejected_fraction * counted
     if len(rejected) <= allowed:
         return
-    named: dict[str, list[str]] = {}
+    keys_by_reason: dict[str, list[str]] = {}
     for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
-        named.setdefault(rejection.reason, []).append(rejection.key)
-    listed = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in named.items())
-    first = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
+        keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
+    details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
+    prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
     raise InputError(
-        f"source={options.source!r}: {len(rejected):,} of {format_count(judged, unit)} "
-        f"({len(rejected) / judged:.1%}) can't be used, max_rejected_fraction="
-        f"{options.max_rejected_fraction} allows {int(allowed):,}; fix or remove them, or "
-        f"allow more; {first}{listed}"
+        f"source={options.source!r}: {len(rejected):,} of {format_count(counted, unit)} "
+        f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
+        f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
+        f"allow more; {prefix}{details}"
     )
 
 
-def has_too_many(rejections: Sequence[Rejection], given: int, options: RecordOptions) -> bool:
-    """Return whether `check_rejections` is sure to fail, with enough examples for its message."""
-    rejected, judged = _split_rejections(rejections, given)
-    return len(rejected) >= MAX_NAMED and len(rejected) > options.max_rejected_fraction * judged
+def has_too_many(rejections: Sequence[Rejection], item_count: int, options: RecordOptions) -> bool:
+    """Return whether `check_rejections` is sure to fail, and has enough examples to name."""
+    rejected, counted = _split_rejections(rejections, item_count)
+    return len(rejected) >= MAX_NAMED and len(rejected) > options.max_rejected_fraction * counted
 
 
-def _split_rejections(rejections: Sequence[Rejection], given: int) -> tuple[list[Rejection], int]:
+def _split_rejections(
+    rejections: Sequence[Rejection], item_count: int
+) -> tuple[list[Rejection], int]:
     rejected = [rejection for rejection in rejections if not rejection.tolerated]
-    return rejected, given - (len(rejections) - len(rejected))
+    return rejected, item_count - (len(rejections) - len(rejected))
 
 
 def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) -> None:
@@ -69,14 +70,14 @@ def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) ->
     for name in source.classes:
         if not any(counts[split, name] for split in SPLITS):
             raise InputError(
-                f"source={options.source!r}: class {name!r} has no {source.unit} that can be "
-                "used; add some or remove the class"
+                f"source={options.source!r}: class {name!r} has no usable {source.unit}; add some "
+                "or remove the class"
             )
     for split in ("train", "test"):
         if not any(counts[split, name] for name in source.classes):
             raise InputError(
                 f"source={options.source!r}: none of its "
                 f"{format_count(counts.total(), source.unit)} falls into {split} "
-                f"(split_fractions={options.split_fractions}); give more "
-                f"{source.unit}, or {split} a larger share"
+                f"(split_fractions={options.split_fractions}); add {source.unit}, or give {split} "
+                "a larger fraction"
             )

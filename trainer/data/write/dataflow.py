@@ -1,4 +1,4 @@
-"""A Dataflow job: its options, state and end."""
+"""Start a Dataflow job, wait for it, and report its failure."""
 
 import contextlib
 import hashlib
@@ -70,9 +70,9 @@ class RunOnDataflow:
 
     Args:
         job: from `build_job_options`.
-        pipeline: runs the pipeline by a runner with its options.
-        output_uri: the folder to write. Only one job at a time can write it.
-        folder: URI below which the job keeps its own files.
+        pipeline: runs the pipeline, with a runner and its options.
+        output_uri: folder to write; only one job can write it at a time.
+        folder: URI of the folder in which the job keeps its own files.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RunOnDataflow:
     ) -> None:
         name = f"create-tfrecords-{hashlib.sha256(output_uri.encode()).hexdigest()[:16]}"
         staging = join(folder, "staging")
-        # A bucket needs no folder, but a service on this machine does.
+        # A bucket needs no folders, but a service on this machine does.
         storage.make_folder(staging)
         with _start_in_one_line():
             from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
@@ -93,10 +93,10 @@ class RunOnDataflow:
                 staging_location=staging,
                 **job,
             )
-        identity = self._result.job_id()
-        self.name = f"Dataflow job {identity}"
+        job_id = self._result.job_id()
+        self.name = f"Dataflow job {job_id}"
         self.link = (
-            f"https://console.cloud.google.com/dataflow/jobs/{job['region']}/{identity}"
+            f"https://console.cloud.google.com/dataflow/jobs/{job['region']}/{job_id}"
             f"?project={job['project']}"
         )
 
@@ -110,7 +110,7 @@ class RunOnDataflow:
     def raise_failure(self) -> None:
         if self._state == "DONE":
             return
-        # This reads the job's messages and keeps the worst one.
+        # This reads the job's messages and stores the most severe one.
         self._runner.poll_for_job_completion(self._runner, self._result, None)
         reason = getattr(self._runner, "last_error_msg", None) or "no reason given"
         raise RuntimeError(
@@ -141,7 +141,7 @@ def _start_in_one_line() -> Iterator[None]:
 
 
 def _format_error(error: object) -> str:
-    """Return an error on one line; of a stack trace, only the exception."""
+    """Return an error in one line; for a stack trace, only the exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(line.startswith("Traceback") for line in lines):
         lines = lines[-1:]

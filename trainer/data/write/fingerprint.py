@@ -1,7 +1,7 @@
-"""Fingerprint a source from its listing, to see whether it has changed. No file is opened.
+"""Fingerprint a source from its listing, to detect changes without opening a file.
 
-    found = fingerprint("images:/data/photos", data_dir="")
-    found.digest  # of names, sizes and versions: changes when a file is added, removed or changed
+    source = fingerprint("images:/data/photos", data_dir="")
+    source.digest  # covers names, sizes, versions: changes if a file is added, removed or changed
 
 Records of a source with the same digest are up to date.
 """
@@ -17,15 +17,15 @@ from trainer.errors import InputError
 
 
 class Fingerprint(NamedTuple):
-    """The digest (hex) of a source, the number of its files, and their bytes in total."""
+    """The state of a source."""
 
-    digest: str
-    files: int
-    bytes: int
+    digest: str  # hex
+    files: int  # number of files
+    bytes: int  # total size of the files
 
 
 def is_pattern(location: str) -> bool:
-    """Return whether a table's location is a pattern for files."""
+    """Return whether a table's location is a pattern that matches files."""
     return not set("*?[").isdisjoint(location)
 
 
@@ -36,7 +36,7 @@ def fingerprint(source: str, data_dir: str) -> Fingerprint:
     """
     kind, place = parse_source(source)
     version, location = kind.version(place, data_dir)
-    # The examples depend on the source's code, too, which may be the user's own.
+    # The examples also depend on the source's code, which may be the user's.
     version += inspect.getsource(inspect.getmodule(kind) or kind)
     if not location:
         return _digest(version, [])

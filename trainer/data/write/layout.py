@@ -37,7 +37,7 @@ class Layout:
 
     Args:
         rows: the examples that `totals` count.
-        stored: shards of earlier records, in the store that `options` name; None: no store.
+        stored: shards of earlier records, from the store that `options` name; None: no store.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Layout:
 
 
 def _cut(
-    rows: Spill, split: str, stored: Iterable[StoredShard], usual: float, count: int
+    rows: Spill, split: str, stored: Iterable[StoredShard], mean_size: float, count: int
 ) -> tuple[list[StoredShard], list[pa.Table]]:
     """Return the shards of a split that can be kept, and the remaining rows in new shards.
 
     Args:
-        usual: size of a shard in bytes, if all shards are written.
+        mean_size: size of a shard in bytes, if all shards are written.
         count: number of the split's shards, if all are written.
     """
     table = pa.concat_tables(rows.read_shard(split, 0, 1))
-    kept, covered = find_unchanged(stored, split, compute_identities(table), usual / 2)
+    kept, covered = find_unchanged(stored, split, compute_identities(table), mean_size / 2)
     remaining = np.flatnonzero(~covered)
     if not kept:
         numbers = shard_numbers(digest_halves(table["digest"])[:, 0], count)
@@ -122,7 +122,7 @@ def shard_counts(totals: Totals, mean: float, options: RecordOptions) -> dict[st
 
 
 def shard_count(examples: int, size: float, shard_megabytes: float) -> int:
-    """Return the number of shards for a split of `examples` in `size` bytes; 0 for no examples."""
+    """Return the number of shards for a split with `examples` in `size` bytes; 0 if it is empty."""
     by_size = math.ceil(size / (shard_megabytes * 1e6))
     finest = min(examples // MIN_SHARD_EXAMPLES, int(size / MIN_SHARD_BYTES))
     count = max(by_size, min(PARALLEL_SHARDS, finest))

@@ -32,7 +32,7 @@ def list_features(source: Source) -> list[Feature]:
 
 
 def describe_conditions(source: Source, options: RecordOptions) -> list[Any]:
-    """Return everything besides an example that determines its record; needs no listing."""
+    """Return everything that determines a record besides the example; needs no listing."""
     return [*_describe_source(source), dataclasses.asdict(options), _read_versions()]
 
 
@@ -52,7 +52,7 @@ def describe_creation(source: Source, totals: Totals, options: RecordOptions) ->
 def begin(
     source: Source, totals: Totals, options: RecordOptions, uri: str, rows: Spill | None = None
 ) -> tuple[ShardWriter, Dataset | None]:
-    """Return the writer of a plan, and the data set if an earlier run finished it.
+    """Return the writer of a plan, and the data set if an earlier run has finished it.
 
     Raise InputError as `finish` does.
     """

@@ -36,7 +36,7 @@ from trainer.errors import InputError
 _SHARD_NAME = re.compile(rf"({'|'.join(SPLITS)})-\d{{5}}-of-\d{{5}}\.tfrecord")
 _WRITER = "writer.json"
 JOB = "job-"
-"""Prefix of folders in `.unfinished/` in which jobs keep their own files."""
+"""Prefix of the folders in `.unfinished/` in which jobs keep their files."""
 
 
 @contextlib.contextmanager
@@ -61,7 +61,7 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         content = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
         with storage.writing(uri):
-            # The lock's last holder has removed it.
+            # The previous holder of the lock may just have removed the folder.
             storage.make_folder(join(uri, UNFINISHED))
             storage.write_whole(note, content)
 
@@ -83,7 +83,7 @@ def _check_holder(uri: str, note: str, content: bytes) -> None:
 
 
 def _read_note(note: str) -> bytes:
-    """Return the content of writer.json; empty if it is gone."""
+    """Return the content of writer.json; empty if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return storage.read(note)
     return b""
@@ -105,21 +105,21 @@ def _lock(folder: int, uri: str, note: str) -> None:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            f"{uri} is being written by {_describe_holder(note)}; let that finish or end "
+            f"{uri} is being written by {_describe_holder(note)}; let that process finish, end "
             "it, or write to another folder"
         ) from None
-    except OSError:  # A file system without locks.
+    except OSError:  # The file system has no locks.
         return
 
 
 def close_folder(uri: str) -> None:
-    """Remove what only an unfinished data set needs."""
+    """Remove the files that only an unfinished data set needs."""
     with storage.writing(uri):
         storage.remove_folder(join(uri, UNFINISHED))
 
 
 def find_finished(writer: ShardWriter) -> Dataset | None:
-    """Return the data set that an earlier run of the same plan finished, if still intact."""
+    """Return the data set if an earlier run of the same plan finished it and it is intact."""
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
     try:
@@ -138,15 +138,15 @@ def find_finished(writer: ShardWriter) -> Dataset | None:
 
 
 def remove_stale(writer: ShardWriter) -> None:
-    """Remove files of other data sets, and partial files; keep shards with a note."""
+    """Remove files of other data sets and partial files; keep shards that have a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
         # Remove dataset.json first: it must never be next to shards that it does not describe.
         storage.remove(join(uri, FILE_NAME))
         storage.remove(join(uri, REJECTED_FILE_NAME))
-        for name, folder in storage.list_entries(join(uri, UNFINISHED)):
+        for name, is_folder in storage.list_entries(join(uri, UNFINISHED)):
             stale = join(uri, UNFINISHED, name)
-            if not folder:
+            if not is_folder:
                 if name != _WRITER:
                     storage.remove(stale)
             elif stale != notes and not name.startswith(JOB):
@@ -161,12 +161,12 @@ def remove_stale(writer: ShardWriter) -> None:
 
 
 def is_shard(name: str) -> bool:
-    """Return whether a file's name is that of a shard."""
+    """Return whether a file name is the name of a shard."""
     return bool(_SHARD_NAME.fullmatch(name))
 
 
 def clear(writer: ShardWriter) -> None:
-    """Remove all that was written."""
+    """Remove everything that was written."""
     with storage.writing(writer.output_uri):
         storage.remove_folder(writer.notes_uri)
         remove_stale(writer)

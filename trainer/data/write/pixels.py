@@ -5,15 +5,15 @@ Unusual images:
 | image | becomes |
 |---|---|
 | EXIF orientation | turned upright |
-| alpha channel, transparent palette entry | laid over white |
-| palette, gray, CMYK | RGB (or gray, as asked) |
-| 16 bits a channel | its high 8 bits |
-| animated | its first frame |
-| numbers of 32 bits a pixel, whose range is unknown | Rejected |
-| over MAX_PIXELS, MAX_SIDE, truncated, damaged, other formats | Rejected |
+| alpha channel, transparent palette entry | composited over white |
+| palette, gray, CMYK | RGB (or gray, if `channels` is 1) |
+| 16 bits per channel | the high 8 bits |
+| animated | the first frame |
+| 32-bit numbers as pixels, whose range is unknown | rejected |
+| over MAX_PIXELS or MAX_SIDE, truncated, damaged, other formats | rejected |
 
 The content determines the format, not the file name. Resizing (resizing.py) ignores the aspect
-ratio; every method but `nearest` averages when it shrinks, `bilinear` only by powers of 2.
+ratio; all methods except `nearest` average when they shrink, `bilinear` only by powers of 2.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ MAX_SIDE = 65_535
 """JPEG's limit, in pixels. Even for a narrow image, Pillow needs 20 more bytes per row."""
 
 _MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")
-"""A marker in a JPEG's pixels, except those that restart decoding."""
+"""A marker in a JPEG's pixels, except markers that restart decoding."""
 _END = b"\xff\xd9"
 _ORIENTATION_TAG = 0x0112
 _TILE_WIDTH, _TILE_LENGTH = 0x0142, 0x0143
@@ -56,7 +56,7 @@ _UPRIGHT = {
     7: _TURN.TRANSVERSE,
     8: _TURN.ROTATE_90,
 }
-"""EXIF 2.3, table "Orientation": the turn that corrects each value."""
+"""The turn that corrects each value of EXIF 2.3, table "Orientation"."""
 
 
 class RejectedError(Exception):
@@ -81,17 +81,17 @@ class PixelFormat:
         )
 
     def decode(self, data: bytes) -> np.ndarray:
-        """Return an image file's pixels in this size, uint8 [size, size] or [size, size, 3].
+        """Return an image file's resized pixels, uint8 [size, size] or [size, size, 3].
 
         Raises:
-            RejectedError: not an image, damaged, or too large.
-            MemoryError: too little memory is left.
+            RejectedError: the file is not an image, is damaged, or is too large.
+            MemoryError: this machine has too little memory left.
         """
         if not data:
             raise RejectedError("empty file")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # About images that are odd but readable.
+                warnings.simplefilter("ignore")  # They are about unusual but readable images.
                 image = Image.open(io.BytesIO(data), formats=FORMATS)
                 _check_size(image)
                 return self._rotate_upright(image, data)
@@ -109,7 +109,7 @@ class PixelFormat:
             raise RejectedError(f"damaged image: {lines[0]}") from None
 
     def resize(self, image: Image.Image) -> np.ndarray:
-        """Return the pixels, as `decode` does, of an image of mode L or RGB."""
+        """Return the pixels of an image in mode L or RGB, as `decode` does."""
         mode = "L" if self.options.channels == 1 else "RGB"
         if mode == "L" and image.mode != mode:
             image = image.convert(mode)
@@ -155,25 +155,25 @@ class PixelFormat:
         orientation = _read_orientation(image)
         pixels = None
         if image.format in ("JPEG", "MPO") and self.options.resize_method != "nearest":
-            # libjpeg scales by powers of 2 while it decodes, never below the size asked for.
+            # libjpeg scales by powers of 2 while it decodes, but never below the target size.
             image.draft("L" if self.options.channels == 1 else None, self._target)
             pixels = self._decode_sampled(image, data)
         if pixels is None:
             image.load()
             pixels = self.resize(_remove_alpha(image))
         turn = _UPRIGHT.get(orientation)
-        # The target is square: turning it after resizing is the same, and cheaper.
+        # The target is square, so turning it after resizing has the same result, and is cheaper.
         return pixels if turn is None else _turn(pixels, turn)
 
     def _decode_sampled(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
-        """Return the result of `resize` for most JPEGs, in two thirds of the time; else None."""
+        """Return the result of `resize` in two thirds of the time; None if that is not possible."""
         if (
             self.options.resize_method != "bilinear"
             or image.mode not in ("L", "RGB")
             or resizing.halvings(image.size, self._target) != (1, 1)
         ):
             return None
-        # OpenCV returns part of an image where a marker in its pixels is wrong.
+        # OpenCV returns only a part of an image that has a wrong marker in its pixels.
         marker = _MARKER.search(data, image.fp.tell()) if image.fp else None
         if not marker or marker[0] != _END:
             return None
@@ -182,7 +182,7 @@ class PixelFormat:
         if (scale := image.decoderconfig[0]) > 1:
             flags |= 8 * scale  # IMREAD_REDUCED_GRAYSCALE_2, 4 or 8.
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
-        # None: damaged, or no memory is left; Pillow's error then shows which.
+        # None: the image is damaged, or no memory is left; Pillow's error then says which.
         return None if pixels is None else resizing.interpolate(pixels, self._target)
 
 
@@ -191,7 +191,7 @@ def _check_size(image: Image.Image) -> None:
         raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
     tags = getattr(image, "tag_v2", {})
     tile = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
-    if tile[0] * tile[1] > MAX_PIXELS:  # A tile is unpacked as a whole, however small the image.
+    if tile[0] * tile[1] > MAX_PIXELS:  # Even for a small image, a whole tile is unpacked.
         raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
     if max(image.size) > MAX_SIDE:
         raise RejectedError(
@@ -200,7 +200,7 @@ def _check_size(image: Image.Image) -> None:
 
 
 def _is_out_of_memory(error: Exception, data: bytes) -> bool:
-    """Return whether Pillow ran out of memory; for TIFF, its code also means wrong sizes."""
+    """Return whether Pillow ran out of memory, except for TIFF: there, the code is ambiguous."""
     return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
 
 
@@ -218,8 +218,8 @@ def _remove_alpha(image: Image.Image) -> Image.Image:
     if image.mode in ("L", "RGB") and "transparency" not in image.info:
         return image
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise RejectedError("numbers of 32 bits a pixel, whose range is unknown")
-    if image.mode.startswith("I"):  # 16-bit gray; Pillow's own conversion would clip.
+        raise RejectedError("32-bit numbers as pixels, whose range is unknown")
+    if image.mode.startswith("I"):  # 16-bit gray; Pillow's conversion would clip.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:
         colors = image.convert("RGBA")

@@ -72,7 +72,7 @@ class Processes:
         return len(self._workers)
 
     def start(self, count: int, modules: Iterable[str] = ()) -> None:
-        """Start processes until there are `count`; they import `modules` while they wait."""
+        """Start processes until there are `count`; each first imports `modules`."""
         for _ in range(self.count, count):
             connection, process = _start(modules)
             self._workers[connection] = process
@@ -98,14 +98,14 @@ class Processes:
                 self.start(cores, ("trainer.data.write.shards", function.__module__))
         if not self.ready:
             return
-        work, wanted = functools.partial(_map_chunk, function), 0
-        early: dict[int, list[Result]] = {}
+        work, next_number = functools.partial(_map_chunk, function), 0
+        finished: dict[int, list[Result]] = {}  # results that are not yet yielded
         with contextlib.closing(self.run(work, enumerate(pieces), lambda _: None)) as results:
-            for number, done in results:
-                early[number] = done
-                while wanted in early:
-                    yield from early.pop(wanted)
-                    wanted += 1
+            for number, result in results:
+                finished[number] = result
+                while next_number in finished:
+                    yield from finished.pop(next_number)
+                    next_number += 1
 
     def run(
         self, work: Callable[[Task, Report], Result], tasks: Iterable[Task], report: Report
@@ -118,13 +118,13 @@ class Processes:
             InputError: as ShardWriter.write.
             RuntimeError: a process failed or was killed.
         """
-        waiting, busy = iter(tasks), set(self._workers)
+        remaining, busy = iter(tasks), set(self._workers)
         connection = None
         try:
             for connection in self._workers:
                 connection.send((_WORK, work))
             for connection in self._workers:
-                if not _send_task(connection, waiting):
+                if not _send_task(connection, remaining):
                     busy.discard(connection)
             while busy:
                 for ready in wait(list(busy)):
@@ -136,7 +136,7 @@ class Processes:
                     elif isinstance(message, Exception):
                         raise message
                     else:
-                        if not _send_task(connection, waiting):
+                        if not _send_task(connection, remaining):
                             busy.discard(connection)
                         yield message
         except (EOFError, ConnectionError):
@@ -169,17 +169,17 @@ def _map_chunk(
 
 
 def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
-    ours, theirs = Pipe()
+    parent_end, child_end = Pipe()
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(theirs.fileno()), *modules],
-        pass_fds=[theirs.fileno()],
+        [sys.executable, "-m", __name__, str(child_end.fileno()), *modules],
+        pass_fds=[child_end.fileno()],
         stdin=subprocess.DEVNULL,
         env={**MEMORY, **os.environ, "PYTHONPATH": path},
     )
-    theirs.close()
-    return ours, process
+    child_end.close()
+    return parent_end, process
 
 
 def _send_task(connection: Connection, tasks: Iterator[Any]) -> bool:
@@ -213,7 +213,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
         if kind == _WORK:
             work = content
         else:
-            connection.send(_answer(work, content, connection))
+            connection.send(_perform(work, content, connection))
 
 
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
@@ -225,7 +225,8 @@ def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
         os._exit(1)
 
 
-def _answer(work: Callable[[Any, Report], Any], task: Any, connection: Connection) -> Any:
+def _perform(work: Callable[[Any, Report], Any], task: Any, connection: Connection) -> Any:
+    """Return the result of `work`, or the exception to raise; send counts of examples done."""
     done, last = 0, time.monotonic()
 
     def report(count: int) -> None:

@@ -1,4 +1,4 @@
-"""tf.train.Example and the TFRecord file format, without TensorFlow.
+"""Read and write tf.train.Example and TFRecord files without TensorFlow.
 
 Both are stable public formats: tensorflow/core/example/example.proto and feature.proto, and
 https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
@@ -17,7 +17,7 @@ _MASK_DELTA = 0xA282EAD8
 
 
 class DamagedFileError(Exception):
-    """A TFRecord file ends too early, or a checksum in it is wrong."""
+    """A TFRecord file is truncated, or a checksum in it is wrong."""
 
 
 def serialize(values: Values) -> bytes:
@@ -42,7 +42,7 @@ def parse(serialized: bytes) -> dict[str, list[Any]]:
 
 
 def frame(record: bytes) -> bytes:
-    """Return a record in the file's format: length, its checksum, the record, its checksum."""
+    """Return a record in the file format: length, its checksum, the record, its checksum."""
     length = struct.pack("<Q", len(record))
     return b"".join((length, _checksum(length), record, _checksum(record)))
 
@@ -65,7 +65,7 @@ def read_record(file: BinaryIO) -> bytes | None:
 
 
 def read_records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield every record from the file's position on: (its offset in bytes, the record).
+    """Yield (offset in bytes, record) of every record from the file's position on.
 
     Raise DamagedFileError as `read_record` does.
     """
@@ -93,12 +93,12 @@ _MESSAGES: dict[str, dict[str, str]] = {
     "Features": {"feature": "repeated FeatureEntry"},
     "Example": {"features": "Features"},
 }
-"""The fields of each message, numbered from 1. A map is, in bytes, a list of entries."""
+"""The fields of each message, numbered from 1. A map is serialized as a list of entries."""
 
 
 def _example_class() -> Any:
     """Return the message class of tf.train.Example."""
-    of_field = descriptor_pb2.FieldDescriptorProto
+    field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"
     )
@@ -107,11 +107,11 @@ def _example_class() -> Any:
         for number, (field, kind) in enumerate(described.items(), 1):
             *repeated, kind = kind.split()
             added = message.field.add(name=field, number=number)
-            added.label = of_field.LABEL_REPEATED if repeated else of_field.LABEL_OPTIONAL
+            added.label = field_type.LABEL_REPEATED if repeated else field_type.LABEL_OPTIONAL
             if kind in _MESSAGES:
-                added.type, added.type_name = of_field.TYPE_MESSAGE, f".tensorflow.{kind}"
+                added.type, added.type_name = field_type.TYPE_MESSAGE, f".tensorflow.{kind}"
             else:
-                added.type = of_field.Type.Value(f"TYPE_{kind.upper()}")
+                added.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
     # Use a separate pool: TensorFlow registers the same names in the default one.
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

@@ -1,10 +1,10 @@
-"""Resize images on a CPU. trainer/training/export.py does the same in a SavedModel's graph.
+"""Resize images on a CPU. trainer/training/preprocessing.py does the same in a SavedModel's graph.
 
-Bilinear resizing works as a GPU samples a texture with mipmaps: means of 2x2 pixels halve the
-image (`halvings`), and each pixel of the result is interpolated from four neighbors, as
-`tf.image.resize(..., antialias=False)` does. Filtering by the exact factor, as Pillow does, takes
-five times as long. The other methods are Pillow's; all but `nearest` filter when they shrink, as
-`tf.image.resize(..., antialias=True)` does.
+Bilinear resizing works like a GPU that samples a texture with mipmaps: the image is halved by
+taking means of 2x2 pixels (`halvings`), then each pixel of the result is interpolated from four
+neighbors, like `tf.image.resize(..., antialias=False)`. Filtering by the exact factor, as Pillow
+does, takes five times as long. The other methods are Pillow's; all except `nearest` filter when
+they shrink, like `tf.image.resize(..., antialias=True)`.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-ALONE = 3
+SINGLE_AXIS_FACTOR = 3
 """The least factor by which an axis must shrink to be halved without the other axis. Between 2 and
 3, bilinear sampling skips at most a third of the pixels, and halving would cost more."""
 
@@ -36,11 +36,11 @@ def import_opencv() -> Any:
 
 
 def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarray:
-    """Return an image of mode L or RGB, uint8 [height, width] or [height, width, 3].
+    """Resize an image in mode L or RGB to uint8 [height, width] or [height, width, 3].
 
     Args:
         target: (width, height) in pixels.
-        method: of `trainer.data.record_options.RESIZE_METHODS`.
+        method: one of `trainer.data.record_options.RESIZE_METHODS`.
     """
     if method != "bilinear":
         return np.asarray(image.resize(target, _FILTERS[method]))
@@ -52,12 +52,13 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarr
 def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
     """Return the divisor, 2 or 1, of each axis of `size` in the next step to `target`.
 
-    Both axes are halved while both are at least twice as long as in `target`; then one that is
-    at least `ALONE` times as long. The result is rounded up, as `draft` of a JPEG does, too.
+    Both axes are halved while both are at least twice as long as in `target`; then an axis that is
+    at least `SINGLE_AXIS_FACTOR` times as long. Sizes are rounded up, as by `draft` of a JPEG.
     """
     (width, height), (target_width, target_height) = size, target
-    least = 2 if width >= 2 * target_width and height >= 2 * target_height else ALONE
-    return 1 + (width >= least * target_width), 1 + (height >= least * target_height)
+    both = width >= 2 * target_width and height >= 2 * target_height
+    minimum = 2 if both else SINGLE_AXIS_FACTOR
+    return 1 + (width >= minimum * target_width), 1 + (height >= minimum * target_height)
 
 
 def interpolate(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:

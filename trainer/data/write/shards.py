@@ -49,25 +49,25 @@ class ShardTask:
 
 
 class Piece(NamedTuple):
-    """A part of a shard: its bytes, records by label, rejections, and examples done."""
+    """A part of a shard."""
 
     content: bytes | memoryview
-    labels: dict[int, int]
+    labels: dict[int, int]  # number of records by label
     rejections: list[Rejection]
-    examples: int
+    examples: int  # number of examples done
 
 
 @dataclasses.dataclass(frozen=True)
 class ShardResult:
-    """The result of a shard: the file, records of each class, and rejections."""
+    """The result of writing a shard."""
 
     shard: Shard
-    class_counts: list[int]
+    class_counts: list[int]  # number of records of each class
     rejections: list[Rejection]
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "ShardResult":
-        """Return the result from which `dataclasses.asdict` made `content`."""
+        """Return the result that `dataclasses.asdict` converted to `content`."""
         return cls(
             Shard(**content["shard"]),
             content["class_counts"],
@@ -117,7 +117,7 @@ class ShardWriter:
         return result
 
     def find_result(self, file: str) -> ShardResult | None:
-        """Return the result that an earlier run noted of a shard, if the file is still intact."""
+        """Return the result in an earlier run's note, if the shard is intact; otherwise None."""
         try:
             result = ShardResult.from_json(json.loads(storage.read(self._note_uri(file))))
         except Exception:  # There is no note, or it is damaged: the shard is written again.

@@ -65,10 +65,10 @@ class Spill:
             return self._join_waiting().slice(begin, int(self.counts[split, 0]))
         with self._path(split, partition).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            parts = []
+            tables = []
             while file.tell() < size:
-                parts.append(pa.ipc.open_stream(file).read_all())
-        return sort_rows(pa.concat_tables(parts))
+                tables.append(pa.ipc.open_stream(file).read_all())
+        return sort_rows(pa.concat_tables(tables))
 
     def read_shard(self, split: str, number: int, count: int) -> Iterator[pa.Table]:
         """Yield the rows of one of a split's `count` equal ranges of digests, in order.
@@ -86,8 +86,8 @@ class Spill:
             numbers = shard_numbers(digest_halves(rows["digest"])[:, 0], count)
             first, last = np.searchsorted(numbers, (number, number + 1)).tolist()
             yield rows.slice(first, last - first)
-            is_alone = begin <= partition * width and (partition + 1) * width <= end
-            if is_alone and self._folder:
+            is_inside = begin <= partition * width and (partition + 1) * width <= end
+            if is_inside and self._folder:
                 self._path(split_index, partition).unlink()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class Spill:
     def _sort_by_partition(self, rows: pa.Table) -> pa.Table:
         """Return rows sorted by partition, and count them."""
         partitions = self.counts.shape[1]
-        first = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
+        first_bytes = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
         partitions_of_rows = rows["split"].to_numpy().astype(np.int64) * partitions
-        partitions_of_rows += first.astype(np.int64) * partitions // 256
+        partitions_of_rows += first_bytes.astype(np.int64) * partitions // 256
         self.counts += np.bincount(partitions_of_rows, minlength=self.counts.size).reshape(
             self.counts.shape
         )
@@ -119,10 +119,10 @@ class Spill:
             self._folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
-        before, begin = self.counts.copy(), 0
+        previous, begin = self.counts.copy(), 0
         table = self._sort_by_partition(self._join_waiting())
         with storage.writing(self._folder):
-            for partition, count in np.ndenumerate(self.counts - before):
+            for partition, count in np.ndenumerate(self.counts - previous):
                 if count:
                     with (
                         self._path(*partition).open("ab") as file,
@@ -160,7 +160,7 @@ def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
 
 
 def _remove_orphans() -> None:
-    """Remove folders of processes that have ended."""
+    """Remove the folders of processes that have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             process = int(folder.name.removeprefix(_PREFIX).partition("-")[0])

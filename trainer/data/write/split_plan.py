@@ -38,8 +38,8 @@ def list_examples(
     def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         if not storage.is_remote(source.location):
             return processes.map(function, items, size=PIECE)
-        waiting = iter(items)
-        pieces = iter(lambda: list(itertools.islice(waiting, PIECE)), [])
+        remaining = iter(items)
+        pieces = iter(lambda: list(itertools.islice(remaining, PIECE)), [])
         results = storage.read_ahead(
             lambda piece: list(map(function, piece)), pieces, uri=source.location
         )
@@ -134,7 +134,7 @@ def assign_splits(
 def compute_identities(rows: pa.Table) -> np.ndarray:
     """Return a hash of the content, label and key of each example, S16 [n].
 
-    Two runs with the same options have equal records if these are equal.
+    Two runs with the same options write equal records if these hashes are equal.
     """
     identities = bytearray()
     columns = (rows[name].to_pylist() for name in ("digest", "label", "key"))
@@ -158,7 +158,7 @@ def choose_splits(
 
 
 def draw_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Return the index of the share that each hash (uint64 [n], uniform) falls into, uint8 [n]."""
+    """Return the index of the share into which each hash (uint64 [n], uniform) falls, uint8 [n]."""
     bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
     indices = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
     return indices.astype(np.uint8)

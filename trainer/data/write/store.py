@@ -5,13 +5,13 @@
     copy_shards(writer, {"train-00000-of-00009.tfrecord": shard})
     store.save(records_uri, ...)
 
-The store is a folder that outlives runs, with a file for each set of conditions: the location of
-the last records, and the examples in each of their shards. A shard is copied if the source still
-has all its examples, under the same key and label and in the same split; all other shards are
-written. If those records are gone, all shards are written.
+The store is a folder that outlives runs. It has a file for each set of conditions, which contains
+the location of the last records and the examples in each of their shards. A shard is copied if the
+source still has all its examples, with the same key and label and in the same split; all other
+shards are written. If the last records no longer exist, all shards are written.
 
-The drawback: older shards come first in a split, then new ones. Training reads from all over a
-split and shuffles, but `max_train_examples` takes the first examples, which are older.
+The drawback: in a split, older shards come before new ones. Training reads from all over a split
+and shuffles, but `max_train_examples` selects the first examples, which are older.
 """
 
 import base64
@@ -65,7 +65,7 @@ class RecordsStore:
 
     Args:
         uri: folder, local, /gcs/ or gs://; created if missing.
-        conditions: everything besides an example that determines its record; JSON-serializable.
+        conditions: everything that determines a record besides the example; JSON-serializable.
     """
 
     def __init__(self, uri: str, conditions: Any) -> None:
@@ -78,7 +78,7 @@ class RecordsStore:
             storage.remove(probe)
 
     def list_shards(self, output_uri: str) -> list[StoredShard]:
-        """Return the shards that still exist; empty if they are those in `output_uri` itself.
+        """Return the stored shards that still exist; none if they are in `output_uri` itself.
 
         Raise InputError if the store's file can't be read, or `save` did not write it.
         """
@@ -105,7 +105,7 @@ class RecordsStore:
         return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
 
     def save(self, records_uri: str, shards: Iterable[tuple[ShardResult, np.ndarray]]) -> None:
-        """Save these shards, with the identities of their examples, for the next run.
+        """Save a list of shards, with the identities of their examples, for the next run.
 
         Raise InputError if the folder can't be written to.
         """
@@ -145,13 +145,13 @@ def find_unchanged(
 
 
 def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[ShardResult]:
-    """Copy shards, each to its new file name, unless an earlier run did.
+    """Copy shards, each to its new file name, unless an earlier run has copied them.
 
     Raise InputError if the output can't be written, or a shard is damaged.
     """
 
-    def copy_shard(named: tuple[str, StoredShard]) -> ShardResult:
-        file, stored = named
+    def copy_shard(item: tuple[str, StoredShard]) -> ShardResult:
+        file, stored = item
         shard = dataclasses.replace(stored.result.shard, file=file)
         result = dataclasses.replace(stored.result, shard=shard)
 
@@ -172,7 +172,7 @@ def _copy(source: str, target: str) -> str:
     if not storage.is_remote(source) and not storage.is_remote(target):
         try:  # A link takes neither time nor space, and complete shards never change.
             os.link(source, target)
-        except OSError:  # On another disk, or where links are not allowed.
+        except OSError:  # The target is on another disk, or links are not allowed.
             pass
         else:
             return storage.sha256(source)

@@ -44,25 +44,25 @@ class Totals:
     """Everything that is known about all examples of a source, or of a part of it."""
 
     counts: ClassCounts = dataclasses.field(default_factory=collections.Counter)
-    # What can't be used, and duplicates between splits.
+    # Unusable items, and duplicates between splits.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
     contradictions: int = 0  # pairs with equal content and different labels
-    # The first NAMED_PAIRS of these, sorted.
+    # The first NAMED_PAIRS of these pairs, sorted.
     pairs: list[list[str]] = dataclasses.field(default_factory=list)
     # An additive hash of all examples, uint64 [2].
     content: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(2, np.uint64))
-    # The SAMPLE training examples with the least digests; empty for a table.
+    # The SAMPLE training examples with the smallest digests; empty for a table.
     sample: list[Example] = dataclasses.field(default_factory=list)
-    # Of each column of a table.
+    # Statistics of each column of a table.
     statistics: list[ColumnStatistics] = dataclasses.field(default_factory=list)
-    entry_bytes: int = 0  # of all encoded rows of a table
+    entry_bytes: int = 0  # size of all encoded rows of a table
 
     def merge(self, other: "Totals") -> None:
         """Add the totals of another part.
 
-        Raise InputError if a column has too many different values for a vocabulary.
+        Raise InputError if a column has too many distinct values for a vocabulary.
         """
-        # Unlike +=, update visits only the other's counts: there may be many parts and classes.
+        # Unlike +=, update visits only the counts in `other`; there may be many parts and classes.
         self.counts.update(+other.counts)
         self.rejections += other.rejections
         self.contradictions += other.contradictions
@@ -97,7 +97,7 @@ class Totals:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def estimate_record_cost(self, source: Any) -> tuple[float, float]:
-        """Return the mean bytes of a record, and the seconds to make one."""
+        """Return the mean size of a record in bytes, and the mean seconds to create one."""
         if source.is_table:
             return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
         started = time.monotonic()

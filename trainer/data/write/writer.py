@@ -64,9 +64,12 @@ def create_tfrecords(
                 dataset = _create(source, options, output_uri, progress, processes, check)
         output.close_folder(output_uri)
     progress(_format_summary(dataset, time.monotonic() - started, source.unit))
-    if found := dataset.creation.get("contradictions"):
-        named = "; ".join(" = ".join(pair) for pair in found["first"])
-        progress(f"warning: equal {source.unit} under two labels, {found['count']:,}: {named}")
+    if contradictions := dataset.creation.get("contradictions"):
+        pairs = "; ".join(" = ".join(pair) for pair in contradictions["first"])
+        progress(
+            f"warning: equal {source.unit} with different labels, {contradictions['count']:,}: "
+            f"{pairs}"
+        )
     return dataset
 
 

@@ -1,4 +1,4 @@
-"""Progress lines of record writing, about one a second."""
+"""Print progress lines of record writing, about one a second."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ Clock = Callable[[], float]
 
 
 class ProgressLines:
-    """Prints the progress, speed and remaining time of some work.
+    """Prints progress, speed and remaining time.
 
     The speed is that since the first step, because worker processes take seconds to start.
 
@@ -34,7 +34,7 @@ class ProgressLines:
         self._first: tuple[float, int] | None = None  # the time and `done` after the first step
 
     def advance(self, count: int) -> None:
-        """Count `count` more as done; print a line if the last one is `interval` old."""
+        """Count `count` more as done; print a line if the last one was `interval` seconds ago."""
         self.done += count
         now = self._clock()
         if self.done and self._first is None:
@@ -58,5 +58,5 @@ class ProgressLines:
 
 
 def format_count(number: int, unit: str) -> str:
-    """Return a number of a unit that is given in the plural: 1 row, 2 rows."""
+    """Return a number with its unit, which is passed in the plural: 1 row, 2 rows."""
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"

@@ -1,4 +1,4 @@
-"""Backbones: create networks of keras.applications and load their weights."""
+"""Create backbones from keras.applications and load their weights."""
 
 import contextlib
 import importlib
@@ -15,18 +15,18 @@ from trainer.errors import InputError, first_line
 from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
-"""Timeout of a silent server; without it a dead one blocks a download for minutes."""
+"""Timeout for a silent server; without it, a dead server blocks a download for minutes."""
 
 
 @keras.saving.register_keras_serializable("trainer")
 class Preprocessing(keras.layers.Layer):
-    """The scaling with which a backbone was trained: its module's preprocess_input.
+    """The scaling of pixels with which a backbone was trained: its module's preprocess_input.
 
-    Takes RGB images [n, height, width, 3] of any dtype, values 0 to 255; returns float32.
+    Maps RGB images [n, height, width, 3] of any dtype, with values from 0 to 255, to float32.
     """
 
     def __init__(self, module: str, **kwargs: Any) -> None:
-        # float32, since half precision would round pixels before they are centered.
+        # float32, because half precision would round pixels before they are centered.
         super().__init__(**{"dtype": "float32", **kwargs})
         self.module = module
 
@@ -48,7 +48,7 @@ def create_preprocessing(name: str) -> Preprocessing:
 def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
     """Create the backbone of `options` without its top, and load its weights.
 
-    Images have the `shape` (height, width, channels). Keras downloads the weights "imagenet",
+    `shape` is (height, width, channels) of the images. Keras downloads the weights "imagenet"
     unless they are in its cache.
     """
     name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
@@ -67,8 +67,8 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
         if weights and not isinstance(error, (ValueError, TypeError)):
             raise InputError(
                 f"model_options: weights='imagenet': the weights of {name} can't be downloaded "
-                f"({reason}); download the file on a machine with a network, and give its URI, "
-                "gs:// or local, as weights"
+                f"({reason}); download the file on a machine with network access, and set weights "
+                "to its URI, gs:// or local"
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
     if options.weights_file:
@@ -98,9 +98,9 @@ def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
 @contextlib.contextmanager
 def _socket_timeout() -> Iterator[None]:
     """Set the default timeout of sockets to DOWNLOAD_TIMEOUT_SECONDS."""
-    before = socket.getdefaulttimeout()
+    previous = socket.getdefaulttimeout()
     socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_SECONDS)
     try:
         yield
     finally:
-        socket.setdefaulttimeout(before)
+        socket.setdefaulttimeout(previous)
