@@ -91,9 +91,7 @@ def format_value(value: Any) -> str:
 
 
 def _read_predictions(run: PastRun) -> Predictions | None:
-    if not run.predictions:
-        return None
-    content = run_files.read(run.predictions, on_vertex=run.on_vertex)
+    content = run_files.read(run.predictions) if run.predictions else None
     return answer_file.parse(content) if content else None
 
 

@@ -124,7 +124,7 @@ def test_wrong_option_is_refused(tmp_path, digit_records, refused, option, messa
 
 def test_output_folder_defaults_to_that_of_vertex_ai(tmp_path, refused, monkeypatch):
     assert "--dataset" in refused([])
-    assert "give --base_output_directory" in refused([f"--dataset={tmp_path}"])
+    assert "set --base_output_directory" in refused([f"--dataset={tmp_path}"])
     monkeypatch.setenv("AIP_MODEL_DIR", f"{tmp_path}/base/model/")
     assert f"no data set at {tmp_path}/none" in refused([f"--dataset={tmp_path}/none"])
 

@@ -164,7 +164,7 @@ def test_slices_cover_the_split_and_are_in_the_report(dataset, evaluation, tmp_p
 
 
 def test_records_of_the_other_kind_are_refused(dataset, digit_records):
-    with pytest.raises(InputError, match="model='wide_and_deep' takes rows of a table, but"):
+    with pytest.raises(InputError, match="model='wide_and_deep' needs rows of a table, but"):
         check_model("wide_and_deep", digit_records, {}).build(digit_records)
     with pytest.raises(InputError, match=r"model='small_cnn' needs images, but .* contains rows"):
         check_model("small_cnn", dataset, {}).build(dataset)
