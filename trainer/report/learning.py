@@ -20,12 +20,19 @@ def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any
         "epochs": len(history),
         "phase_starts": starts,
         "best": f"{best}{format_phase(best, history)}" if drawn and best is not None else None,
+        "kept": _find_kept_epoch(training),
         "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
         "stopped": _find_early_stops(training),
         "only_epoch": [] if drawn else _format_epoch(history[0]),
         "figures": _draw_curves(history, best, starts) if drawn else [],
     }
+
+
+def _find_kept_epoch(training: dict[str, Any]) -> int | None:
+    """Return the epoch whose weights the model has, if another one was the best."""
+    kept, best = training.get("kept_epoch"), training["best_epoch"]
+    return kept if best and kept != best else None
 
 
 def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:

@@ -118,6 +118,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
     metrics = {
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
+        "kept_epoch": trained.kept_epoch,
         "stopped": trained.progress.stopped,
         "stopped_phases": [*trained.progress.stops, trained.progress.stopped],
         "steps": trained.optimizer_step,

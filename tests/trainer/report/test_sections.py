@@ -70,6 +70,12 @@ def test_single_epoch_is_shown_in_figures(render):
     assert "Training stopped early: no better loss" in learning
 
 
+def test_epoch_of_the_weights_is_named_unless_it_is_the_best(render):
+    assert "has the weights of" not in render(training={**TRAINING, "kept_epoch": 2}).text
+    text = render(training={**TRAINING, "kept_epoch": 3}).text
+    assert "The dotted line is the best one, 2. The model has the weights of epoch 3" in text
+
+
 def test_curves_of_a_split_with_one_class_are_undefined(tmp_path):
     names = ["here", "absent"]
     dataset = write_records(tmp_path / "r", names, [0, 0], np.full((2, 2), 9, np.uint8))
