@@ -45,7 +45,8 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
 
 
 def _read_history(run: PastRun) -> Rows:
-    content = run_files.read(join(run.training, "history.csv")) if run.training else None
+    history = join(run.training, "history.csv")
+    content = run_files.read(history, on_vertex=run.on_vertex) if run.training else None
     return parse_history(content.decode()) if content else []
 
 

@@ -91,7 +91,9 @@ def format_value(value: Any) -> str:
 
 
 def _read_predictions(run: PastRun) -> Predictions | None:
-    content = run_files.read(run.predictions) if run.predictions else None
+    if not run.predictions:
+        return None
+    content = run_files.read(run.predictions, on_vertex=run.on_vertex)
     return answer_file.parse(content) if content else None
 
 

@@ -101,6 +101,11 @@ class PastRun:
     predictions: str = ""  # URI of the predictions of the test split; empty if none were kept
     link: str = ""  # path of its folder, or URL of its page in the console
 
+    @property
+    def on_vertex(self) -> bool:
+        """Return True unless it is a run on this machine."""
+        return self.place != THIS_MACHINE
+
 
 def list_runs(
     runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None

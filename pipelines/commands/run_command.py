@@ -18,7 +18,7 @@ from pipelines.commands.arguments import (
 from trainer.errors import InputError
 
 _RunToResume = Annotated[
-    str,
+    list[str] | None,
     typer.Argument(
         metavar="RUN",
         help="With --resume: the run to resume, which `runs` lists; default: the recipe's latest.",
@@ -59,7 +59,7 @@ _Name = Annotated[str | None, typer.Option(help="Name of the run; default: <reci
 def run_recipe(
     settings: GivenSettings,
     recipe: RecipeName,
-    run: _RunToResume = "",
+    runs: _RunToResume = None,
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
     resume: _Resume = False,
     in_containers: _InContainers = False,
@@ -74,16 +74,24 @@ def run_recipe(
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run it, on Vertex AI or on this machine."""
     directory = runs_folder(runs_directory, local=local)
+    run, *others = runs or [""]
     for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
         fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
         _refuse_with_resume(fixed + for_vertex * local)
+        if others:
+            raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
         from pipelines.cloud import launch as launching
 
         return launching.resume(settings(), recipe, run, name or "", detach=detach)
+    if run and batch is not None:
+        raise InputError(
+            f"--batch takes one value, but {run!r} was given, too; for several files, give a "
+            "pattern in quotes, such as --batch 'scans-*.jsonl'"
+        )
     if run:
         raise InputError(
             f"{run!r} was given after {recipe!r}; write --set before each parameter, with quotes "

@@ -121,6 +121,9 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
         ("run flowers --local --resume", "there is no run of 'flowers' in the folder"),
         ("run mnist --local --resume --set epochs=3", "--set can't be given with --resume"),
         ("run mnist --local --resume --name x", "--name can't be given with --resume"),
+        ("run digits --local --batch a.jsonl b.jsonl", "--batch takes one value, but 'b.jsonl'"),
+        ("run digits --local --batch a.jsonl b.jsonl c.jsonl", "a pattern in quotes"),
+        ("run digits digits-1 digits-2 --local --resume", "'digits-2' was given after 'digits-1'"),
         ("run mnist mnist-1 --local", "or add --resume to resume a run"),
         (
             "run mnist --local --set epochs=1 batch_size=8",

@@ -51,6 +51,25 @@ def test_changed_column_has_drifted(change, name):
     assert found[0].index > 0.2 and 0 < found[0].distance < 1
 
 
+@pytest.mark.parametrize("share", [0.004, 0.005, 0.3])
+def test_another_sample_of_mostly_zeros_has_not_drifted(share):
+    generator = np.random.default_rng(0)
+
+    def draw(rows):
+        values = generator.lognormal(size=rows) * (generator.random(rows) < share)
+        quantiles = np.quantile(values, POINTS, method="inverted_cdf").tolist()
+        return [
+            Feature(name="tolls", kind="numeric", dtype="", statistics={"quantiles": quantiles})
+        ]
+
+    for _ in range(50):
+        before = sample(generator, 12_000)
+        before.features[:] = draw(12_000)
+        (found,) = drift.measure_columns(before, draw(1000), 1000)
+        assert not found.is_drift
+        assert 0 <= found.distance < 0.1
+
+
 def test_dates_as_numbers_drift():
     generator = np.random.default_rng(0)
     before, now = sample(generator, 1000), sample(generator, 1000)

@@ -16,6 +16,11 @@ AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
 ENGINES = ("local", "dataflow")
+IMAGE_OPTIONS = (
+    *("image_size", "channels", "resize_method", "encoding", "jpeg_quality"),
+    *("augmentation", "augmentation_operations", "augmentation_variants"),
+)
+"""Options of images, which have no effect on a table."""
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
     r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"

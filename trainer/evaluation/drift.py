@@ -30,6 +30,8 @@ _FALSE_ALARMS = 0.01
 """Probability that any column of two data sets exceeds its noise without drift."""
 # Added to the noise, because a hundred quantiles determine a bin's share only to half a percent.
 _RESOLUTION = 0.01
+_LEAST_SHARE = 0.005
+"""Share that a bin of numbers counts as at least: a hundred quantiles miss smaller ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +90,11 @@ def measure_columns(
         previous = earlier.get((feature.name, feature.kind))
         if previous and (pair := _build_histograms(previous, feature, rows)):
             compared[feature.name] = pair
-    drifts = [_measure_drift(name, pair, len(compared)) for name, pair in compared.items()]
+    numbers = {feature.name for feature in now if "quantiles" in feature.statistics}
+    drifts = [
+        _measure_drift(name, pair, len(compared), _LEAST_SHARE if name in numbers else 0.0)
+        for name, pair in compared.items()
+    ]
     return sorted(drifts, key=lambda drift: -drift.index)
 
 
@@ -133,7 +139,9 @@ def _count_categories(
     return pair
 
 
-def _measure_drift(name: str, pair: list[dict[str, float]], columns: int) -> Drift:
+def _measure_drift(
+    name: str, pair: list[dict[str, float]], columns: int, least_share: float
+) -> Drift:
     # Imported here: takes half a second, which only a run with a champion needs.
     from scipy import stats
     from scipy.spatial.distance import jensenshannon
@@ -142,16 +150,20 @@ def _measure_drift(name: str, pair: list[dict[str, float]], columns: int) -> Dri
     counts = np.array([[histogram[name] for name in kept] for histogram in pair])
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     shares = counts / totals
-    # An empty bin counts as half an example.
-    smooth = np.maximum(counts, 0.5) / totals
+    # An empty bin counts as half an example. Missing values are counted, not taken from quantiles.
+    least = np.array([0.0 if bin == MISSING else least_share for bin in kept])
+    smooth = np.maximum(shares, np.maximum(0.5 / totals, least))
     index = float(((smooth[1] - smooth[0]) * np.log(smooth[1] / smooth[0])).sum())
     freedom = max(len(kept) - 1, 1)
     quantile = stats.chi2.ppf(1 - _FALSE_ALARMS / columns, freedom)
+    # The divergence of almost equal shares may be -1e-17, whose root is NaN.
+    with np.errstate(invalid="ignore"):
+        distance = float(np.nan_to_num(jensenshannon(*shares, base=2))) if len(kept) > 1 else 0.0
     missing = [float(row[kept.index(MISSING)]) if MISSING in kept else 0.0 for row in shares]
     return Drift(
         name=name,
         index=index,
-        distance=float(jensenshannon(*shares, base=2)) if len(kept) > 1 else 0.0,
+        distance=distance,
         noise=float(quantile * (1 / totals).sum()) + _RESOLUTION,
         missing=(missing[0], missing[1]),
         bins={bin: (float(p), float(q)) for bin, p, q in zip(kept, *shares, strict=True)},

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from trainer.config import TrainingConfig
-from trainer.data.record_options import RecordOptions
+from trainer.data.record_options import IMAGE_OPTIONS, RecordOptions
 from trainer.data.schema import Dataset
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
@@ -70,7 +70,8 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
     folds = ("options", "versions", "fingerprint")
     entries = {"source": creation.get("source")} | counts
     entries |= {key: value for key, value in creation.items() if key not in {*folds, *entries}}
-    settings = [pair for pair in (creation.get("options") or {}).items() if pair[0] not in entries]
+    hidden = {*entries, *(IMAGE_OPTIONS if dataset.is_table else ())}
+    settings = [pair for pair in (creation.get("options") or {}).items() if pair[0] not in hidden]
     versions = (creation.get("versions") or {}).items()
     settings += [(f"version of {package}", value) for package, value in versions]
     settings.append(("fingerprint", creation.get("fingerprint")))

@@ -7,6 +7,7 @@ import re
 import PIL.Image
 import pytest
 
+from pipelines.local import run_files
 from tests.model_service import candidate, registry_at
 from tests.pipelines.conftest import ROOT
 from tests.pipelines.emulator.conftest import emulated
@@ -85,6 +86,18 @@ def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, own):
         own(rehearsal, "cancel one")
     folder = tmp_path / "emulated" / "buckets" / "my-project-training" / "photos"
     assert json.loads(request.read_text())["parameters"]["source"] == f"images:{folder}"
+
+
+def test_files_that_runs_compares_are_read_from_the_bucket(tmp_path, monkeypatch, caplog):
+    file = tmp_path / "emulated" / "buckets" / "my-bucket" / "one" / "history.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text("epoch,loss")
+    with emulated(tmp_path) as rehearsal:
+        for name, value in rehearsal.variables.items():
+            monkeypatch.setenv(name, value)
+        found = run_files.read("gs://my-bucket/one/history.csv", on_vertex=True)
+    assert found == b"epoch,loss"
+    assert not caplog.messages
 
 
 @pytest.mark.slow

@@ -54,6 +54,13 @@ def test_parameters_that_were_set_come_before_defaults(render):
     assert "channels" in folded and "xla" in folded
 
 
+def test_records_of_a_table_have_no_options_of_images(render):
+    made = {"options": {"jpeg_quality": 85, "shard_megabytes": 64.0}}
+    assert "<dt>jpeg_<wbr>quality</dt>" in render(dataset={"creation": made}).section("data")
+    table = render(dataset={"creation": made, "features": []}).section("data")
+    assert "jpeg" not in table and "<dt>shard_<wbr>megabytes</dt>" in table
+
+
 def test_confusion_matrix_of_many_classes_is_a_picture(render, evaluated):
     page, matrix = render(30), np.array(evaluated(30)[0].confusion_matrix)
     assert [image for image in page.all("img") if image.get("class") == "heat"]
