@@ -178,7 +178,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         ("predict digits a.png", "no champion in runs/.registry yet; train one: python -m"),
         ("serve digits --port 70000", "'--port': Input should be less than or"),
         ("serve dgits", "did you mean 'digits'?"),
-        ("predict digits", "Missing argument 'FILE...'"),
+        ("predict digits", "Missing argument 'FILE'"),
         ("predict digits a.png --endpoint 'a b'", "neither a URL, such as"),
         ("predict digits a.png --endpoint ''", "--endpoint '' is empty"),
         ("predict digits a.png --endpoint 7", "no project: give --project, set GOOG"),

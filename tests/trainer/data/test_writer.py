@@ -72,12 +72,12 @@ def test_digits_are_complete_and_scaled_to_bytes(tmp_path, monkeypatch):
     first = np.frombuffer(found["digits/0"][1], np.uint8).reshape(8, 8)
     # The first scan's first row is 0 0 5 13 9 1 0 0, of 16.
     assert first[0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]
-    listing = [line for line in lines if " listed, " in line]
+    listing = [line for line in lines if " listed" in line]
     *steps, last = lines[len(listing) :]
-    assert re.match(r"create_tfrecords: 1,797 images in 0:\d\d", last)
+    assert re.match(r"create_tfrecords: 1,797 images in [\d.]+ s, ", last)
     assert "train 1,436" in last
     assert listing and steps
-    assert all("/1,797 images, " in line and " left" in line for line in steps)
+    assert all("/1,797 images" in line for line in steps) and " left" in steps[-1]
 
 
 TURNS_AND_FLIPS = [(turns, flips) for turns in range(4) for flips in range(2)]
