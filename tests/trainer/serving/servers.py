@@ -39,7 +39,7 @@ def png(pixels: np.ndarray) -> bytes:
 class Server:
     """A ready server; `url` is that of its predictions."""
 
-    def __init__(self, process, url, errors):
+    def __init__(self, process, url, errors=None):
         self.process, self.url, self.errors = process, url, errors
         self.port, self.route = urlsplit(url).port, urlsplit(url).path
 
