@@ -133,7 +133,7 @@ class PipelineEngine:
     def _localize_parameters(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a job's parameters, and the defaults of others that are URIs in buckets."""
         inputs = document["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-        defaults = {name: one.get("defaultValue") for name, one in inputs.items()}
+        defaults = {name: spec.get("defaultValue") for name, spec in inputs.items()}
         local = {name: self.to_local(value) for name, value in defaults.items()}
         changed = {name: value for name, value in local.items() if value != defaults[name]}
         given = document.get("runtimeConfig", {}).get("parameterValues", {})
