@@ -112,19 +112,14 @@ def connect_vertex(name: str, location: str, environment: Mapping[str, str]) -> 
             VERTEX_AI_TRANSPORT is rest or grpc, like the settings of the command line. A server on
             this machine gets no credentials except VERTEX_AI_ACCESS_TOKEN.
     """
-    endpoint = find_endpoint(environment) or f"{location}-aiplatform.googleapis.com"
+    endpoints = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
+    endpoint = endpoints[0].rstrip("/") if endpoints else f"{location}-aiplatform.googleapis.com"
     return connect_service(
         import_client_class(name),
         endpoint,
         transport=environment.get(TRANSPORT_VARIABLE, ""),
         credentials=local_credentials(environment) if is_loopback(endpoint) else None,
     )
-
-
-def find_endpoint(environment: Mapping[str, str]) -> str:
-    """Return the endpoint of Vertex AI that variables name; empty: Google's."""
-    given = [environment[name] for name in ENDPOINT_VARIABLES if environment.get(name)]
-    return given[0].rstrip("/") if given else ""
 
 
 def import_client_class(name: str) -> Any:

@@ -5,12 +5,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.local import run_files
 from pipelines.run_comparison import RunComparison, format_value
-from pipelines.run_history import PastRun
-from trainer.data.schema import join
 from trainer.errors import InputError
-from trainer.evaluation.results import parse_history
 from trainer.report import plots
 from trainer.report.learning import Rows, column
 from trainer.report.page import render
@@ -21,7 +17,7 @@ _CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learni
 def write(path: pathlib.Path, compared: RunComparison) -> None:
     """Write the page as one HTML file without scripts or external resources."""
     first, second = compared.first, compared.second
-    names, histories = [first.name, second.name], [_read_history(first), _read_history(second)]
+    names, histories = [first.name, second.name], compared.histories
     text = render(
         "comparison.html.j2",
         title=f"{first.name} and {second.name}",
@@ -42,12 +38,6 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
-
-
-def _read_history(run: PastRun) -> Rows:
-    history = join(run.training, "history.csv")
-    content = run_files.read(history, on_vertex=run.on_vertex) if run.training else None
-    return parse_history(content.decode()) if content else []
 
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:

@@ -2,16 +2,21 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.local import run_files
 from pipelines.run_history import PastRun
+from trainer.data.schema import join
 from trainer.evaluation import answer_file, comparison
 from trainer.evaluation.answer_file import Predictions
 from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
+from trainer.evaluation.results import parse_history
+
+if TYPE_CHECKING:
+    from trainer.report.learning import Rows  # imports Matplotlib
 
 CONFIDENCE = 0.95
 _ONE_SIDED = 1 - (1 - CONFIDENCE) / 2
@@ -54,11 +59,16 @@ class RunComparison:
     metrics: list[tuple[str, Value, Value]]
     # A line for each metric that was compared pair by pair, or one line that says why none was.
     verdicts: list[str]
+    histories: "list[Rows]"  # rows of history.csv of each run; empty without one
 
 
-def compare(first: PastRun, second: PastRun) -> RunComparison:
-    """Compare two runs by their parameters, metrics and predictions."""
-    answers = [_read_predictions(run) for run in (first, second)]
+def compare(first: PastRun, second: PastRun, client: Any = None) -> RunComparison:
+    """Compare two runs by their parameters, metrics, predictions and curves.
+
+    Args:
+        client: of Cloud Storage, for runs on Vertex AI.
+    """
+    answers = [_read_predictions(run, client) for run in (first, second)]
     # Metrics that can be tested come first.
     others = sorted({*first.metrics, *second.metrics} - {*METRICS})
     names = [name for name in METRICS if name in first.metrics | second.metrics]
@@ -73,6 +83,7 @@ def compare(first: PastRun, second: PastRun) -> RunComparison:
         parameters=find_differing_parameters(first, second),
         metrics=metrics,
         verdicts=_describe_differences(first, second, *answers),
+        histories=[_read_history(run, client) for run in (first, second)],
     )
 
 
@@ -90,11 +101,18 @@ def format_value(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value)
 
 
-def _read_predictions(run: PastRun) -> Predictions | None:
-    if not run.predictions:
-        return None
-    content = run_files.read(run.predictions, on_vertex=run.on_vertex)
+def _read_predictions(run: PastRun, client: Any) -> Predictions | None:
+    content = _read(run, run.predictions, client)
     return answer_file.parse(content) if content else None
+
+
+def _read_history(run: PastRun, client: Any) -> "Rows":
+    content = _read(run, run.training and join(run.training, "history.csv"), client)
+    return parse_history(content.decode()) if content else []
+
+
+def _read(run: PastRun, uri: str, client: Any) -> bytes | None:
+    return run_files.read(uri, client if run.on_vertex else None) if uri else None
 
 
 def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:

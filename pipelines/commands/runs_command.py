@@ -1,7 +1,7 @@
 """The command `runs`: list the runs on this machine and on Vertex AI, or compare two of them."""
 
 import pathlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -51,7 +51,8 @@ def runs(
         first, second = (
             api.results(name, runs_directory=folder, settings=settings) for name in names
         )
-        _compare(first, second, folder)
+        on_vertex = first.on_vertex or second.on_vertex
+        _compare(first, second, folder, settings.connect().storage if on_vertex else None)
         return
     list_runs(folder, settings, recipe or "", limit)
 
@@ -100,7 +101,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     line.append(make_cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
-    place = "" if run.place == run_history.THIS_MACHINE else f" on {run.place}"
+    place = f" on {run.place}" if run.on_vertex else ""
     details = make_cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
     # Wrap only on a terminal; to a file or a pipe, write one line.
     if console.is_terminal:
@@ -132,11 +133,11 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _compare(first: PastRun, second: PastRun, folder: pathlib.Path) -> None:
+def _compare(first: PastRun, second: PastRun, folder: pathlib.Path, client: Any) -> None:
     """Print the comparison, and write the page with the curves."""
     from pipelines import comparison_page, run_comparison
 
-    compared = run_comparison.compare(first, second)
+    compared = run_comparison.compare(first, second, client)
     shown = run_comparison.format_value
     parameters = [(name, shown(old), shown(new)) for name, old, new in compared.parameters]
     metrics = [(name, str(old), str(new)) for name, old, new in compared.metrics]

@@ -7,12 +7,9 @@ STORAGE_EMULATOR_HOST redirects.
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from components.cloud_errors import as_input_error
-from components.vertex_client import add_scheme, find_endpoint, is_loopback, local_credentials
 from trainer.data.storage import is_object, sha256
 
 
@@ -26,17 +23,17 @@ def write_first(uri: str, content: bytes) -> None:
         _open_blob(uri).upload_from_string(content)
 
 
-def read(uri: str, *, on_vertex: bool = False) -> bytes | None:
+def read(uri: str, client: Any = None) -> bytes | None:
     """Return a file's content; None if it does not exist or, with a warning, can't be read.
 
     Args:
-        on_vertex: a run on Vertex AI wrote the file, or in the emulator, which also has its bucket.
+        client: of Cloud Storage; default: a new one.
     """
     if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
     try:
-        return _open_blob(uri, _find_emulator() if on_vertex else {}).download_as_bytes()
+        return _open_blob(uri, client).download_as_bytes()
     except Exception as error:
         logging.getLogger(__name__).warning("%s can't be read: %s", uri, error)
         return None
@@ -67,19 +64,8 @@ def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
     ]
 
 
-def _find_emulator() -> dict[str, Any]:
-    """Return the options of a client of the emulator's buckets; empty without an emulator."""
-    endpoint = find_endpoint(os.environ)
-    if not is_loopback(endpoint) or os.environ.get("STORAGE_EMULATOR_HOST"):
-        return {}
-    return {
-        "credentials": local_credentials(os.environ),
-        "client_options": {"api_endpoint": add_scheme(endpoint)},
-    }
-
-
-def _open_blob(uri: str, options: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def _open_blob(uri: str, client: Any = None) -> Any:
     from google.cloud import storage
 
     # Access to objects needs no project.
-    return storage.Blob.from_uri(uri, storage.Client(project=None, **options))
+    return storage.Blob.from_uri(uri, client or storage.Client(project=None))

@@ -1,12 +1,15 @@
 """The commands of docs/vertex.md run in the emulator as they are written there."""
 
 import json
+import os
 import pathlib
 import re
 
 import PIL.Image
 import pytest
 
+from pipelines.cloud import settings
+from pipelines.cloud.connection import Connection
 from pipelines.local import run_files
 from tests.model_service import candidate, registry_at
 from tests.pipelines.conftest import ROOT
@@ -95,7 +98,8 @@ def test_files_that_runs_compares_are_read_from_the_bucket(tmp_path, monkeypatch
     with emulated(tmp_path) as rehearsal:
         for name, value in rehearsal.variables.items():
             monkeypatch.setenv(name, value)
-        found = run_files.read("gs://my-bucket/one/history.csv", on_vertex=True)
+        client = Connection(settings.load({}, os.environ).require("project")).storage
+        found = run_files.read("gs://my-bucket/one/history.csv", client)
     assert found == b"epoch,loss"
     assert not caplog.messages
 
