@@ -13,8 +13,11 @@ Exit codes:
          command resumes from the checkpoint
 """
 
+import contextlib
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 
 from trainer import quiet
 from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, InputError
@@ -35,7 +38,8 @@ def main(arguments: list[str]) -> int:
         from trainer.training import replica
 
         try:
-            return replica.run(job)
+            with _temporary_files():
+                return replica.run(job)
         except replica.PeerGoneError as gone:
             print(f"{gone}; waiting for it", flush=True)
             rejoin.restart(arguments)
@@ -44,6 +48,16 @@ def main(arguments: list[str]) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return EXIT_CODE
+
+
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """Remove all temporary files: os._exit skips the handlers that remove AutoGraph's."""
+    with tempfile.TemporaryDirectory(prefix="replica-") as tempfile.tempdir:
+        try:
+            yield
+        finally:
+            tempfile.tempdir = None
 
 
 if __name__ == "__main__":

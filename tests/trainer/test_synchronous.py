@@ -87,6 +87,7 @@ def test_killed_run_ends_with_the_weights_of_an_unkilled_one(
     )
     flags = replicas.flags(records, whole, options)
     replicas.run(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")
+    assert not list(temporary.iterdir())
 
     flags = replicas.flags(records, killed, options)
     with replicas.Cluster(TASK, flags, replicas.CHIEF_AND_WORKER, logs) as cluster:
