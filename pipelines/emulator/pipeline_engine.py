@@ -17,6 +17,7 @@ from pipelines.emulator.processes import Guardian, Process
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
 """Vertex AI's words for two states of tasks on this machine."""
 _LAUNCHER_TASK = "custom-training-job"
+_FAILED_PRECONDITION = 9
 
 
 class PipelineEngine:
@@ -103,7 +104,8 @@ class PipelineEngine:
             state = summary.get("state", killed)
             job.end_time = self._clock.now()
             if state == "FAILED":
-                job.error.code, job.error.message = 9, summary.get("error", "see its output.log")
+                job.error.code = _FAILED_PRECONDITION
+                job.error.message = summary.get("error", "see its output.log")
         if state:
             job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
         tasks = self._list_tasks(job, directory, summary if over else {})
@@ -163,6 +165,9 @@ class PipelineEngine:
                     output: {"artifacts": [{**value, "uri": self.to_uri(value["uri"])}]}
                     for output, value in _list_artifacts(json.loads(done.read_text())["outputs"])
                 }
+            if state == "FAILED":
+                reason = summary.get("error", "").removeprefix(f"{task['display_name']}: ")
+                detail["error"] = {"code": _FAILED_PRECONDITION, "message": reason}
             if name == _LAUNCHER_TASK:
                 jobs = [
                     {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}

@@ -1,0 +1,23 @@
+"""The state of a PipelineJob is that of its process on this machine."""
+
+import json
+
+from google.cloud.aiplatform_v1 import types
+
+from pipelines.cloud import runs
+from pipelines.emulator.clock import Clock
+from pipelines.emulator.pipeline_engine import PipelineEngine
+
+
+def test_failed_task_has_the_error_of_its_run(tmp_path):
+    error = "Create TFRecords: source='images:/none' does not exist"
+    task = {"name": "create-tfrecords", "display_name": "Create TFRecords", "seconds": 1.0}
+    summary = {"state": "FAILED", "error": error, "tasks": [{**task, "state": "FAILED"}]}
+    folder = tmp_path / "runs" / "one.europe-west4.123"
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    name = "projects/123/locations/europe-west4/pipelineJobs/one"
+    job = types.PipelineJob(name=name, state="PIPELINE_STATE_RUNNING")
+    PipelineEngine(tmp_path, None, Clock()).update(job)
+    assert runs.failure_of(job, []) == "create-tfrecords: source='images:/none' does not exist"
+    assert job.error.message == error
