@@ -7,7 +7,7 @@ from kfp import dsl
 
 from components.pipeline_options import JobOptions, PipelineOptions
 from components.registry.model_registry import find_champion, find_start_weights
-from components.registry.model_upload import check_serving_image, to_label
+from components.registry.model_upload import check_accepts_records, to_label
 from components.registry.trained_versions import digest_dataset, find_version, training_labels
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
@@ -79,7 +79,7 @@ def plan_training(
         check_gpu_image(
             machines.accelerator_type, machines.gpu_image_uri, "give it as gpu_image_uri"
         )
-        check_serving_image(options.deploy_champion, serving_image)
+        check_accepts_records(options.deploy_champion, serving_image)
     configuration = configuration_digest(config, machines.training_image)
     trained_on = training_labels(digest_dataset(records.uri), configuration)
     unchanged, reason = _find_unchanged(

@@ -138,7 +138,7 @@ def check_region(values: Mapping[str, str], region: str) -> None:
             )
 
 
-def check_serving_image(image: str, region: str) -> None:
+def check_image_region(image: str, region: str) -> None:
     """Raise InputError for a custom image that the region's Model Registry does not accept.
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements

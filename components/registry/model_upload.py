@@ -71,7 +71,7 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
 
 
-def check_serving_image(deploys: bool, image: str) -> None:
+def check_accepts_records(deploys: bool, image: str) -> None:
     """Raise InputError if a model is to be deployed with an image that can't predict records."""
     if deploys and (not image or PREBUILT_REPOSITORY in image):
         raise InputError(

@@ -68,12 +68,12 @@ def run_values(
     sent = {**values, **changed}
     resource_names.check_region(sent, settings.region)
     resource_names.check_tensorboard(sent["tensorboard"], sent["service_account"])
-    resource_names.check_serving_image(sent["serving_image"], settings.region)
+    resource_names.check_image_region(sent["serving_image"], settings.region)
     resource_names.check_peering(sent["network"], sent["accelerator_type"])
     for accelerator in (sent["accelerator_type"], recipe.run_options.evaluation_accelerator):
         regions.check_accelerator(accelerator, settings.region)
     deploys = parameters.pipeline.deploy_champion
-    model_upload.check_serving_image(deploys, sent["serving_image"])
+    model_upload.check_accepts_records(deploys, sent["serving_image"])
     if deploys:
         regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)

@@ -40,7 +40,7 @@ from trainer.serving.row_instances import RowInstances
 
 
 @dataclasses.dataclass(frozen=True)
-class Answers:
+class Predictions:
     """The model's answers to a request's instances, in order."""
 
     keys: list[Any]
@@ -106,11 +106,11 @@ class Predictor:
         """
         return self._parser.parse(instances_of(prediction_input))
 
-    def predict(self, instances: Request) -> Answers:
+    def predict(self, instances: Request) -> Predictions:
         """Answer a request."""
         return self.predict_together([instances])[0]
 
-    def postprocess(self, prediction_results: Answers) -> dict[str, Any]:
+    def postprocess(self, prediction_results: Predictions) -> dict[str, Any]:
         """Return the answer's body; raise BadInstancesError for instances the model can't read."""
         keys, outcomes = prediction_results.keys, prediction_results.outcomes
         problems = {
@@ -127,9 +127,9 @@ class Predictor:
             predictions.append(prediction)
         return {"predictions": predictions}
 
-    def predict_together(self, requests: Sequence[Request]) -> list[Answers]:
+    def predict_together(self, requests: Sequence[Request]) -> list[Predictions]:
         """Answer requests with one call of the model per signature and batch."""
-        answers = [Answers(request.keys, [""] * len(request)) for request in requests]
+        answers = [Predictions(request.keys, [""] * len(request)) for request in requests]
         by_signature = collections.defaultdict(list)
         for answer, request in zip(answers, requests, strict=True):
             for part in request.parts:
@@ -146,7 +146,7 @@ class Predictor:
         return answers
 
     def _run_signature(self, signature: str, inputs: dict[str, np.ndarray]) -> list[Any]:
-        """Answer instances in batches; return `Answers.outcomes`."""
+        """Answer instances in batches; return `Predictions.outcomes`."""
         count = len(next(iter(inputs.values())))
         outcomes: list[Any] = [None] * count
         ranges = [(start, min(start + self.batch, count)) for start in range(0, count, self.batch)]

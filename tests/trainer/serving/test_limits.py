@@ -13,7 +13,7 @@ from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import Request, instances_of
 from trainer.serving.prediction_server import PredictionServer
-from trainer.serving.predictor import Answers, Predictor
+from trainer.serving.predictor import Predictions, Predictor
 
 
 class Waiting(Predictor):
@@ -35,7 +35,7 @@ class Waiting(Predictor):
         self.batches.append(len(requests))
         self.entered.set()
         assert self.go.wait(60)
-        return [Answers(one.keys, [(b"a", [1.0, 1.0])] * len(one)) for one in requests]
+        return [Predictions(one.keys, [(b"a", [1.0, 1.0])] * len(one)) for one in requests]
 
 
 @contextlib.contextmanager
