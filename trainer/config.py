@@ -158,7 +158,8 @@ class TrainingConfig:
     class_weights: str = option(
         "none",
         help="Weights of classes in the loss: none (equal) or balanced (by inverse frequency in "
-        "the training split).",
+        "the training split). Balanced weights raise the predicted probabilities of rare classes "
+        "above their frequency.",
         choices=("none", "balanced"),
     )
     label_smoothing: float = option(
