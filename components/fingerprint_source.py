@@ -23,7 +23,7 @@ def fingerprint_source(
 
     Args:
         source: Source of the examples.
-        data_dir: Folder (URI) of prepared data sets, for a source tfds:NAME.
+        data_dir: Folder (URI) of prepared datasets, for a source tfds:NAME.
     """
     listing = fingerprint(source, data_dir)
     size = f"{listing.files:,} files, {listing.bytes / 1e6:,.1f} MB of " if listing.files else ""

@@ -17,7 +17,7 @@ def write_records(
     classes: list[str],
     encoding: str = "raw",
 ) -> Dataset:
-    """Write images (uint8 [n, h, w, c]) and labels [n], a pair a shard, as a data set."""
+    """Write images (uint8 [n, h, w, c]) and labels [n], a pair a shard, as a dataset."""
     directory.mkdir(parents=True, exist_ok=True)
     shape = next(iter(splits.values()))[0][0].shape[1:]
     described = {}

@@ -58,7 +58,7 @@ def write(table: Path | str, output: Path, **changes: Any) -> Dataset:
 
 
 def records(folder: Path, count: int = 1500, **changes: Any) -> Dataset:
-    """Write a data set of `count` rows under `folder`."""
+    """Write a dataset of `count` rows under `folder`."""
     return write(write_csv(folder / "trips.csv", lines(count)), folder / "records", **changes)
 
 

@@ -11,11 +11,11 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 
 DATASET_DIGITS = 16
-"""Number of digits of a data set's digest in its label."""
+"""Number of digits of a dataset's digest in its label."""
 
 
 def digest_dataset(folder: str) -> str:
-    """Return the SHA-256 of a data set's dataset.json, which lists the digests of all shards."""
+    """Return the SHA-256 of a dataset's dataset.json, which lists the digests of all shards."""
     uri = join(folder, FILE_NAME)
     try:
         return hashlib.sha256(storage.read(uri)).hexdigest()

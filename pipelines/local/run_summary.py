@@ -152,7 +152,7 @@ def _find_artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
 
 
 def _summarize_dataset(run_state: RunState) -> dict[str, Any] | None:
-    """Return the counts of the data set from its dataset.json; None if there is none."""
+    """Return the counts of the dataset from its dataset.json; None if there is none."""
     for artifact in _find_artifacts(run_state, "system.Dataset"):
         text = run_files.read(f"{artifact.uri}/dataset.json")
         if text is None:

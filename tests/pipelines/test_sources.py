@@ -179,7 +179,7 @@ def test_table_without_a_column_is_refused(photos, refused_run):
 
 def test_unprepared_data_set_is_refused_outside_containers(photos, refused_run):
     error = refused_run(source="tfds:tf_flowers", data_dir=str(photos))
-    assert f"no data set 'tf_flowers' is prepared in data_dir='{photos}'; prepare it once" in error
+    assert f"no dataset 'tf_flowers' is prepared in data_dir='{photos}'; prepare it once" in error
     assert changes(in_containers=True) == {}
 
 

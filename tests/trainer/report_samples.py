@@ -55,7 +55,7 @@ def write_records(
     *,
     keys: list[str] | None = None,
 ) -> Dataset:
-    """Write a data set whose test split is `labels` [n] and `pixels` (uint8 [n, classes])."""
+    """Write a dataset whose test split is `labels` [n] and `pixels` (uint8 [n, classes])."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = keys or [f"example-{index:04}" for index in range(len(labels))]
     images = [row.tobytes() for row in pixels]

@@ -64,7 +64,7 @@ def test_memory_hardly_grows_and_keras_is_not_imported(tmp_path, untrained_model
 
 
 def repeat(dataset: Dataset, folder, copies: int) -> int:
-    """Write a data set whose test split is the training split, `copies` times; return its size."""
+    """Write a dataset whose test split is the training split, `copies` times; return its size."""
     folder.mkdir()
     train, shards = dataset.splits["train"], []
     for number in range(copies):

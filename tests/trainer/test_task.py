@@ -126,7 +126,7 @@ def test_output_folder_defaults_to_that_of_vertex_ai(tmp_path, refused, monkeypa
     assert "--dataset" in refused([])
     assert "set --base_output_directory" in refused([f"--dataset={tmp_path}"])
     monkeypatch.setenv("AIP_MODEL_DIR", f"{tmp_path}/base/model/")
-    assert f"no data set at {tmp_path}/none" in refused([f"--dataset={tmp_path}/none"])
+    assert f"no dataset at {tmp_path}/none" in refused([f"--dataset={tmp_path}/none"])
 
 
 def test_checkpoints_of_another_configuration_are_refused(trained, digit_records, refused):

@@ -67,7 +67,7 @@ class RecordOptions:
     data_dir: str = option(
         "",
         help="For a source tfds:NAME, the folder (URI) where TensorFlow Datasets finds prepared "
-        "data sets; empty: its default folder.",
+        "datasets; empty: its default folder.",
     )
     columns: list[dict] = option(
         [],

@@ -1,7 +1,7 @@
 """dataset.json: everything that a reader needs to know about a folder of records.
 
 Readers take counts, shapes and classes from this file alone; they parse no file names.
-dataset.json is written last, so a data set is complete once it exists.
+dataset.json is written last, so a dataset is complete once it exists.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ class Dataset:
     creation: dict[str, Any]  # how the records were created: source, options, counts, versions
 
     def feature(self, kind: str) -> Feature:
-        """Return the only feature of `kind`; raise InputError if the data set has none."""
+        """Return the only feature of `kind`; raise InputError if the dataset has none."""
         for feature in self.features:
             if feature.kind == kind:
                 return feature
@@ -97,7 +97,7 @@ class Dataset:
         return join(self.uri, shard.file)
 
     def to_json(self) -> str:
-        """Return the file's text; equal data sets have equal text."""
+        """Return the file's text; equal datasets have equal text."""
         content = dataclasses.asdict(self)
         del content["uri"]
         for name, split in self.splits.items():
@@ -154,13 +154,13 @@ def load_dataset(uri: str) -> Dataset:
         return Dataset(uri=uri, features=features, splits=splits, **attributes)
     except FileNotFoundError:
         raise InputError(
-            f"no data set at {uri}: {FILE_NAME} is missing; run create_tfrecords, or wait until it "
+            f"no dataset at {uri}: {FILE_NAME} is missing; run create_tfrecords, or wait until it "
             "has finished"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{path} does not describe a data set ({reason}); run create_tfrecords again"
+            f"{path} does not describe a dataset ({reason}); run create_tfrecords again"
         ) from None
 
 
@@ -169,7 +169,7 @@ def _sha256(content: Any) -> str:
 
 
 def find_training_data(model: str) -> Dataset | None:
-    """Return the data set that a SavedModel (URI) was trained on; None if it has no dataset.json.
+    """Return the dataset that a SavedModel (URI) was trained on; None if it has no dataset.json.
 
     Raises InputError as `load_dataset` does.
     """
@@ -178,7 +178,7 @@ def find_training_data(model: str) -> Dataset | None:
 
 
 def load_to_train(uri: str) -> Dataset:
-    """Load a data set; raise InputError if there is nothing to train on."""
+    """Load a dataset; raise InputError if there is nothing to train on."""
     dataset = load_dataset(uri)
     for split in ("train", "validation"):
         if split not in dataset.splits:

@@ -1,4 +1,4 @@
-"""Parse the names of splits that folders and data sets use."""
+"""Parse the names of splits that folders and datasets use."""
 
 import re
 

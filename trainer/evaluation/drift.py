@@ -1,7 +1,7 @@
-"""Drift between the training data of two data sets, by column and by class.
+"""Drift between the training data of two datasets, by column and by class.
 
 Drift is computed from the statistics in dataset.json; no example is read. Numbers are binned at
-the earlier data set's quantiles; missing values have their own bin. For the bins' shares p (before)
+the earlier dataset's quantiles; missing values have their own bin. For the bins' shares p (before)
 and q (now):
 
     population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
@@ -27,7 +27,7 @@ MISSING, OTHER = "(missing)", "(other)"
 _BINS = 10
 _MAX_CATEGORIES = 50
 _FALSE_ALARMS = 0.01
-"""Probability that any column of two data sets exceeds its noise without drift."""
+"""Probability that any column of two datasets exceeds its noise without drift."""
 # Added to the noise, because a hundred quantiles determine a bin's share only to half a percent.
 _RESOLUTION = 0.01
 _LEAST_SHARE = 0.005
@@ -41,7 +41,7 @@ class Drift:
     name: str  # column name; LABEL for the classes
     index: float  # population stability index
     distance: float  # Jensen-Shannon distance
-    noise: float  # index that is exceeded by chance in at most 1 of 100 comparisons of data sets
+    noise: float  # index that is exceeded by chance in at most 1 of 100 comparisons of datasets
     missing: tuple[float, float]  # shares of missing values, before and now
     bins: dict[str, tuple[float, float]]  # shares before and now, by bin name
 
@@ -58,9 +58,9 @@ def measure_since_training(model: str, now: Dataset) -> list[Drift]:
 
 
 def measure(before: Dataset, now: Dataset) -> list[Drift]:
-    """Compare classes and columns of the training splits of two data sets, largest index first.
+    """Compare classes and columns of the training splits of two datasets, largest index first.
 
-    Columns that only one data set has, and columns without a stored distribution (hashed columns
+    Columns that only one dataset has, and columns without a stored distribution (hashed columns
     and pixels), are left out.
     """
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
@@ -78,7 +78,7 @@ def measure_columns(
     rows_now: int,
     others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
 ) -> list[Drift]:
-    """Compare a data set's columns with columns that have statistics over `rows_now` rows.
+    """Compare a dataset's columns with columns that have statistics over `rows_now` rows.
 
     Like `measure`, return the largest index first. `others` are additional histograms to compare,
     before and now, by name.
@@ -173,7 +173,7 @@ def _measure_drift(
 def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
     """Raise InputError if an index exceeds both its noise and `max_drift`, unless that is 0.
 
-    `champion` is the model@version whose training data are the earlier data set.
+    `champion` is the model@version whose training data are the earlier dataset.
     """
     too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
     if drifted := format_drifts(too_far):

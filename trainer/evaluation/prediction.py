@@ -80,7 +80,7 @@ class ServedModel:
             )
 
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
-        """Raise InputError if class names or their order differ from the data set's."""
+        """Raise InputError if class names or their order differ from the dataset's."""
         class_indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
         predicted = np.fromiter(
             (class_indices.get(name, -1) for name in names), np.int64, len(names)

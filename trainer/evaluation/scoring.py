@@ -79,7 +79,7 @@ class Evaluation:
 
 
 def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
-    """Evaluate the SavedModel at `model_uri` on the test split of the data set at `dataset_uri`.
+    """Evaluate the SavedModel at `model_uri` on the test split of the dataset at `dataset_uri`.
 
     The model has the signature `serving_examples` of trainer/training/export.py. Answers and
     columns are on the local disk: for each example its key, 12 bytes, 4 bytes per class, and 4 or

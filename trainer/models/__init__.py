@@ -50,7 +50,7 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
 
 
 def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
-    """Return a model with these options; raise InputError if it can't read the data set."""
+    """Return a model with these options; raise InputError if it can't read the dataset."""
     model = open_model(name, options)
     if model.takes_rows is not None and dataset.is_table != model.takes_rows:
         needs, content = ("images", "rows") if dataset.is_table else ("rows of a table", "images")

@@ -2,7 +2,7 @@
 
 In the first phase of training, the backbone is frozen. In an optional second phase, `unfreeze`
 makes its last layers trainable. BatchNorm stays frozen in both phases: its statistics come from
-millions of images, and updates from a small data set would damage the layers after it
+millions of images, and updates from a small dataset would damage the layers after it
 (https://keras.io/guides/transfer_learning).
 """
 

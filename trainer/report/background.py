@@ -1,4 +1,4 @@
-"""Prepare the data of the sections on a model's background: data set, recipe and timings."""
+"""Prepare the data of the sections on a model's background: dataset, recipe and timings."""
 
 import dataclasses
 from collections.abc import Collection

@@ -91,7 +91,7 @@ def test_worker_checks_only_the_shards_that_it_reads(dataset):
         ('"examples": ', '"examples": 1', "was changed"),
         ("16", "1e999", "was changed"),
         ('"image"', "[]", "was changed"),
-        ('"sha256": "', '"sha": "', "not describe a data set"),
+        ('"sha256": "', '"sha": "', "not describe a dataset"),
     ],
     ids=["class", "count", "shape", "name", "sha256"],
 )
@@ -107,7 +107,7 @@ def test_changed_dataset_json_is_refused(dataset, old, new, reason):
 def test_deeply_nested_dataset_json_is_refused(tmp_path):
     (tmp_path / "dataset.json").write_text("[" * 100_000 + "]" * 100_000)
     message = refused(load_dataset, str(tmp_path))
-    assert re.search(r"dataset.json does not describe a data set \(.*recursion", message)
+    assert re.search(r"dataset.json does not describe a dataset \(.*recursion", message)
 
 
 @pytest.mark.parametrize(

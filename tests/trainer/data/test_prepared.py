@@ -1,4 +1,4 @@
-"""tfds:NAME, and real data sets where they are available."""
+"""tfds:NAME, and real datasets where they are available."""
 
 import re
 
@@ -12,7 +12,7 @@ from trainer.data.write.fingerprint import fingerprint
 
 
 def prepare(folder, features, data, splits=("train",), version="1.0.0"):
-    """Write a data set "tiny" as TensorFlow Datasets prepares it."""
+    """Write a dataset "tiny" as TensorFlow Datasets prepares it."""
     import tensorflow as tf
     import tensorflow_datasets as tfds
 
@@ -70,7 +70,7 @@ def test_digest_of_prepared_data_follows_version_and_files(tmp_path):
     prepare_images(tmp_path, version="1.0.1")
     assert len({first, second, digest()}) == 3
     assert digest("tfds:tiny:1.0.0") == second
-    assert "no data set 'other' is prepared" in refused(digest, "tfds:other")
+    assert "no dataset 'other' is prepared" in refused(digest, "tfds:other")
 
 
 def test_prepared_data_set_without_images_is_refused(tmp_path):
@@ -81,7 +81,7 @@ def test_prepared_data_set_without_images_is_refused(tmp_path):
         data,
     )
     message = refused(write_tiny, tmp_path)
-    assert re.search("not a data set of images.*score: Scalar, text: Text", message)
+    assert re.search("not a dataset of images.*score: Scalar, text: Text", message)
 
 
 def test_damaged_file_of_a_prepared_data_set_is_named(tmp_path):

@@ -46,7 +46,7 @@ def photos(tmp_path, pictures):
 
 @pytest.fixture
 def run(tmp_path, photos):
-    """Write the photos with a store to a folder named; return the data set and its log line."""
+    """Write the photos with a store to a folder named; return the dataset and its log line."""
 
     def run(name, **options):
         lines = []

@@ -11,7 +11,7 @@ from trainer.evaluation.scoring import evaluate
 
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory):
-    """Return a function that evaluates a model of n classes: (evaluation, data set)."""
+    """Return a function that evaluates a model of n classes: (evaluation, dataset)."""
 
     @functools.cache
     def evaluate_sample(classes: int = 5, *, right: float = 0.7, hostile: bool = False):

@@ -17,11 +17,11 @@ plain = tf.autograph.experimental.do_not_convert
 def decode_batches(serialized: tf.data.Dataset, dataset: Dataset, share: Any) -> tf.data.Dataset:
     """Divide a worker's batches among its replicas, decode them and read ahead.
 
-    JPEGs are decoded in pieces of a batch: if they were decoded one by one, the data set's overhead
+    JPEGs are decoded in pieces of a batch: if they were decoded one by one, the dataset's overhead
     per example would take a sixth of the time; in whole batches, cores would wait for each other.
 
     Args:
-        serialized: data set of (tf.Examples, string [n]; weights, float32 [n]) for `share`.
+        serialized: dataset of (tf.Examples, string [n]; weights, float32 [n]) for `share`.
     """
     size, parts = share.replica_batch_size, share.local_replicas
     piece = _piece_size(dataset, size)

@@ -1,8 +1,8 @@
-"""tfds:NAME: an image data set that TensorFlow Datasets has prepared.
+"""tfds:NAME: an image dataset that TensorFlow Datasets has prepared.
 
 Its files are read directly: TFRecord files of tf.train.Example whose image feature holds an
 encoded image. An example is read by its offset in a file, in any order and by any process, without
-TensorFlow or the network. Nothing is ever downloaded: a data set that is not prepared is an
+TensorFlow or the network. Nothing is ever downloaded: a dataset that is not prepared is an
 immediate error.
 """
 
@@ -26,10 +26,10 @@ _NAME = re.compile(r"[\w./:*+-]+")
 
 
 class PreparedDataset(ImageSource):
-    """The images and class labels of a prepared data set."""
+    """The images and class labels of a prepared dataset."""
 
     place = "NAME"
-    help = "an image data set that TensorFlow Datasets has prepared, such as tfds:mnist"
+    help = "an image dataset that TensorFlow Datasets has prepared, such as tfds:mnist"
 
     def __init__(self, place: str, options: RecordOptions) -> None:
         super().__init__(place, options)
@@ -81,7 +81,7 @@ class PreparedDataset(ImageSource):
             except (records.DamagedFileError, FileNotFoundError) as error:
                 gone = isinstance(error, FileNotFoundError)
                 problem = "missing" if gone else "damaged or cut off"
-                raise InputError(f"{path} is {problem}; prepare the data set again") from None
+                raise InputError(f"{path} is {problem}; prepare the dataset again") from None
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the encoded image."""
@@ -108,7 +108,7 @@ class PreparedDataset(ImageSource):
 
 
 def load_info(name: str, data_dir: str) -> Any:
-    """Return the DatasetInfo of a prepared data set, from its files alone.
+    """Return the DatasetInfo of a prepared dataset, from its files alone.
 
     Raise InputError if it is not prepared in `data_dir`, or not in TFRecord files.
     """
@@ -123,7 +123,7 @@ def load_info(name: str, data_dir: str) -> Any:
     except (registered.DatasetNotFoundError, ValueError, OSError, AssertionError, KeyError):
         folder = data_dir or str(tfds.core.constants.DATA_DIR)
         raise InputError(
-            f"source='tfds:{name}': no data set {name!r} is prepared in data_dir={folder!r}; "
+            f"source='tfds:{name}': no dataset {name!r} is prepared in data_dir={folder!r}; "
             f"prepare it once on a machine with network access: tfds build {name} "
             f"--data_dir={folder}, and set data_dir to that folder"
         ) from None
@@ -151,5 +151,5 @@ def _find_features(info: Any, source: str) -> tuple[str, str]:
         f"{name}: {type(feature).__name__}" for name, feature in sorted(features_by_name.items())
     )
     raise InputError(
-        f"source={source!r} is not a data set of images with one label each; it has {description}"
+        f"source={source!r} is not a dataset of images with one label each; it has {description}"
     )

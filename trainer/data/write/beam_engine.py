@@ -1,4 +1,4 @@
-"""Create data sets with Apache Beam, on Dataflow or on this machine.
+"""Create datasets with Apache Beam, on Dataflow or on this machine.
 
     engine = open_engine(EngineOptions(records_engine="dataflow"), project="my-project", ...)
     create_tfrecords(options, "gs://bucket/records", engine=engine)
@@ -46,7 +46,7 @@ LINE_SECONDS = 1.0
 
 
 class BeamEngine:
-    """Creates data sets with Beam; raises InputError if Beam is not installed.
+    """Creates datasets with Beam; raises InputError if Beam is not installed.
 
     Args:
         job: Dataflow's options, from `build_job_options`; None: run in this process.
@@ -77,7 +77,7 @@ class BeamEngine:
     def create(
         self, source: Source, options: RecordOptions, output_uri: str, check: Callable[[], None]
     ) -> Dataset:
-        """Write the data set as `create_tfrecords` does; SIGTERM ends the job, too.
+        """Write the dataset as `create_tfrecords` does; SIGTERM ends the job, too.
 
         Args:
             check: raises an error if another writer has taken the folder; called on any machine.

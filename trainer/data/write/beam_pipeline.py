@@ -1,4 +1,4 @@
-"""The Apache Beam pipeline that creates a data set; each pass over the source is a transform.
+"""The Apache Beam pipeline that creates a dataset; each pass over the source is a transform.
 
     images   list -> digest -> group equal content -> assign splits   \\
                                                                         rows of a shard -> write
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     """The plan that every worker receives when the totals are known."""
 
     writer: ShardWriter  # with its fingerprint and the source's classes
-    counts: dict[str, int]  # shards of each split; empty: an earlier run finished the data set
+    counts: dict[str, int]  # shards of each split; empty: an earlier run finished the dataset
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def _record_mistakes(folder: str) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class RecordsPipeline:
-    """The transforms from a source to its data set."""
+    """The transforms from a source to its dataset."""
 
     source: Any  # from `open_source`
     options: RecordOptions

@@ -1,4 +1,4 @@
-"""Raise InputError for a source, a plan or a data set that can't be used."""
+"""Raise InputError for a source, a plan or a dataset that can't be used."""
 
 from collections.abc import Sequence
 from pathlib import Path

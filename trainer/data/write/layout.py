@@ -33,7 +33,7 @@ MIN_SHARD_EXAMPLES = 16
 
 
 class Layout:
-    """The shards of a data set.
+    """The shards of a dataset.
 
     Args:
         rows: the examples that `totals` count.

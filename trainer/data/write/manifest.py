@@ -52,7 +52,7 @@ def describe_creation(source: Source, totals: Totals, options: RecordOptions) ->
 def begin(
     source: Source, totals: Totals, options: RecordOptions, uri: str, rows: Spill | None = None
 ) -> tuple[ShardWriter, Dataset | None]:
-    """Return the writer of a plan, and the data set if an earlier run has finished it.
+    """Return the writer of a plan, and the dataset if an earlier run has finished it.
 
     Raise InputError as `finish` does.
     """
@@ -86,7 +86,7 @@ def finish(
     options: RecordOptions,
     results: list[ShardResult],
 ) -> Dataset:
-    """Check what was written and complete the data set, or remove all of it.
+    """Check what was written and complete the dataset, or remove all of it.
 
     Raise InputError if too much was rejected, or a class or a split has no example.
     """

@@ -7,7 +7,7 @@ During the work, and after a kill, it holds
     .unfinished/writer.json               the holder of the folder's lock
     rejected.jsonl, dataset.json          at the end, in this order; then .unfinished/ is removed
 
-Files that are not part of a data set are left alone.
+Files that are not part of a dataset are left alone.
 
 A folder has one writer at a time. The operating system releases the lock when its holder ends, for
 whatever reason. Cloud Storage has no locks: there, the last writer to begin owns the folder. An
@@ -113,13 +113,13 @@ def _lock(folder: int, uri: str, note: str) -> None:
 
 
 def close_folder(uri: str) -> None:
-    """Remove the files that only an unfinished data set needs."""
+    """Remove the files that only an unfinished dataset needs."""
     with storage.writing(uri):
         storage.remove_folder(join(uri, UNFINISHED))
 
 
 def find_finished(writer: ShardWriter) -> Dataset | None:
-    """Return the data set if an earlier run of the same plan finished it and it is intact."""
+    """Return the dataset if an earlier run of the same plan finished it and it is intact."""
     if not storage.exists(join(writer.output_uri, FILE_NAME)):
         return None
     try:
@@ -138,7 +138,7 @@ def find_finished(writer: ShardWriter) -> Dataset | None:
 
 
 def remove_stale(writer: ShardWriter) -> None:
-    """Remove files of other data sets and partial files; keep shards that have a note."""
+    """Remove files of other datasets and partial files; keep shards that have a note."""
     uri, notes = writer.output_uri, writer.notes_uri
     with storage.writing(uri):
         # Remove dataset.json first: it must never be next to shards that it does not describe.

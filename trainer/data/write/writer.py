@@ -37,11 +37,11 @@ def create_tfrecords(
     engine: BeamEngine | None = None,
     progress: Callable[[str], None] = print,
 ) -> Dataset:
-    """Write the examples of `options.source` as a data set, and return it.
+    """Write the examples of `options.source` as a dataset, and return it.
 
     Args:
         options: what to read, how to split, and the format of examples in the records.
-        output_uri: folder, local, /gcs/ or gs://; created if missing. An older data set in it is
+        output_uri: folder, local, /gcs/ or gs://; created if missing. An older dataset in it is
             replaced, other files are left alone.
         engine: engine that does the work; None: this process, and others if that pays off.
         progress: called with a line about once a second, and with one at the end.
@@ -81,7 +81,7 @@ def _create(
     processes: Processes,
     check: Callable[[], None],
 ) -> Dataset:
-    """Create the data set on this machine, starting processes if that pays off.
+    """Create the dataset on this machine, starting processes if that pays off.
 
     `check` raises if another writer has taken the folder.
     """
