@@ -26,7 +26,7 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     # The client reads these variables.
     os.environ.update(environment.bypass_proxies(os.environ))
     operations = Operations()
-    models = ModelService(runs_directory / FOLDER_NAME, operations)
+    models = ModelService(operations, runs_directory / FOLDER_NAME)
     with Emulator(models, operations) as server:
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
         yield ModelRegistry(

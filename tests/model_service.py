@@ -13,7 +13,7 @@ __all__ = ["NUMBER", "ModelService", "candidate", "registry_at"]
 class ModelService(FaultyEmulator):
     def __init__(self, folder, project_number=NUMBER):
         operations = Operations(seconds=0.001)
-        self.store = model_service.ModelService(folder, operations)
+        self.store = model_service.ModelService(operations, folder)
         self.store.page_size = 2
         super().__init__(self.store, operations, project_number=project_number)
 

@@ -69,15 +69,17 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     clock, operations = Clock(), Operations(seconds=1.0)
     engine = PipelineEngine(root, guardian, clock)
     stack.callback(engine.close)
-    jobs = JobService(root / "jobs", guardian, operations, runs=root / "runs")
+    jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")
     resources = root / "resources"
-    pipelines = PipelineService(engine, operations, clock, resources)
-    schedules = ScheduleService(pipelines, operations, clock, resources)
+    pipelines = PipelineService(operations, resources, clock, engine=engine)
+    schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     registry = root / "runs" / FOLDER_NAME
-    models = ModelService(registry, operations, engine.to_uri, engine.to_local)
+    models = ModelService(operations, registry, uri=engine.to_uri, local=engine.to_local)
     servers = stack.enter_context(ModelServers(root / "endpoints", guardian))
-    endpoints = EndpointService(registry, models, operations, servers)
-    batches = BatchService(root / "jobs", guardian, models, operations, resources)
+    endpoints = EndpointService(operations, registry, models=models, servers=servers)
+    batches = BatchService(
+        operations, resources, directory=root / "jobs", guardian=guardian, models=models
+    )
     server = stack.enter_context(
         Emulator(
             pipelines,
@@ -87,7 +89,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             stack.enter_context(batches),
             models,
             endpoints,
-            MonitoringService(endpoints, operations, resources),
+            MonitoringService(operations, resources, endpoints=endpoints),
             MetadataService(operations, pipelines.stored),
             operations,
             ArtifactRegistry(),

@@ -1,11 +1,13 @@
 """Jobs executed by processes on this machine: the base of training and batch prediction."""
 
+import dataclasses
 import datetime
+import pathlib
 import threading
 from typing import Any, Generic, TypeVar
 
 from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.processes import Process
+from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.resources import Resources
 from trainer.errors import InputError
 
@@ -16,21 +18,14 @@ CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
 
 
 class BackgroundJob(threading.Thread):
-    """A job that runs in its own thread; `run` returns in a final state, with no process left.
-
-    Args:
-        message: the job, which is updated in place.
-
-    Attributes:
-        launched_by: the pipeline task whose launcher created the job; empty if none did.
-        cancelled: set once the job is to be cancelled.
-    """
+    """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
     def __init__(self, message: Any) -> None:
         super().__init__(name="job", daemon=True)
-        self.message = message
+        self.message = message  # updated in place
+        # The pipeline task whose launcher created the job; empty if none did.
         self.launched_by = message.labels.get(TASK_LABEL, "")
-        self.cancelled = threading.Event()
+        self.cancelled = threading.Event()  # set once the job is to be cancelled
 
     @property
     def state(self) -> str:
@@ -78,18 +73,16 @@ class BackgroundJob(threading.Thread):
 J = TypeVar("J", bound=BackgroundJob)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class BackgroundJobs(Resources, Generic[J]):
-    """Resources that jobs run for; a context manager that cancels the jobs on exit.
+    """Resources that jobs run for; a context manager that cancels the jobs on exit."""
 
-    Attributes:
-        jobs: every job that was accepted, in order of creation.
-        refusals: the reason for each job that was refused.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.jobs: list[J] = []
-        self.refusals: list[str] = []
+    directory: pathlib.Path  # gets a folder for each job
+    guardian: Guardian
+    # Every job that was accepted, in order of creation.
+    jobs: list[J] = dataclasses.field(default_factory=list, init=False)
+    # The reason for each job that was refused.
+    refusals: list[str] = dataclasses.field(default_factory=list, init=False)
 
     def __enter__(self) -> Any:
         return self

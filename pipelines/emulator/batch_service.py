@@ -1,6 +1,6 @@
 """JobService's BatchPredictionJobs, run by model servers on this machine."""
 
-import pathlib
+import dataclasses
 import re
 from typing import Any
 
@@ -12,8 +12,6 @@ from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian
 
 FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
 """Formats of instances for a custom-trained model."""
@@ -22,27 +20,12 @@ _LONGEST_URI = 2000
 DEFAULT_MAX_REPLICAS = 10
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class BatchService(BackgroundJobs[BatchJob]):
-    """The service of BatchPredictionJobs.
-
-    Args:
-        directory: gets a folder of logs for each job.
-        models: holds the models that predict.
-        folder: keeps the jobs after this process; None: keeps them in memory only.
-    """
+    """The service of BatchPredictionJobs."""
 
     kind = "BatchPredictionJob"
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        guardian: Guardian,
-        models: ModelService,
-        operations: Operations,
-        folder: pathlib.Path | None = None,
-    ) -> None:
-        super().__init__(operations, folder)
-        self._directory, self._guardian, self._models = directory, guardian, models
+    models: ModelService  # holds the models that predict
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)
@@ -53,11 +36,11 @@ class BatchService(BackgroundJobs[BatchJob]):
         check_replicas(job.dedicated_resources)
 
     def begin(self, job: Any) -> None:
-        model = self._models.find(job.model)
+        model = self.models.find(job.model)
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
-        directory = self._directory / f"batch-prediction-{id_of(job.name)}"
-        self.jobs.append(BatchJob(job, model, self._models, directory, self._guardian, self.store))
+        directory = self.directory / f"batch-prediction-{id_of(job.name)}"
+        self.jobs.append(BatchJob(job, model, self.models, directory, self.guardian, self.store))
 
     def check_deletable(self, job: Any) -> None:
         running = job.state.name.removeprefix("JOB_STATE_") not in ENDED

@@ -1,7 +1,7 @@
 """EndpointService and PredictionService: endpoints, deployed models, traffic and predictions."""
 
+import dataclasses
 import json
-import pathlib
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,6 @@ from pipelines.emulator.api_error import ApiError, invalid, not_found
 from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.proto_rules import check_required
 from pipelines.emulator.resources import Resources, set_etag
 
@@ -21,27 +20,15 @@ _NEW = "0"
 """The ID in a traffic split that stands for the model that the request deploys."""
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class EndpointService(Resources):
-    """A store of endpoints.
-
-    Args:
-        directory: stores them, shared with other processes.
-        models: holds the models that are deployed.
-        servers: run the deployed models; None: requests for predictions are refused.
-    """
+    """A store of endpoints."""
 
     kind = "Endpoint"
     updatable = ("display_name", "description", "labels", "traffic_split")
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        models: ModelService,
-        operations: Operations,
-        servers: ModelServers | None = None,
-    ) -> None:
-        super().__init__(operations, directory)
-        self._models, self._servers = models, servers
+    models: ModelService  # holds the models that are deployed
+    # Run the deployed models; None: requests for predictions are refused.
+    servers: ModelServers | None = None
 
     def create(self, request: Any) -> Any:
         endpoint = super().create(request)
@@ -63,7 +50,7 @@ class EndpointService(Resources):
         with self.changing(request.endpoint) as endpoint:
             known = _deployed_by_id(endpoint)
             check_deployed_model(deployed, known)
-            model = self._models.find(deployed.model)
+            model = self.models.find(deployed.model)
             deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
             deployed.display_name = deployed.display_name or model.display_name
@@ -77,11 +64,11 @@ class EndpointService(Resources):
             before = dict(endpoint.traffic_split)
             if split:
                 endpoint.traffic_split = split
-            self._models.set_deployed(_version_name(deployed), endpoint.name, deployed.id)
+            self.models.set_deployed(_version_name(deployed), endpoint.name, deployed.id)
 
         def is_done() -> bool:
             try:
-                return self._servers is None or self._servers.is_ready(
+                return self.servers is None or self.servers.is_ready(
                     *self._server_of(endpoint.name, deployed)
                 )
             except ApiError:
@@ -126,14 +113,14 @@ class EndpointService(Resources):
         del body["endpoint"]
         size = len(json.dumps(body))
         refuse(size > _LARGEST_REQUEST, f"the request has {size} bytes, more than 1.5 MB")
-        if self._servers is None:
+        if self.servers is None:
             raise invalid("this server runs no model servers")
-        answer = self._servers.ask(*self._server_of(endpoint.name, deployed), body)
+        answer = self.servers.ask(*self._server_of(endpoint.name, deployed), body)
         response = messages.PredictResponse(
             deployed_model_id=chosen,
             model=deployed.model,
             model_version_id=deployed.model_version_id,
-            model_display_name=self._models.find(_version_name(deployed)).display_name,
+            model_display_name=self.models.find(_version_name(deployed)).display_name,
         )
         json_format.ParseDict({"predictions": answer["predictions"]}, response._pb)
         return response
@@ -146,16 +133,16 @@ class EndpointService(Resources):
     def _server_of(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
         """Return the name of a deployed model's server, the model and the folder of its files."""
         version = _version_name(deployed)
-        model, artifacts = self._models.find(version), self._models.artifacts(version)
+        model, artifacts = self.models.find(version), self.models.artifacts(version)
         return f"{endpoint}/{deployed.id}", model, artifacts
 
     def _remove(self, endpoint: Any, deployed: Any) -> None:
         endpoint.deployed_models = [
             model for model in endpoint.deployed_models if model.id != deployed.id
         ]
-        self._models.set_deployed(_version_name(deployed), endpoint.name)
-        if self._servers:
-            self._servers.stop(f"{endpoint.name}/{deployed.id}")
+        self.models.set_deployed(_version_name(deployed), endpoint.name)
+        if self.servers:
+            self.servers.stop(f"{endpoint.name}/{deployed.id}")
 
 
 def _deployed_by_id(endpoint: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """JobService: CustomJobs, run as processes or containers on this machine, and their log lines."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -13,34 +14,20 @@ from pipelines.emulator.background_jobs import TASK_LABEL, BackgroundJobs
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from pipelines.emulator.messages import id_of
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian, new_folder
+from pipelines.emulator.processes import new_folder
 from pipelines.emulator.server import HttpRequest
 
 _DELETED = "deleted"
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class JobService(BackgroundJobs[CustomJob]):
-    """The service of CustomJobs, which runs them and also lists the jobs of other processes.
-
-    Args:
-        directory: gets one folder per job.
-        runs: has folders of runs, with one folder per job in their logs; None: no runs.
-    """
+    """The service of CustomJobs, which runs them and also lists the jobs of other processes."""
 
     kind = "CustomJob"
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        guardian: Guardian,
-        operations: Operations,
-        containers: Containers | None = None,
-        runs: pathlib.Path | None = None,
-    ) -> None:
-        super().__init__(operations)
-        self._locations = [(directory, "*")] + ([(runs, "*/logs/*")] if runs else [])
-        self._directory, self._guardian, self._containers = directory, guardian, containers
+    containers: Containers | None = None
+    # Has folders of runs, with one folder per job in their logs; None: no runs.
+    runs: pathlib.Path | None = None
 
     def next_id(self) -> str:
         return str(time.time_ns())
@@ -50,8 +37,8 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def begin(self, job: Any) -> None:
         name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
-        directory = new_folder(self._directory, name)
-        self.jobs.append(CustomJob(job, directory, self._guardian, self._containers))
+        directory = new_folder(self.directory, name)
+        self.jobs.append(CustomJob(job, directory, self.guardian, self.containers))
 
     def store(self, job: Any) -> None:
         """Do nothing: the job writes its own files."""
@@ -78,10 +65,8 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
-        folders: dict[str, pathlib.Path] = {}
-        for directory, pattern in self._locations:
-            folders |= find_job_folders(directory, pattern)
-        return folders
+        folders = find_job_folders(self.directory)
+        return folders | find_job_folders(self.runs, "*/logs/*") if self.runs else folders
 
     def _find_folder(self, name: str) -> pathlib.Path:
         for job in self.jobs:

@@ -4,8 +4,8 @@ A version is a Model message, stored as JSON.
 """
 
 import contextlib
+import dataclasses
 import json
-import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 from pipelines.emulator import field_rules, messages, proto_rules
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.field_rules import refuse, refuse_state
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.resources import Resources, set_etag
 
 FOLDER_NAME = ".registry"
@@ -22,27 +21,16 @@ _ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
 Content = dict[str, Any]
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ModelService(Resources):
-    """A store of models: their `versions`, `evaluations` by version, and the `last` number.
-
-    Args:
-        directory: stores them, shared with other processes.
-        uri: converts a stored artifact_uri to the one in responses.
-        local: converts a gs:// URI to the path of the file that stands in for it.
-    """
+    """A store of models: their `versions`, `evaluations` by version, and the `last` number."""
 
     kind = "Model"
     updatable = ("display_name", "description", "version_description", "labels")
-
-    def __init__(
-        self,
-        directory: pathlib.Path,
-        operations: Operations,
-        uri: Callable[[str], str] = str,
-        local: Callable[[str], str] = str,
-    ) -> None:
-        super().__init__(operations, directory)
-        self._uri, self.local = uri, local
+    # Converts a stored artifact_uri to the one in responses.
+    uri: Callable[[str], str] = str
+    # Converts a gs:// URI to the path of the file that stands in for it.
+    local: Callable[[str], str] = str
 
     def upload_model(self, request: Any) -> Any:
         proto_rules.check_required(request)
@@ -191,7 +179,7 @@ class ModelService(Resources):
             self.stored[name.partition("@")[0]] = entry
 
     def _to_response(self, model: Any) -> Any:
-        model.artifact_uri = self._uri(model.artifact_uri)
+        model.artifact_uri = self.uri(model.artifact_uri)
         return set_etag(model)
 
     def _find_entry(self, name: str) -> Content:

@@ -1,22 +1,18 @@
 """JobService's jobs that monitor the models of an endpoint; the emulator only stores them."""
 
-import pathlib
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 from pipelines.emulator import messages
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.field_rules import check_choice, refuse, refuse_state
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.resources import Resources
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class MonitoringService(Resources):
-    """A store of monitoring jobs.
-
-    Args:
-        endpoints: holds the endpoints that are monitored.
-    """
+    """A store of monitoring jobs."""
 
     kind = "ModelDeploymentMonitoringJob"
     updatable = (
@@ -29,26 +25,18 @@ class MonitoringService(Resources):
         "enable_monitoring_pipeline_logs",
         "model_deployment_monitoring_objective_configs",
     )
-
-    def __init__(
-        self,
-        endpoints: EndpointService,
-        operations: Operations,
-        folder: pathlib.Path | None = None,
-    ) -> None:
-        super().__init__(operations, folder)
-        self._endpoints = endpoints
+    endpoints: EndpointService  # holds the endpoints that are monitored
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)
         rate = job.logging_sampling_strategy.random_sample_config.sample_rate
         refuse(not 0 < rate <= 1, f"sample_rate {rate:g} is not in (0, 1]")
-        deployed = [model.id for model in self._endpoints.find(job.endpoint).deployed_models]
+        deployed = [model.id for model in self.endpoints.find(job.endpoint).deployed_models]
         check_objectives(job, deployed)
 
     def begin(self, job: Any) -> None:
         job.state = messages.JobState.JOB_STATE_RUNNING
-        self._endpoints.set_monitoring(job.endpoint, job.name)
+        self.endpoints.set_monitoring(job.endpoint, job.name)
 
     def update(self, request: Any) -> Any:
         job = super().update(request)
@@ -65,7 +53,7 @@ class MonitoringService(Resources):
     def delete(self, request: Any) -> Any:
         job = self.find(request.name)
         operation = super().delete(request)
-        self._endpoints.set_monitoring(job.endpoint, "")
+        self.endpoints.set_monitoring(job.endpoint, "")
         return operation
 
 

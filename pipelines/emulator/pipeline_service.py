@@ -1,17 +1,15 @@
 """PipelineService: PipelineJobs, executed by a PipelineEngine."""
 
+import dataclasses
 import itertools
-import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines import resource_names
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED
-from pipelines.emulator.clock import Clock
 from pipelines.emulator.field_rules import check_common, refuse, refuse_state
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_engine import PipelineEngine
 from pipelines.emulator.resources import Resources
 
@@ -19,20 +17,13 @@ _CANCELLED = 1
 _POSITIVE = re.compile(r"[1-9][0-9]*")
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class PipelineService(Resources):
     """A store of PipelineJobs."""
 
     kind = "PipelineJob"
-
-    def __init__(
-        self,
-        engine: PipelineEngine,
-        operations: Operations,
-        clock: Clock,
-        folder: pathlib.Path | None = None,
-    ) -> None:
-        super().__init__(operations, folder, clock)
-        self._engine, self._numbers = engine, itertools.count(1)
+    engine: PipelineEngine  # executes the jobs
+    _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
     def next_id(self) -> str:
         return f"{self.clock.now():%Y%m%d%H%M%S}-{next(self._numbers)}"
@@ -43,7 +34,7 @@ class PipelineService(Resources):
     def begin(self, job: Any) -> None:
         job.state = messages.PipelineState.PIPELINE_STATE_PENDING
         job.start_time = job.create_time
-        self._engine.start(job)
+        self.engine.start(job)
 
     def list_page(self, request: Any) -> Any:
         """Return a page of the list, without the tasks of the jobs."""
@@ -60,13 +51,13 @@ class PipelineService(Resources):
         with self.changing(request.name) as job:
             refuse_state(state_of(job) in ENDED, f"{job.name} is {state_of(job)} already")
             job.state = messages.PipelineState.PIPELINE_STATE_CANCELLING
-            self._engine.cancel(job)
+            self.engine.cancel(job)
 
     def refresh(self, job: Any) -> Any:
         """Update and return a job; store it if its state has changed."""
         before = state_of(job)
         if before not in ENDED:
-            self._engine.update(job)
+            self.engine.update(job)
         if state_of(job) == "CANCELLED":
             job.error.code = _CANCELLED
         if state_of(job) != before:

@@ -1,11 +1,12 @@
 """The base of services: create, get, list, update and delete for the resources of one kind."""
 
 import contextlib
+import dataclasses
 import hashlib
 import pathlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from pipelines.emulator import field_rules, lists, messages, proto_rules
 from pipelines.emulator.api_error import ApiError, not_found
@@ -16,6 +17,7 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.resource_store import FolderStore, MemoryStore
 
 
+@dataclasses.dataclass(eq=False)
 class Resources:
     """A store of the resources of one kind that answers requests for them.
 
@@ -23,14 +25,16 @@ class Resources:
             kind = "Schedule"      # answers CreateSchedule, GetSchedule, ListSchedules and so on
 
     Subclasses override `check`, `begin`, `refresh`, `change` and `check_deletable` as needed.
-
-    Args:
-        folder: keeps the resources after this process, and shares them with others; None: keeps
-            them in memory only.
     """
 
+    operations: Operations
+    # Keeps the resources after this process, and shares them with others; None: keeps them in
+    # memory only.
+    folder: pathlib.Path | None = None
+    clock: Clock = dataclasses.field(default_factory=Clock)
+
     kind = ""  # name of the message type
-    updatable: tuple[str, ...] = ()  # in an update; empty: fields that users may set
+    updatable: ClassVar[tuple[str, ...]] = ()  # in an update; empty: fields that users may set
     page_size = 100
 
     def __init_subclass__(cls) -> None:
@@ -41,17 +45,11 @@ class Resources:
             setattr(cls, f"{method}_{name}", getattr(cls, method))
         setattr(cls, f"list_{name}s", cls.list_page)
 
-    def __init__(
-        self,
-        operations: Operations,
-        folder: pathlib.Path | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self.operations, self.clock = operations, clock or Clock()
+    def __post_init__(self) -> None:
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
         self.stored: Any = MemoryStore()  # the resources by name
-        if folder:
-            self.stored = FolderStore(folder, self.collection, self.parse, self.dump)
+        if self.folder:
+            self.stored = FolderStore(self.folder, self.collection, self.parse, self.dump)
         self._field = to_snake_case(self.kind)
 
     def create(self, request: Any) -> Any:

@@ -1,17 +1,15 @@
 """ScheduleService: Schedules, which start PipelineJobs when they are due."""
 
+import dataclasses
 import datetime
 import json
-import pathlib
 from typing import Any
 
 from pipelines import cron
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED
-from pipelines.emulator.clock import Clock
 from pipelines.emulator.field_rules import refuse, refuse_state
 from pipelines.emulator.messages import parent_of
-from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService, check_job, state_of
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.server import HttpRequest
@@ -19,21 +17,13 @@ from pipelines.emulator.server import HttpRequest
 _MAX_DAYS = 3660
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ScheduleService(Resources):
     """A store of schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
     routes = (("POST", "/clock:forward", "ForwardClock"),)
-
-    def __init__(
-        self,
-        pipelines: PipelineService,
-        operations: Operations,
-        clock: Clock,
-        folder: pathlib.Path | None = None,
-    ) -> None:
-        super().__init__(operations, folder, clock)
-        self._pipelines = pipelines
+    pipelines: PipelineService  # starts the runs
 
     def check(self, schedule: Any, parent: str) -> None:
         super().check(schedule, parent)
@@ -93,9 +83,9 @@ class ScheduleService(Resources):
             if not limit or self._active_runs(schedule) < limit:
                 request = messages.CreatePipelineJobRequest(schedule.create_pipeline_job_request)
                 request.parent = parent_of(schedule.name)
-                job = self._pipelines.create(request)
+                job = self.pipelines.create(request)
                 job.schedule_name = schedule.name
-                self._pipelines.store(job)
+                self.pipelines.store(job)
                 schedule.started_run_count += 1
                 schedule.last_scheduled_run_response = messages.Schedule.RunResponse(
                     scheduled_run_time=schedule.next_run_time, run_response=job.name
@@ -107,7 +97,7 @@ class ScheduleService(Resources):
 
     def _active_runs(self, schedule: Any) -> int:
         """Return the number of runs of a schedule that have not ended."""
-        mine = [job for job in self._pipelines.list_all() if job.schedule_name == schedule.name]
+        mine = [job for job in self.pipelines.list_all() if job.schedule_name == schedule.name]
         return sum(state_of(job) not in ENDED for job in mine)
 
     def _plan(self, schedule: Any) -> None:

@@ -1,6 +1,6 @@
 """The emulator's server, which serves resources by REST and gRPC on a port and a socket.
 
-    with Emulator(ModelService(folder, operations), operations) as emulator:
+    with Emulator(ModelService(operations, folder), operations) as emulator:
         os.environ.update(emulator.environment)   # components and commands now use this server
 
 The port accepts REST and gRPC, the socket only gRPC. A port of 127.0.0.1 is open to every user of

@@ -48,11 +48,11 @@ def started_services(
     operations = Operations()
     # Runs share the registry: the next run finds the champion there.
     registry = directory.parent / FOLDER_NAME
-    models = ModelService(registry, operations)
+    models = ModelService(operations, registry)
     with ModelServers(logs / "endpoints", guardian) as servers:
-        endpoints = EndpointService(registry, models, operations, servers)
-        jobs = JobService(logs, guardian, operations, containers)
-        batches = BatchService(logs, guardian, models, operations)
+        endpoints = EndpointService(operations, registry, models=models, servers=servers)
+        jobs = JobService(operations, directory=logs, guardian=guardian, containers=containers)
+        batches = BatchService(operations, directory=logs, guardian=guardian, models=models)
         resources = (jobs, batches, models, endpoints, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
         with emulator, jobs, batches:

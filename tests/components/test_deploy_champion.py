@@ -32,9 +32,9 @@ def vertex(tmp_path, monkeypatch):
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         operations = Operations()
-        models = ModelService(tmp_path, operations)
+        models = ModelService(operations, tmp_path)
         servers = stack.enter_context(ServersOfArtifacts(tmp_path / "logs", guardian))
-        endpoints = EndpointService(tmp_path, models, operations, servers)
+        endpoints = EndpointService(operations, tmp_path, models=models, servers=servers)
         server = FaultyEmulator(models, endpoints, operations)
         server.endpoints = ById(endpoints)
         for name, value in stack.enter_context(server).environment.items():

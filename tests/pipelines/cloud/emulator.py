@@ -62,13 +62,13 @@ class VertexEmulator(FaultyEmulator):
         self.outcomes, self.empty_log_pages = [], 0
         self.polls_of_a_cancellation = 0
         self._polls, self._number = {}, 1000
-        pipelines = PipelineService(self, operations, clock)
-        schedules = ScheduleService(pipelines, operations, clock)
+        pipelines = PipelineService(operations, None, clock, engine=self)
+        schedules = ScheduleService(operations, None, clock, pipelines=pipelines)
         custom_jobs, self.log_entries = CustomJobs(operations), []
-        models = ModelService(model_folder, operations)
+        models = ModelService(operations, model_folder)
         metadata = MetadataService(operations, pipelines.stored)
-        endpoints = EndpointService(model_folder, models, operations)
-        monitoring = MonitoringService(endpoints, operations)
+        endpoints = EndpointService(operations, model_folder, models=models)
+        monitoring = MonitoringService(operations, endpoints=endpoints)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:
             service.page_size = 2

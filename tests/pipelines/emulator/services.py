@@ -75,21 +75,22 @@ class Services:
 
     def __init__(self, folder, stack, serves=False):
         self.clock, operations = Clock(), Operations()
-        runs = PipelineService(Idle(), operations, self.clock)
-        self.scheduler = ScheduleService(runs, operations, self.clock)
+        runs = PipelineService(operations, None, self.clock, engine=Idle())
+        self.scheduler = ScheduleService(operations, None, self.clock, pipelines=runs)
         guardian = stack.enter_context(Guardian())
-        jobs = stack.enter_context(JobService(folder / "jobs", guardian, operations))
+        processes = {"directory": folder / "jobs", "guardian": guardian}
+        jobs = stack.enter_context(JobService(operations, **processes))
         servers = None
         if serves:
             servers = stack.enter_context(ModelServers(folder / "endpoints", guardian))
-        models = ModelService(folder, operations)
-        endpoints = EndpointService(folder, models, operations, servers)
+        models = ModelService(operations, folder)
+        endpoints = EndpointService(operations, folder, models=models, servers=servers)
         kept = folder / "batchPredictionJobs"
-        batches = BatchService(folder / "batches", guardian, models, operations, kept)
+        batches = BatchService(operations, kept, models=models, **processes)
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
-        others = MonitoringService(endpoints, operations), metadata, operations
+        others = MonitoringService(operations, endpoints=endpoints), metadata, operations
         server = stack.enter_context(
             Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
         )

@@ -26,7 +26,8 @@ def clients(tmp_path):
         for transport in ("rest", "grpc"):
             operations = Operations()
             guardian = stack.enter_context(Guardian())
-            jobs = stack.enter_context(JobService(tmp_path / "jobs", guardian, operations))
+            jobs = JobService(operations, directory=tmp_path / "jobs", guardian=guardian)
+            stack.enter_context(jobs)
             server = stack.enter_context(Emulator(jobs, operations))
             options = {"credentials": local_credentials(server.environment), "transport": transport}
             found.append(connect_service(JobServiceClient, server.endpoint, **options))

@@ -12,7 +12,6 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
 from components.vertex_client import connect_service, local_credentials
-from pipelines.emulator.clock import Clock
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
@@ -58,7 +57,7 @@ def test_unexpected_error_is_internal_and_logged(caplog):
 
 def test_values_that_json_lacks_are_refused_over_grpc():
     parent = "projects/p/locations/l"
-    with Emulator(ScheduleService(None, Operations(), Clock())) as emulator:
+    with Emulator(ScheduleService(Operations(), pipelines=None)) as emulator:
         client = grpc_client(ScheduleServiceClient, emulator)
         late = types.CreateScheduleRequest(parent=parent, schedule={"display_name": "s"})
         late._pb.schedule.end_time.seconds = 10**13

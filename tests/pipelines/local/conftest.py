@@ -59,7 +59,10 @@ def records_package(tmp_path_factory):
 @pytest.fixture
 def service(tmp_path):
     """The emulator's service of training jobs."""
-    with Guardian() as guardian, JobService(tmp_path / "logs", guardian, Operations()) as service:
+    with (
+        Guardian() as guardian,
+        JobService(Operations(), directory=tmp_path / "logs", guardian=guardian) as service,
+    ):
         yield service
 
 
