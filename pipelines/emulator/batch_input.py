@@ -31,19 +31,22 @@ class Instance(NamedTuple):
     error: str = ""  # why it can't be sent; empty if it can
 
 
-def read_instances(kind: str, uris: Sequence[str]) -> Iterator[Instance]:
+def read_instances(
+    kind: str, uris: Sequence[str], local: Callable[[str], str] = str
+) -> Iterator[Instance]:
     """Yield the instances of files; raise InputError for none, or one that can't be read.
 
     Args:
-        kind: one of `READERS`.
+        kind: file-list, or one of `READERS`.
         uris: files or patterns, gs:// or local.
+        local: converts a gs:// URI, also of a listed file, to the path that stands in for it.
     """
-    for uri in uris:
+    for uri in map(local, uris):
         found = sorted(storage.list_matching(uri))
         if not found:
             raise InputError(f"{uri} matches no file")
         for file in found:
-            yield from READERS[kind](file)
+            yield from READERS[kind](file) if kind in READERS else _read_files(file, local)
 
 
 def _read_text(uri: str) -> str:
@@ -95,10 +98,10 @@ def _read_records(uri: str, unpack: Callable[[bytes], bytes] = bytes) -> Iterato
         raise InputError(f"{uri} is damaged, or not a TFRecord file") from None
 
 
-def _read_files(uri: str) -> Iterator[Instance]:
+def _read_files(uri: str, local: Callable[[str], str]) -> Iterator[Instance]:
     for file in filter(None, map(str.strip, _read_text(uri).split("\n"))):
         try:
-            yield Instance(file, _encode_base64(storage.read(file)))
+            yield Instance(file, _encode_base64(storage.read(local(file))))
         except OSError as error:
             yield Instance(file, error=f"can't be read: {error.strerror or error}")
 
@@ -112,6 +115,5 @@ READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
     "csv": _read_rows,
     "tf-record": _read_records,
     "tf-record-gzip": functools.partial(_read_records, unpack=gzip.decompress),
-    "file-list": _read_files,
 }
-"""The reader of each file format."""
+"""The reader of each format of instances in files."""

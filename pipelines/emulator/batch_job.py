@@ -105,8 +105,8 @@ class BatchJob(BackgroundJob):
             raise InputError(
                 "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
             )
-        uris = [self._models.local(uri) for uri in config.gcs_source.uris]
-        instances = read_instances(config.instances_format, uris)
+        uris = list(config.gcs_source.uris)
+        instances = read_instances(config.instances_format, uris, self._models.local)
         first = list(itertools.islice(instances, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
         rest = itertools.chain(first, instances)

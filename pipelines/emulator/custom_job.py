@@ -34,10 +34,6 @@ class CustomJob(BackgroundJob):
 
     Args:
         directory: the job's folder, with the files that show it to other processes.
-
-    Attributes:
-        retries: attempts of the whole job after the first.
-        failed_replica: the replica that failed the job, if any.
     """
 
     def __init__(
@@ -49,8 +45,8 @@ class CustomJob(BackgroundJob):
     ) -> None:
         super().__init__(message)
         self.directory = directory
-        self.retries = 0
-        self.failed_replica: Replica | None = None
+        self.retries = 0  # attempts of the whole job after the first
+        self.failed_replica: Replica | None = None  # the replica that failed the job
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
         job_id = id_of(message.name)

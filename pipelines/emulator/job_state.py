@@ -13,25 +13,15 @@ Role = Literal["chief", "worker", "ps", "evaluator"]
 
 @dataclasses.dataclass(kw_only=True)
 class ReplicaState:
-    """A replica and its state.
-
-    Attributes:
-        role: of its worker pool.
-        index: in its worker pool.
-        log: file of its output.
-        state: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED (shut down with the job).
-        pid: of its last process.
-        starts: number of starts in all attempts of the job.
-        restarts: number of restarts in this attempt.
-    """
+    """A replica and its state."""
 
     role: Role
-    index: int
+    index: int  # in its worker pool
     log: pathlib.Path
-    state: str = "PENDING"
-    pid: int | None = None
-    starts: int = 0
-    restarts: int = 0
+    state: str = "PENDING"  # or RUNNING, SUCCEEDED, FAILED, STOPPED (shut down with the job)
+    pid: int | None = None  # of its last process
+    starts: int = 0  # in all attempts of the job
+    restarts: int = 0  # in this attempt
 
     @property
     def name(self) -> str:
@@ -49,11 +39,7 @@ class JobFile:
 
 
 def read(folder: pathlib.Path) -> JobFile:
-    """Read the state of the CustomJob in a folder; the file must exist.
-
-    Raises:
-        InputError: the file is not one that a job writes.
-    """
+    """Read the state of the CustomJob in a folder; raise InputError for a damaged file."""
     content = read_json(folder / FILE_NAME, JobFile)
     assert content
     return content

@@ -22,9 +22,6 @@ class ModelServer:
     Args:
         model: types.Model of a version.
         artifacts: folder of its SavedModel.
-
-    Attributes:
-        process: the server's process.
     """
 
     def __init__(self, model: Any, artifacts: str, log: pathlib.Path, guardian: Guardian) -> None:
@@ -83,13 +80,12 @@ class ModelServers:
     def is_ready(self, name: str, model: Any, artifacts: str) -> bool:
         """Return whether a deployed model's server is healthy; start it if it isn't running.
 
+        Raise ApiError if the server has ended.
+
         Args:
             name: of the deployed model.
             model: its types.Model.
             artifacts: folder of its SavedModel.
-
-        Raises:
-            ApiError: the server has ended.
         """
         if name not in self._servers:
             log = self._logs / f"{'-'.join(name.split('/')[-2:])}.log"

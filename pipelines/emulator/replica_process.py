@@ -18,13 +18,7 @@ from pipelines.emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_k
 
 @dataclasses.dataclass(kw_only=True)
 class Replica(ReplicaState):
-    """A replica with its process.
-
-    Attributes:
-        started: time.monotonic() of the first start.
-        ended: time.monotonic() of the last end.
-        peak_memory: the largest resident set of all its processes, in bytes.
-    """
+    """A replica with its process."""
 
     pool: int
     command: list[str]
@@ -32,9 +26,9 @@ class Replica(ReplicaState):
     image: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
-    started: float = 0.0
-    ended: float = 0.0
-    peak_memory: int = 0
+    started: float = 0.0  # time.monotonic() of the first start
+    ended: float = 0.0  # time.monotonic() of the last end
+    peak_memory: int = 0  # the largest resident set of all its processes, in bytes
     _memory_kills: int = 0
 
     @property

@@ -56,20 +56,18 @@ def run(
     link to it. A failed task, Ctrl-C and SIGTERM end the run and all its processes. They raise no
     exception; the state of the result reports them.
 
+    Raise InputError, and start nothing, if the package does not exist, a parameter is unknown or
+    has the wrong type, or runs_directory or root is not writable.
+
     Args:
         package_path: the YAML that compile.py wrote.
         recipe: name of the run.
         parameters: values that replace the file's defaults.
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
-        console: where to show the run; default: standard output.
         cache: reuse outputs of earlier runs if the file allows it.
         in_containers: run components and replicas in containers of the pipeline's image.
         root: gs://BUCKET/FOLDER; artifacts are written to <root>/<name of the run's folder>.
             Default: the run's folder. Can't be combined with in_containers.
-
-    Raises:
-        InputError: the package does not exist, a parameter is unknown or has the wrong type, or
-            runs_directory or root is not writable. Nothing was started.
     """
     pipeline = Package(package_path)
     options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}

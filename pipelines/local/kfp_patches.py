@@ -40,18 +40,12 @@ _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
 
 @dataclasses.dataclass(frozen=True)
 class TaskExecutor:
-    """The replacement of kfp.local's function that runs a task.
-
-    Attributes:
-        run_name: value of `{{$.pipeline_job_name}}`, which is a PipelineJob's ID on Vertex AI.
-        artifacts: path or URI of the folder for artifacts.
-        cache: folder of the outputs that runs share; None: reuse no outputs.
-    """
+    """The replacement of kfp.local's function that runs a task."""
 
     tasks: ProcessTasks
-    run_name: str
-    artifacts: str
-    cache: pathlib.Path | None
+    run_name: str  # value of {{$.pipeline_job_name}}, which is a PipelineJob's ID on Vertex AI
+    artifacts: str  # path or URI of the folder for artifacts
+    cache: pathlib.Path | None  # folder of the outputs that runs share; None: reuse no outputs
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:

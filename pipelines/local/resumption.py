@@ -23,14 +23,8 @@ from trainer.errors import InputError
 def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
     """Execute the tasks of a run that are left: the YAML in its folder, with its parameters.
 
-    Args:
-        directory: folder of the run.
-        console: where to show the run; default: standard output.
-
-    Raises:
-        InputError: the folder does not belong to a run, the run is still running or has succeeded,
-            its YAML has changed since the start, or its container engine or image is not
-            available. Nothing was started.
+    Raise InputError, and start nothing, if the run is still running or has succeeded, its YAML has
+    changed, or its container engine or image is not available.
     """
     # Later runs rely on the paths of artifacts in this folder.
     directory = directory.resolve()

@@ -28,17 +28,11 @@ _DISK_ERROR_LINES = 30
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """The failure that ended a run.
+    """The failure that ended a run."""
 
-    Attributes:
-        message: error message in one line.
-        log: log of the process that failed; None if no process failed.
-        expected: True if the message is complete, so that lines of the log would not help.
-    """
-
-    message: str
-    log: pathlib.Path | None = None
-    expected: bool = True
+    message: str  # in one line
+    log: pathlib.Path | None = None  # of the process that failed; None if no process failed
+    expected: bool = True  # the message is complete, so that lines of the log would not help
 
 
 def find_failure(run_state: RunState, services: Services, error: str) -> Failure:

@@ -14,11 +14,7 @@ from trainer.data.storage import is_object, sha256
 
 
 def write_first(uri: str, content: bytes) -> None:
-    """Write a run's first object, which shows whether the bucket can be written.
-
-    Raises:
-        InputError: there are no credentials, there is no such bucket, or permission is missing.
-    """
+    """Write a run's first object; raise InputError if the bucket can't be written."""
     with as_input_error(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
         _open_blob(uri).upload_from_string(content)
 

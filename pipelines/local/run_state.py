@@ -17,24 +17,18 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED
 
 @dataclasses.dataclass
 class Task:
-    """A task of the run.
+    """A task of the run."""
 
-    Attributes:
-        key: name in the YAML.
-        state: PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken,
-            NOT_TRIGGERED if an earlier task failed.
-        returncode: exit code of the task's process, after its end.
-        outputs: kfp artifacts and plain values, by name.
-        started, ended: times from time.monotonic(); 0 if the task has not started or ended.
-    """
-
-    key: str
+    key: str  # name in the YAML
     display_name: str
     log: pathlib.Path
+    # PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED if
+    # an earlier task failed.
     state: str = "PENDING"
-    returncode: int | None = None
-    started: float = 0.0
-    ended: float = 0.0
+    returncode: int | None = None  # of the task's process, after its end
+    started: float = 0.0  # time.monotonic(); 0 if it has not started
+    ended: float = 0.0  # time.monotonic(); 0 if it has not ended
+    # kfp artifacts and plain values, by name.
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property

@@ -1,9 +1,13 @@
 """python -m pipelines doctor checks what a run needs, and prints the fix of what is wrong."""
 
+import json
+import urllib.parse
+
 import pytest
 
 from pipelines.cloud.project_checks import ACCOUNT_ROLES, DEPLOYMENT_ROLES
-from pipelines.emulator.project_services import ProjectServices
+from pipelines.emulator.api_error import not_found
+from pipelines.emulator.project_services import ROLES, ProjectServices
 from tests.emulator import OpenEmulator
 from tests.pipelines.cloud.servers import expired_sign_in
 
@@ -11,11 +15,66 @@ ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 DIGITS_ON_T4 = "doctor digits --set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
 
 
+class SpoiledProject(ProjectServices):
+    """The project's APIs, from which a test takes something away."""
+
+    def __init__(self):
+        super().__init__(ACCOUNT)
+        self.disabled, self.missing, self.gone = set(), set(), set()  # APIs, permissions, names
+        self.limits = {}  # by quota metric, without its service; other metrics are unlimited
+        self.roles, self.roles_on_itself = list(ROLES), ["roles/iam.serviceAccountUser"]
+        self.conditional, self.permissions_of = set(), {}
+
+    def get_service(self, request):
+        return {"state": "DISABLED" if request.match["api"] in self.disabled else "ENABLED"}
+
+    def get_quota(self, request):
+        """Return the global and the region's limit; the API leaves out a limit of 0."""
+        name = urllib.parse.unquote(request.match["metric"]).rpartition("/")[2]
+        limit = self.limits.get(name, -1)
+        regional = {"dimensions": {"region": "us-central1"}}
+        if limit:
+            regional["effectiveLimit"] = str(limit)
+        return {"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "1"}, regional]}]}
+
+    def test_permissions(self, request):
+        asked = json.loads(request.body)["permissions"]
+        return {"permissions": [one for one in asked if one not in self.missing]}
+
+    def get_policy(self, request):
+        """Return the bindings; bindings with a condition only if version 3 is requested."""
+        version = json.loads(request.body).get("options", {}).get("requestedPolicyVersion", 1)
+        condition = {"condition": {"expression": "request.time < timestamp('2030')"}}
+        bindings = [
+            {**self.bind(role), **(condition if role in self.conditional else {})}
+            for role in self.roles
+            if version >= 3 or role not in self.conditional
+        ]
+        return {"version": version, "bindings": bindings}
+
+    def get_account_policy(self, request):
+        return {"bindings": [self.bind(role) for role in self.roles_on_itself]}
+
+    def get_role(self, request):
+        role = request.match["role"]
+        return {"name": role, "includedPermissions": self.permissions_of.get(role, [])}
+
+    def get_repository(self, request):
+        return self._find(request, "repository") or super().get_repository(request)
+
+    def get_image(self, request):
+        return self._find(request, "tag") or {}
+
+    def _find(self, request, kind):
+        if request.match[kind] in self.gone:
+            raise not_found(request.match[kind])
+
+
 class CloudServer(OpenEmulator):
     """The other APIs of a project, at an endpoint of their own."""
 
     def __init__(self):
-        self.project = ProjectServices(ACCOUNT)
+        self.project = SpoiledProject()
         super().__init__(self.project)
 
 

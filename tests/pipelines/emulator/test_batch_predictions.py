@@ -103,6 +103,15 @@ def test_records_are_sent_unchanged(digit_records, tmp_path):
         assert [one.sent for one in found] == list(map(b64, examples))
 
 
+def test_files_in_a_bucket_are_listed_by_their_uris(tmp_path):
+    (tmp_path / "names.txt").write_text("gs://photos/1.png\n")
+    (tmp_path / "1.png").write_bytes(b"1")
+    found = read_instances(
+        "file-list", ["gs://photos/*.txt"], lambda uri: uri.replace("gs://photos", str(tmp_path))
+    )
+    assert [(one.shown, one.sent) for one in found] == [("gs://photos/1.png", b64(b"1"))]
+
+
 def test_predictions_of_listed_files_equal_the_evaluation(
     services, untrained_model, digit_records, tmp_path
 ):
