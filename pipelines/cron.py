@@ -6,6 +6,7 @@ https://man7.org/linux/man-pages/man5/crontab.5.html
 
 import dataclasses
 import datetime
+import itertools
 import re
 import zoneinfo
 
@@ -31,33 +32,28 @@ _LONGEST_DAYS = 8 * 366
 
 @dataclasses.dataclass(frozen=True)
 class Cron:
-    """A parsed cron expression.
-
-    Attributes:
-        fields: minutes, hours, days of the month, months, and days of the week (0 is Sunday).
-        either: both day fields are restricted, so that a match of either is enough.
-    """
+    """A parsed cron expression."""
 
     zone: datetime.tzinfo
+    # Minutes, hours, days of the month, months, and days of the week (0 is Sunday).
     fields: tuple[frozenset[int], ...]
-    either: bool
+    either: bool  # both day fields are restricted, so that a match of either is enough
 
     def next_after(self, moment: datetime.datetime) -> datetime.datetime:
         """Return the first matching minute after a moment, in UTC."""
         local = moment.astimezone(self.zone).replace(second=0, microsecond=0)
         minutes, hours, days, months, weekdays = self.fields
-        first = local.toordinal()
-        for number in range(first, min(first + _LONGEST_DAYS, datetime.date.max.toordinal())):
+        today = local.toordinal()
+        for number in range(today, min(today + _LONGEST_DAYS, datetime.date.max.toordinal())):
             day = datetime.date.fromordinal(number)
-            chosen = (day.day in days, day.isoweekday() % 7 in weekdays)
-            if day.month not in months or not (any(chosen) if self.either else all(chosen)):
+            matches = (day.day in days, day.isoweekday() % 7 in weekdays)
+            if day.month not in months or not (any(matches) if self.either else all(matches)):
                 continue
-            for hour in sorted(hours):
-                for minute in sorted(minutes):
-                    clock = datetime.time(hour, minute, tzinfo=self.zone)
-                    found = datetime.datetime.combine(day, clock)
-                    if found > moment:
-                        return found.astimezone(datetime.timezone.utc)
+            for hour, minute in itertools.product(sorted(hours), sorted(minutes)):
+                time = datetime.time(hour, minute, tzinfo=self.zone)
+                start = datetime.datetime.combine(day, time)
+                if start > moment:
+                    return start.astimezone(datetime.timezone.utc)
         raise InputError("cron never matches a time")
 
 
@@ -81,24 +77,29 @@ def parse_fields(text: str) -> tuple[frozenset[int], ...]:
             f"cron={text!r} is not five fields (minute hour day month weekday), such as '0 3 * * 1'"
         )
     try:
-        found = [_parse_field(part, *unit) for part, unit in zip(parts, _UNITS, strict=True)]
+        fields = [_parse_field(part, *unit) for part, unit in zip(parts, _UNITS, strict=True)]
     except InputError as error:
         raise InputError(f"cron={text!r}: {error}") from None
-    return (*found[:4], frozenset(day % 7 for day in found[4]))
+    return (*fields[:4], frozenset(day % 7 for day in fields[4]))
 
 
-def _parse_field(text: str, unit: str, least: int, most: int) -> frozenset[int]:
-    names, found = _NAMES.get(unit, {}), set()
+def _parse_field(text: str, unit: str, minimum: int, maximum: int) -> frozenset[int]:
+    """Return the values that a field such as 0-30/10,45 names."""
+    names, values = _NAMES.get(unit, {}), set()
     for part in text.lower().split(","):
         match = _PART.fullmatch(re.sub("[a-z]+", lambda word: names.get(word[0], word[0]), part))
         if not match:
             raise InputError(f"{part!r} is no {unit}; give *, numbers, ranges and steps")
-        for number in (match[1], match[2]):
-            if number and not least <= int(number) <= most:
-                raise InputError(f"{number} is out of range for the {unit}; give {least} to {most}")
-        first = int(match[1] or least)
-        last = int(match[2] or (first if match[1] and not match[3] else most))
+        first, last, step = (int(group) if group else None for group in match.groups())
+        for number in (first, last):
+            if number is not None and not minimum <= number <= maximum:
+                raise InputError(
+                    f"{number} is out of range for the {unit}; give {minimum} to {maximum}"
+                )
+        if last is None:
+            last = first if first is not None and not step else maximum
+        first = minimum if first is None else first
         if last < first:
             raise InputError(f"{part!r} is no {unit}; give the smaller one first")
-        found |= set(range(first, last + 1, int(match[3] or 1)))
-    return frozenset(found)
+        values |= set(range(first, last + 1, step or 1))
+    return frozenset(values)

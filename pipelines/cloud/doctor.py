@@ -3,16 +3,16 @@
 The checks change nothing. A check that can't be made, perhaps for lack of permission, says so.
 """
 
-import functools
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from components import vertex_client
 from components.cloud_errors import CloudError, translated
 from components.vertex_client import is_loopback
 from pipelines.cloud import project_checks, runs
 from pipelines.cloud.connection import Connection
-from pipelines.cloud.project_checks import Finding
+from pipelines.cloud.project_checks import APIS, Finding
 from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from trainer.errors import InputError
@@ -53,35 +53,30 @@ def _list_checks(
 ) -> dict[str, Callable[[], Finding]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
-    checks: dict[str, Callable[..., Finding]] = {"Vertex AI": _examine_vertex}
-    for name in project_checks.APIS:
-        checks[f"API {name}"] = functools.partial(project_checks.examine_api, name=name)
-    checks["your permissions"] = project_checks.examine_caller
-    checks["bucket"] = project_checks.examine_bucket
-    checks["pipeline repository"] = project_checks.examine_pipeline_repository
-    checks["image"] = project_checks.examine_image
-    if settings.gpu_image:
-        checks["image for GPUs"] = functools.partial(
-            project_checks.examine_image, setting="gpu_image"
-        )
-    if settings.serving_image:
-        checks["serving image"] = functools.partial(
-            project_checks.examine_image, setting="serving_image"
-        )
+    checks: dict[str, Callable[..., Finding]] = {
+        "Vertex AI": _examine_vertex,
+        **{f"API {name}": partial(project_checks.examine_api, name=name) for name in APIS},
+        "your permissions": project_checks.examine_caller,
+        "bucket": project_checks.examine_bucket,
+        "pipeline repository": project_checks.examine_pipeline_repository,
+        "image": project_checks.examine_image,
+    }
+    for setting, name in (("gpu_image", "image for GPUs"), ("serving_image", "serving image")):
+        if getattr(settings, setting):
+            checks[name] = partial(project_checks.examine_image, setting=setting)
     if settings.template_repository:
         checks["your permission to upload"] = project_checks.examine_upload_permission
     if settings.service_account:
         name = "your permission to act as the service account"
         checks[name] = project_checks.examine_act_as_permission
         deploys = parameters is not None and parameters.pipeline.deploy_champion
-        account = functools.partial(project_checks.examine_service_account, deploys=deploys)
-        checks["service account"] = account
+        checks["service account"] = partial(project_checks.examine_service_account, deploys=deploys)
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
     pools = build_worker_pool_specs(parameters.machines) if parameters else []
     for metric, amount in cost.quotas(pools, strategy, accelerator).items():
-        quota = functools.partial(project_checks.examine_quota, metric=metric, amount=amount)
+        quota = partial(project_checks.examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
-    return {name: functools.partial(check, connection) for name, check in checks.items()}
+    return {name: partial(check, connection) for name, check in checks.items()}
 
 
 def _run_check(name: str, check: Callable[[], Finding]) -> Finding:

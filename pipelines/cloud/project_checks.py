@@ -70,18 +70,20 @@ def _examine_permissions(
 
 def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], grant: str) -> Finding:
     missing = ", ".join(permission for permission in wanted if permission not in granted)
-    return Finding(
-        not missing, what + (f": no {missing}" if missing else ""), f"an administrator: {grant}"
-    )
+    remedy = f"an administrator: {grant}"
+    return Finding(not missing, f"{what}: no {missing}" if missing else what, remedy)
+
+
+def _grant(target: str, role: str, member: str = "user:YOU") -> str:
+    """Return the command that grants a role on a target, such as "projects P"."""
+    collection, _, name = target.rpartition(" ")
+    return f"gcloud {collection} add-iam-policy-binding {name} --member={member} --role={role}"
 
 
 def examine_caller(connection: Connection) -> Finding:
     """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
-    grant = (
-        f"gcloud projects add-iam-policy-binding {project} --member=user:YOU "
-        "--role=roles/aiplatform.user (and roles/logging.viewer)"
-    )
+    grant = f"{_grant(f'projects {project}', 'roles/aiplatform.user')} (and roles/logging.viewer)"
     resource = f"cloudresourcemanager/projects/{project}"
     return _examine_permissions(connection, "your permissions", resource, CALLER_PERMISSIONS, grant)
 
@@ -89,14 +91,10 @@ def examine_caller(connection: Connection) -> Finding:
 def examine_act_as_permission(connection: Connection) -> Finding:
     """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
-    grant = (
-        f"gcloud iam service-accounts add-iam-policy-binding {account} "
-        "--member=user:YOU --role=roles/iam.serviceAccountUser"
-    )
+    grant = _grant(f"iam service-accounts {account}", "roles/iam.serviceAccountUser")
     resource = f"iam/projects/-/serviceAccounts/{account}"
-    permission = "iam.serviceAccounts.actAs"
     what = f"your permission to act as {account}"
-    return _examine_permissions(connection, what, resource, [permission], grant)
+    return _examine_permissions(connection, what, resource, ["iam.serviceAccounts.actAs"], grant)
 
 
 def examine_service_account(connection: Connection, *, deploys: bool = False) -> Finding:
@@ -114,19 +112,19 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
     of_project = [item for item in policy.get("bindings", []) if member in item["members"]]
     missing, conditional = {}, []
     targets = {
-        "storage": f"storage buckets add-iam-policy-binding gs://{settings.bucket}",
-        "iam": f"iam service-accounts add-iam-policy-binding {account}",
+        "storage": f"storage buckets gs://{settings.bucket}",
+        "iam": f"iam service-accounts {account}",
     }
     for role, permission in ACCOUNT_ROLES + (DEPLOYMENT_ROLES if deploys else ()):
         service = permission.partition(".")[0]
-        target = targets.get(service, f"projects add-iam-policy-binding {settings.project}")
+        target = targets.get(service, f"projects {settings.project}")
         bindings = _find_bindings(connection, of_project, role, permission)
         if not bindings and service in targets:
             of_resource = _read_bindings(connection, service)
             held = [item for item in of_resource if member in item["members"]]
             bindings = _find_bindings(connection, held, role, permission)
         if not bindings:
-            missing[role] = f"gcloud {target} --member={member} --role={role}"
+            missing[role] = _grant(target, role, member)
         elif all(binding.get("condition") for binding in bindings):
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
@@ -161,9 +159,8 @@ def _find_bindings(
     def has(held: str) -> bool:
         if held == role or held in _BROAD_ROLES:
             return True
-        return permission in connection.call_api("iam", "GET", f"v1/{held}").get(
-            "includedPermissions", []
-        )
+        answer = connection.call_api("iam", "GET", f"v1/{held}")
+        return permission in answer.get("includedPermissions", [])
 
     return [binding for binding in bindings if has(binding["role"])]
 
@@ -174,20 +171,14 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
     name, project = metric.partition("/")[0], settings.project
     path = f"v1beta1/projects/{project}/services/{name}/consumerQuotaMetrics/"
     answer = connection.call_api("serviceusage", "GET", path + quote(metric, safe=""))
-    buckets = [
-        bucket
+    # The API leaves out a limit of 0; -1 means no limit.
+    limits = {
+        bucket.get("dimensions", {}).get("region"): int(bucket.get("effectiveLimit", 0))
         for limit in answer.get("consumerQuotaLimits", [])
         for bucket in limit.get("quotaBuckets", [])
-    ]
+    }
     # The region's own limit takes precedence over the limit for all regions.
-    matching = [
-        bucket
-        for bucket in buckets
-        if bucket.get("dimensions", {}).get("region") == settings.region
-    ]
-    matching += [bucket for bucket in buckets if not bucket.get("dimensions")]
-    # The API leaves out a limit of 0; -1 means no limit.
-    limit = int(matching[0].get("effectiveLimit", 0)) if matching else 0
+    limit = limits.get(settings.region, limits.get(None, 0))
     return Finding(
         limit < 0 or limit >= amount,
         f"quota {metric.rpartition('/')[2]}: {amount} needed, "
@@ -234,23 +225,18 @@ def examine_upload_permission(connection: Connection) -> Finding:
     what = f"your permission to upload to {repository}"
     if match:
         permission = "artifactregistry.repositories.uploadArtifacts"
-        grant = (
-            f"gcloud artifacts repositories add-iam-policy-binding {match['repository']} "
-            f"--project={match['project']} --location={match['location']} --member=user:YOU "
-            "--role=roles/artifactregistry.writer"
+        grant = _grant(
+            f"artifacts repositories {match['repository']}", "roles/artifactregistry.writer"
         )
-        return _examine_permissions(
-            connection, what, f"artifactregistry/{repository_path(match)}", [permission], grant
-        )
+        grant += f" --project={match['project']} --location={match['location']}"
+        resource = f"artifactregistry/{repository_path(match)}"
+        return _examine_permissions(connection, what, resource, [permission], grant)
     if not repository.startswith("gs://"):
         return Finding(None, f"{what}: not in Artifact Registry")
     permissions, name = ["storage.objects.create"], urlsplit(repository).netloc
     bucket = connection.storage.bucket(name)
     granted = bucket.test_iam_permissions(permissions, retry=connection.retry)
-    grant = (
-        f"gcloud storage buckets add-iam-policy-binding gs://{name} --member=user:YOU "
-        "--role=roles/storage.objectUser"
-    )
+    grant = _grant(f"storage buckets gs://{name}", "roles/storage.objectUser")
     return _make_finding(granted, what, permissions, grant)
 
 
@@ -288,9 +274,8 @@ def _examine_repository(connection: Connection, match: re.Match[str], kind: str)
         f"--repository-format={kind.lower()}"
     )
     with tolerated(NOT_FOUND):
-        found = connection.call_api("artifactregistry", "GET", f"v1/{repository_path(match)}").get(
-            "format", ""
-        )
+        answer = connection.call_api("artifactregistry", "GET", f"v1/{repository_path(match)}")
+        found = answer.get("format", "")
         what = f"repository {name}: of format {found}, in {location}"
         return Finding(found == kind, what, f"its format must be {kind}: {create}")
     return Finding(False, f"repository {name}: does not exist in {location}", create)

@@ -41,7 +41,8 @@ def monitor(
 
     before = schema.load_dataset(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, count = request_drift.measure(before, request_log.read(log))
-    titles = ("Index", "By chance", "Distance", "Missing before", "Missing now")
+    # In two lines, which leave 35 of 80 characters for the name of a column.
+    titles = ("Index", "By\nchance", "Distance", "Missing\nbefore", "Missing\nnow")
     rows = []
     for column in drifts:
         figures = (f"{figure:.3f}" for figure in (column.index, column.noise, column.distance))

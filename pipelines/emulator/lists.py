@@ -43,12 +43,7 @@ def sort_resources(resources: list[Any], order_by: str, kind: str) -> list[Any]:
     other = order_by not in ("", _LATEST_FIRST)
     refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST}")
     if kind in _SORTED:
-        # None, in tests alone, compares with no time.
-        resources = sorted(
-            resources,
-            key=lambda resource: (bool(resource.create_time), resource.create_time),
-            reverse=True,
-        )
+        return sorted(resources, key=lambda resource: resource.create_time, reverse=True)
     return resources
 
 

@@ -1,16 +1,12 @@
 """Rules that the official messages declare: required and output-only fields, and masks.
 
 The comment of each field in Google's protos begins with Required., Output only. and so on, and
-google-cloud-aiplatform has it in the docstring of the generated class. `python -OO` drops
-docstrings, so they are read from the source.
+google-cloud-aiplatform has it in the docstring of the generated class.
 """
 
-import ast
-import functools
 import inspect
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
@@ -18,28 +14,16 @@ from pipelines.emulator.field_rules import refuse
 
 _ALLOWED = {("EnvVar", "value")}
 """Required fields that may be empty, since protos don't distinguish empty from missing."""
+_MARKED = re.compile(r"^    (\w+) \([^)]*\):\n        (Required|Output only)\.", re.MULTILINE)
 
 
-def find_marked(kind: Any, mark: str) -> tuple[str, ...]:
+def find_marked(kind: Any, mark: str) -> list[str]:
     """Return the fields of a message type whose comment begins with Required or Output only."""
-    fields = _read_marks(kind.__module__)[kind.__qualname__]
-    names = [name for name, field_mark in fields if field_mark == mark]
-    return tuple(name for name in names if (kind.__name__, name) not in _ALLOWED)
-
-
-@functools.cache
-def _read_marks(module: str) -> Mapping[str, Sequence[tuple[str, str]]]:
-    """Return the fields with a mark, and the mark, by the name of each class of a module."""
-    form = re.compile(r"^    (\w+) \([^)]*\):\n        (Required|Output only)\.", re.MULTILINE)
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {name: form.findall(text) for name, text in _find_docstrings(tree)}
-
-
-def _find_docstrings(node: ast.Module | ast.ClassDef, outer: str = "") -> Iterator[tuple[str, str]]:
-    for child in node.body:
-        if isinstance(child, ast.ClassDef):
-            yield outer + child.name, ast.get_docstring(child) or ""
-            yield from _find_docstrings(child, f"{outer}{child.name}.")
+    # `python -OO` drops docstrings: then every request fails.
+    marks = _MARKED.findall(inspect.cleandoc(kind.__doc__))
+    return [
+        name for name, found in marks if found == mark and (kind.__name__, name) not in _ALLOWED
+    ]
 
 
 def check_required(message: Any, path: str = "") -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pipelines.machines.regions import load_content as load_regions
+from pipelines.machines.regions import CONTENT as REGIONS
 from trainer.machines.machine_types import accelerators, disk_types, load_content, types
 from trainer.machines.prediction_machines import MACHINE_TYPES
 from trainer.machines.scheduling import SCHEDULING_STRATEGIES
@@ -112,7 +112,7 @@ def test_scheduling_strategies_are_those_of_the_page(vertex_pages):
 def test_regions_and_their_accelerators_are_those_of_the_page(page):
     lines = page("general/locations")
     listed = between(lines, "## Available locations for machine learning services", "### Feature")
-    regions = load_regions()["accelerators"]
+    regions = REGIONS["accelerators"]
     assert matching(r"- .* \( `(.*?)` \)", listed) == set(regions)
     named = {"A100 40GB": "NVIDIA_TESLA_A100", "A100 80GB": "NVIDIA_A100_80GB"}
     for name in accelerators():
@@ -132,7 +132,7 @@ def test_regions_and_their_accelerators_are_those_of_the_page(page):
     text = "\n".join(between(lines, "### Feature availability", "</table>"))
     rows = re.findall("<code [^>]*>([a-z]+-[a-z]+[0-9]+)</code>(.*?)</tr>", text, re.DOTALL)
     without = {name for name, features in rows if "<li>Model Monitoring</li>" not in features}
-    assert without == set(load_regions()["without_monitoring"])
+    assert without == set(REGIONS["without_monitoring"])
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):
