@@ -75,6 +75,8 @@ def test_damaged_or_empty_table_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("\n\n")
     message = refused(write, tmp_path / "t.csv", tmp_path / "out")
     assert "t.csv is empty: it has no header; use a table with a header" in message
+    (tmp_path / "t.csv").write_text(f"{tables.HEADER}\r1,1,card,,1,0,9\r")
+    assert "lines end in CR alone" in refused(write, tmp_path / "t.csv", tmp_path / "out")
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "t.csv.gz").write_bytes(cut)
     assert "is damaged or truncated" in refused(write, tmp_path / "t.csv.gz", tmp_path / "out")

@@ -130,7 +130,8 @@ def test_label_column_of_a_quantity_is_refused(tmp_path, step):
 
 def test_file_folder_and_pattern_hold_the_same_rows(tmp_path):
     made = tables.lines(400)
-    write_csv(tmp_path / "whole.csv", made)
+    whole = write_csv(tmp_path / "whole.csv", made)
+    whole.write_bytes(gzip.compress(whole.read_bytes()))  # The name need not say so.
     folder = tmp_path / "parts"
     write_csv(folder / "a.csv", made[:150])
     swapped = [",".join([b, a, *rest]) for a, b, *rest in (row.split(",") for row in made[150:])]
@@ -217,6 +218,13 @@ def test_label_column_gives_its_values_as_sorted_classes(tmp_path):
     assert counts.tolist() == [100, 100, 100]
     for row in read_rows(written, "train"):
         assert written.classes[row["label"]] == graded[line_of(row) - 2].rpartition(",")[2]
+
+
+def test_label_nan_is_sorted_after_numbers(tmp_path):
+    made = [f"{number},{grade}" for number, grade in enumerate(["3", "nan", "1", "2", "x"] * 40)]
+    table = write_csv(tmp_path / "t.csv", made, "a,grade")
+    written = write(table, tmp_path / "out", **one_number("a", column="grade"))
+    assert written.classes == ["1", "2", "3", "nan", "x"]
 
 
 def test_numbers_of_any_size_become_finite_inputs(tmp_path):

@@ -33,6 +33,7 @@ MAX_ROW_BYTES = 1 << 17
 
 _UNCLOSED = "unexpected end of data"
 """The csv module's error for a quote that is never closed."""
+_GZIP = b"\x1f\x8b"
 _LINE_END, _RETURN, _QUOTE, _COMMA = b'\n\r",'
 
 
@@ -55,6 +56,10 @@ def read_header(uri: str) -> list[str]:
     """
     for block in read_blocks(uri, 0):
         for _, row in split_rows(block.text):
+            if b"\r" in row and b'"' not in row:
+                raise InputError(
+                    f"{uri}: its lines end in CR alone; convert it: tr '\\r' '\\n' < OLD > NEW.csv"
+                )
             try:
                 return [name.strip() for name in split_fields(row)]
             except BadRowError as error:
@@ -285,5 +290,8 @@ def _find_quote_error(row: bytes) -> str:
 
 
 def _open(uri: str) -> io.BufferedIOBase:
+    """Open a file, which may be gzipped whatever its name."""
     file = storage.open_file(uri, "rb")
-    return gzip.GzipFile(fileobj=file) if uri.lower().endswith(".gz") else file  # type: ignore
+    is_gzipped = file.read(len(_GZIP)) == _GZIP
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if is_gzipped else file  # type: ignore

@@ -158,6 +158,8 @@ def _is_continuous(values: list[str], rows: int) -> bool:
 def _natural_key(name: str) -> tuple[bool, float, str]:
     """Return a sort key: numbers by value, before other names."""
     try:
-        return False, float(name), name
+        number = float(name)
     except ValueError:
-        return True, 0.0, name
+        number = math.nan
+    # NaN has no place among numbers.
+    return (True, 0.0, name) if math.isnan(number) else (False, number, name)
