@@ -1,6 +1,7 @@
 """The lines that the chief prints of a run."""
 
 import re
+import types
 
 import pytest
 
@@ -8,6 +9,9 @@ from trainer.config import TrainingConfig
 from trainer.training import logs
 from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress, Sums
+
+RATES = {"learning_rate": 0.1, "images_per_second": 5.0, "input_wait_fraction": 0.0}
+ROW = {"epoch": 1, "phase": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 2.0, **RATES}
 
 
 @pytest.fixture
@@ -28,6 +32,24 @@ def test_first_line_of_a_run_estimates_no_time_left(chief, capsys):
 
 
 @pytest.mark.parametrize(
+    ("stopped", "line"),
+    [("", r"epoch 1/7: .*, 1:00 left$"), ("enough", r"epoch 1/5: .*, 40\.0 s left$")],
+)
+def test_time_left_follows_the_clock_since_the_first_step(
+    tmp_path, monkeypatch, capsys, stopped, line
+):
+    now = 0.0
+    monkeypatch.setattr(logs, "time", types.SimpleNamespace(monotonic=lambda: now))
+    config = TrainingConfig(model="transfer", epochs=3, fine_tune_epochs=4)
+    log = logs.Log(str(tmp_path), Cluster(), 10, config)
+    now = 100.0  # The first step includes the tracing.
+    log.step(Progress(step=1), 1)
+    now = 109.0
+    log.epoch(Progress(epoch=1, history=[ROW], stopped=stopped), 10)
+    assert re.search(line, capsys.readouterr().out.splitlines()[0])
+
+
+@pytest.mark.parametrize(
     ("validated", "line"),
     [
         (
@@ -39,7 +61,5 @@ def test_first_line_of_a_run_estimates_no_time_left(chief, capsys):
     ids=["validated", "not validated"],
 )
 def test_best_marks_the_monitored_metric(chief, capsys, validated, line):
-    rates = {"learning_rate": 0.1, "images_per_second": 5.0, "input_wait_fraction": 0.0}
-    row = {"epoch": 1, "phase": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 2.0, **rates}
-    chief.epoch(Progress(epoch=1, history=[row | validated], best_epoch=1), 10)
+    chief.epoch(Progress(epoch=1, history=[ROW | validated], best_epoch=1), 10)
     assert line in capsys.readouterr().out

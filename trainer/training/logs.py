@@ -30,7 +30,8 @@ class Log:
             if cluster.is_chief
         }
         self._last_line = time.monotonic()
-        self._first_step: tuple[float, int] | None = None
+        # Time, steps of the run and phase when the first step of the newest phase ended.
+        self._first_step: tuple[float, int, int] | None = None
 
     def write_line(self, text: str) -> None:
         if self._is_chief:
@@ -39,7 +40,8 @@ class Log:
 
     def step(self, progress: Progress, optimizer_step: int) -> None:
         """Log the progress after a step, if a line is due."""
-        self._first_step = self._first_step or (time.monotonic(), optimizer_step)
+        if not self._first_step or self._first_step[2] != progress.phase:
+            self._first_step = (time.monotonic(), optimizer_step, progress.phase)
         is_due = time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
         if not (self._is_chief and is_due and progress.sums.examples):
             return
@@ -98,24 +100,20 @@ class Log:
             writer.flush()
 
     def _estimate_epochs(self, progress: Progress) -> int:
-        """Return the number of epochs of the whole run, assuming that no phase stops early."""
-        remaining = self._phases[progress.phase :]
-        return progress.phase_start + sum(phase.epochs for phase in remaining)
+        """Return the number of epochs of the run, assuming that no later phase stops early."""
+        phase, *later = self._phases[progress.phase :]
+        end = progress.epoch if progress.stopped else progress.phase_start + phase.epochs
+        return end + sum(phase.epochs for phase in later)
 
     def _format_time_left(self, progress: Progress, optimizer_step: int) -> str:
         """Return the estimated time left, after a comma; empty while it is unknown.
 
-        The estimate is based on the pace of the newest epochs. Before the first epoch ends, it is
-        based on the pace since the first step of this process, which includes tracing the graph.
+        The estimate is based on the pace since this process's first step of the phase. It includes
+        validation and checkpoints, but not the tracing of that step.
         """
-        seconds = [row["seconds"] for row in progress.history[-3:]]
-        if seconds:
-            pace = min(seconds)
-        else:
-            assert self._first_step
-            started, step = self._first_step
-            if optimizer_step <= step:
-                return ""
-            pace = (time.monotonic() - started) / (optimizer_step - step) * self._steps
-        done = progress.epoch + progress.step / self._steps
-        return f", {formats.clock(max(0.0, pace * (self._estimate_epochs(progress) - done)))} left"
+        if not self._first_step or optimizer_step <= self._first_step[1]:
+            return ""
+        started, step, _ = self._first_step
+        pace = (time.monotonic() - started) / (optimizer_step - step)
+        left = self._estimate_epochs(progress) * self._steps - optimizer_step
+        return f", {formats.clock(pace * left)} left"
