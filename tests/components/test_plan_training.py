@@ -193,6 +193,9 @@ def test_warm_start_copies_the_champions_weights(
     assert decided(records, tmp_path / "last", **start)[0] == "no"
     error = refused(plan, tmp_path, records=records, **start, model_options={"units": 64})
     assert error.startswith("the weights to start from do not fit the mo")
+    turned = dataclasses.replace(digit_records, classes=digit_records.classes[::-1])
+    (tmp_path / schema.FILE_NAME).write_text(turned.to_json())
+    assert "their classes are" in refused(plan, tmp_path, records=tmp_path, **start)
 
 
 @pytest.mark.parametrize("warm_start", [None, "", "warm_start.keras"])

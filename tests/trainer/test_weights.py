@@ -94,6 +94,24 @@ def test_weights_of_another_shape_are_refused(trained, digit_records, model, opt
     assert "\n" not in str(raised.value)
 
 
+def test_weights_of_other_classes_or_values_are_refused(
+    digit_records, trained, row_records, row_model
+):
+    weights.check_meaning(str(trained / "model.keras"), digit_records)
+    turned = dataclasses.replace(digit_records, classes=digit_records.classes[::-1])
+    with pytest.raises(InputError, match=r"their classes are 0, 1, 2, 3, 4, \.\.\., not 9, 8, 7"):
+        weights.check_meaning(str(trained), turned)
+    weights.check_meaning(row_model, row_records)
+    features = [
+        dataclasses.replace(one, settings={**one.settings, "values": one.settings["values"][::-1]})
+        if one.name == "company"
+        else one
+        for one in row_records.features
+    ]
+    with pytest.raises(InputError, match="column 'company' has other values, or in another order"):
+        weights.check_meaning(row_model, dataclasses.replace(row_records, features=features))
+
+
 def test_missing_weights_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"warm_start: there is no .*/job/model.keras and no"):
         weights.copy(str(tmp_path / "job"), str(tmp_path))

@@ -52,6 +52,7 @@ def prepare(
 
     copy = weights.copy(start, directory)
     weights.load(prepared.build(dataset), copy)
+    weights.check_meaning(start, dataset)
     return copy
 
 

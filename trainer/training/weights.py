@@ -1,12 +1,14 @@
 """Save a trained model as a Keras file, and start training from the weights in such a file."""
 
+import itertools
 import re
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from trainer import files
-from trainer.data.schema import join
+from trainer.data.schema import Dataset, find_training_data, join
 from trainer.errors import InputError, one_line
 from trainer.models import find_model_class
 
@@ -46,6 +48,30 @@ def copy(start: str, directory: str) -> str:
     return target
 
 
+def check_meaning(start: str, dataset: Dataset) -> None:
+    """Raise InputError if other classes or values had the ids of these records in training.
+
+    Weights for them would be loaded without an error if the numbers of ids are equal. `start` is
+    as for `copy`; weights without a SavedModel beside them are not checked.
+    """
+    folder = start.rstrip("/")
+    models = [folder, join(folder, "model"), join(folder.rpartition("/")[0], "model")]
+    before = next(filter(None, map(find_training_data, models)), None)
+    if before is None:
+        return
+    if before.classes != dataset.classes:
+        raise _misfit(f"their classes are {_list(before.classes)}, not {_list(dataset.classes)}")
+    for old, new in itertools.zip_longest(before.features, dataset.features):
+        if not (old and new) or old.name != new.name or old.kind != new.kind:
+            raise _misfit("they were trained with other columns, or in another order")
+        if old.settings.get("values") != new.settings.get("values"):
+            raise _misfit(f"column {new.name!r} has other values, or in another order")
+
+
+def _list(classes: Sequence[str]) -> str:
+    return ", ".join(classes[:5]) + ", ..." * (len(classes) > 5)
+
+
 def load(model: keras.Model, uri: str) -> None:
     """Load the weights of a file into a model; raise InputError if they do not fit."""
     try:
@@ -55,10 +81,14 @@ def load(model: keras.Model, uri: str) -> None:
         reason = one_line(error)[:300]
         if match:
             reason = f"{match[1]!r} has weights of shape {match[2]}, but {match[3]} in the file"
-        raise InputError(
-            f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
-            "train with the model, the options and the classes of these weights"
-        ) from None
+        raise _misfit(reason) from None
+
+
+def _misfit(reason: str) -> InputError:
+    return InputError(
+        f"the weights to start from do not fit the model: {reason}; set warm_start='', or "
+        "train with the model, the options, the classes and the values of these weights"
+    )
 
 
 def load_model(directory: str, name: str) -> keras.Model:
