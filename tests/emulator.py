@@ -105,6 +105,19 @@ class ById(MutableMapping):
         return len(self._stored)
 
 
+class NoServers:
+    """Servers of models that are ready at once and answer nothing."""
+
+    def is_ready(self, *_):
+        return True
+
+    def ask(self, *_):
+        raise ApiError("INVALID_ARGUMENT", "this server runs no model servers")
+
+    def stop(self, *_):
+        pass
+
+
 class OpenEmulator(FaultyEmulator):
     """An emulator for clients without a token, or with that of another server."""
 

@@ -12,6 +12,7 @@ import typer
 
 from pipelines.api import RUNS
 from pipelines.cloud.settings import Settings, load, option_of, variables_of
+from pipelines.console import say
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,10 +71,13 @@ def runs_folder(given: Path | None, *, local: bool) -> Path:
     return given or RUNS
 
 
-def confirm(question: str) -> bool:
-    """Ask on the terminal before a deletion; raise InputError if the standard input is closed."""
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask before a deletion, unless `yes`; raise InputError if the standard input is closed."""
     try:
-        return typer.confirm(question)
+        if yes or typer.confirm(question):
+            return True
+        say("nothing was deleted")
+        return False
     except typer.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise

@@ -46,12 +46,10 @@ def clean(
     if dry_run:
         say(f"{len(items)} would be deleted; nothing was deleted, because of --dry-run")
         return
-    if not yes and not confirm(f"Delete these {len(items)}?"):
-        say("nothing was deleted")
-        return
-    for item in cleaning.show_progress(items, len(items), "Deleting"):
-        item.delete()
-    say(f"{len(items)} deleted")
+    if confirm(f"Delete these {len(items)}?", yes=yes):
+        for item in cleaning.show_progress(items, len(items), "Deleting"):
+            item.delete()
+        say(f"{len(items)} deleted")
 
 
 def _before(age: str) -> datetime.datetime:

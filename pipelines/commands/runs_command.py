@@ -10,7 +10,7 @@ from rich.padding import Padding
 from components.cloud_errors import CloudError
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
-from pipelines.console import make_cell, say
+from pipelines.console import make_cell, say, show_table
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, decimal
@@ -141,21 +141,11 @@ def _compare(first: PastRun, second: PastRun, folder: pathlib.Path, client: Any)
     shown = run_comparison.format_value
     parameters = [(name, shown(old), shown(new)) for name, old, new in compared.parameters]
     metrics = [(name, str(old), str(new)) for name, old, new in compared.metrics]
-    _print_table("parameter", first, second, parameters, "parameters: none differ")
-    _print_table("metric", first, second, metrics, "no metrics")
+    show_table(("Parameter", first.name, second.name), parameters)
+    say("" if parameters else "no parameters differ\n")
+    show_table(("Metric", first.name, second.name), metrics)
+    say("")
     folder.mkdir(exist_ok=True)
     page = folder / f"{first.name}--{second.name}.html"
     comparison_page.write(page, compared)
     say(*compared.verdicts, f"page  {page}")
-
-
-def _print_table(
-    title: str, first: PastRun, second: PastRun, rows: list[tuple[str, str, str]], otherwise: str
-) -> None:
-    """Print rows in columns, uncut, and an empty line; if there are no rows, print `otherwise`."""
-    table = [(title, first.name, second.name), *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table if rows else ():
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        say("  ".join(cells).rstrip())
-    say("" if rows else f"{otherwise}\n")

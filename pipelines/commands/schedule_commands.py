@@ -89,8 +89,6 @@ def delete(
 
     connection = settings.connect()
     schedules.fetch_schedules(connection, recipe)
-    if not yes and not confirm(f"Delete the schedule of {recipe}?"):
-        say("nothing was deleted")
-        return
-    schedules.delete(connection, recipe)
-    say(f"the schedule of {recipe} is deleted")
+    if confirm(f"Delete the schedule of {recipe}?", yes=yes):
+        schedules.delete(connection, recipe)
+        say(f"the schedule of {recipe} is deleted")

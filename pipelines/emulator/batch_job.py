@@ -12,10 +12,9 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 import concurrent.futures
 import itertools
 import json
-import pathlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from pipelines.emulator.background_jobs import (
     CANCELLED_CODE,
@@ -24,11 +23,14 @@ from pipelines.emulator.background_jobs import (
     BackgroundJob,
 )
 from pipelines.emulator.batch_input import Instance, read_instances
+from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_server import ModelServer
-from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.processes import Guardian, Process
+from pipelines.emulator.processes import Process
 from trainer.data import storage
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.emulator.batch_service import BatchService
 
 BATCH_SIZE = 64
 """Instances per request, unless the job sets it."""
@@ -37,29 +39,13 @@ _POLL_SECONDS = 0.1
 
 
 class BatchJob(BackgroundJob):
-    """A run of a BatchPredictionJob that BatchService has accepted.
+    """A run of a BatchPredictionJob that a service has accepted, by a version of a model."""
 
-    Args:
-        model: the version that predicts.
-        models: the registry that holds it.
-        directory: gets the log of each replica's server.
-        keep: called after each change of the message.
-    """
-
-    def __init__(
-        self,
-        message: Any,
-        model: Any,
-        models: ModelService,
-        directory: pathlib.Path,
-        guardian: Guardian,
-        keep: Callable[[Any], None],
-    ) -> None:
+    def __init__(self, message: Any, model: Any, service: "BatchService") -> None:
         super().__init__(message)
+        self._model, self._service, self._models = model, service, service.models
         self._first_failure = ""
         self._servers: list[ModelServer] = []
-        self._model, self._models = model, models
-        self._directory, self._guardian, self._keep = directory, guardian, keep
         self._lock = threading.Lock()
 
     @property
@@ -72,9 +58,10 @@ class BatchJob(BackgroundJob):
         try:
             chunks = self._read_chunks()
             artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
+            logs = self._service.directory / f"batch-prediction-{id_of(self.message.name)}"
             for number in range(self.message.dedicated_resources.starting_replica_count or 1):
-                log = self._directory / f"server-{number}.log"
-                server = ModelServer(self._model, artifacts, log, self._guardian)
+                log = logs / f"server-{number}.log"
+                server = ModelServer(self._model, artifacts, log, self._service.guardian)
                 self._servers.append(server)
             for server in self._servers:
                 self._wait_until_healthy(server)
@@ -177,7 +164,7 @@ class BatchJob(BackgroundJob):
         return f"{prefix}/prediction-{self._model.display_name}-{time}Z"
 
     def store(self) -> None:
-        self._keep(self.message)
+        self._service.store(self.message)
 
 
 def _write(file: Any, content: dict[str, Any]) -> None:

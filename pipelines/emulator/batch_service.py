@@ -5,12 +5,10 @@ import re
 from typing import Any
 
 from components.prediction_options import OUTPUT_TABLE, TABLE
-from pipelines import resource_names
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
 from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
-from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_service import ModelService
 
 FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
@@ -29,7 +27,6 @@ class BatchService(BackgroundJobs[BatchJob]):
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)
-        resource_names.check("service_account", job.service_account)
         check_model(job, parent)
         check_input(job)
         check_output(job)
@@ -39,8 +36,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         model = self.models.find(job.model)
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
-        directory = self.directory / f"batch-prediction-{id_of(job.name)}"
-        self.jobs.append(BatchJob(job, model, self.models, directory, self.guardian, self.store))
+        self.jobs.append(BatchJob(job, model, self))
 
     def check_deletable(self, job: Any) -> None:
         running = job.state.name.removeprefix("JOB_STATE_") not in ENDED

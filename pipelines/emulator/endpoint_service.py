@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.emulator import messages
-from pipelines.emulator.api_error import ApiError, invalid, not_found
+from pipelines.emulator.api_error import ApiError, not_found
 from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
@@ -27,8 +27,7 @@ class EndpointService(Resources):
     kind = "Endpoint"
     updatable = ("display_name", "description", "labels", "traffic_split")
     models: ModelService  # holds the models that are deployed
-    # Run the deployed models; None: requests for predictions are refused.
-    servers: ModelServers | None = None
+    servers: ModelServers  # run the deployed models
 
     def create(self, request: Any) -> Any:
         endpoint = super().create(request)
@@ -68,9 +67,7 @@ class EndpointService(Resources):
 
         def is_done() -> bool:
             try:
-                return self.servers is None or self.servers.is_ready(
-                    *self._server_of(endpoint.name, deployed)
-                )
+                return self.servers.is_ready(*self._server_of(endpoint.name, deployed))
             except ApiError:
                 with self.changing(endpoint.name) as failed:
                     failed.traffic_split = before
@@ -113,8 +110,6 @@ class EndpointService(Resources):
         del body["endpoint"]
         size = len(json.dumps(body))
         refuse(size > _LARGEST_REQUEST, f"the request has {size} bytes, more than 1.5 MB")
-        if self.servers is None:
-            raise invalid("this server runs no model servers")
         answer = self.servers.ask(*self._server_of(endpoint.name, deployed), body)
         response = messages.PredictResponse(
             deployed_model_id=chosen,
@@ -141,8 +136,7 @@ class EndpointService(Resources):
             model for model in endpoint.deployed_models if model.id != deployed.id
         ]
         self.models.set_deployed(_version_name(deployed), endpoint.name)
-        if self.servers:
-            self.servers.stop(f"{endpoint.name}/{deployed.id}")
+        self.servers.stop(f"{endpoint.name}/{deployed.id}")
 
 
 def _deployed_by_id(endpoint: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_common(resource: Any, field: str, parent: str) -> None:
-    """Refuse an invalid display name, labels or key, or a key of another region.
+    """Refuse an invalid display name, label, network, account or key, or a key of another region.
 
     Labels have up to 63 of a-z, 0-9, _ and -; keys begin with a letter.
     """
@@ -59,6 +59,8 @@ def check_common(resource: Any, field: str, parent: str) -> None:
     for key, value in labels.items():
         for text, pattern in ((key, LABEL_KEY), (value, LABEL_VALUE)):
             refuse(not pattern.fullmatch(text), f"{text!r} is not a label")
+    for name in ("network", "service_account"):
+        resource_names.check(name, getattr(resource, name, ""))
     if hasattr(resource, "encryption_spec"):
         key = resource.encryption_spec.kms_key_name
         resource_names.check("encryption_spec_key_name", key)

@@ -5,6 +5,7 @@ import pathlib
 from typing import Any, Literal
 
 from pipelines.json_form import read_json
+from trainer.data import storage
 
 FILE_NAME = "job.json"
 
@@ -49,6 +50,5 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
     """Write the state of a CustomJob atomically."""
     from pydantic import TypeAdapter
 
-    half = folder / f".{FILE_NAME}"
-    half.write_bytes(TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n")
-    half.replace(folder / FILE_NAME)
+    text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
+    storage.write_whole(str(folder / FILE_NAME), text)

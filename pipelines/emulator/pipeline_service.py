@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines import resource_names
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.field_rules import check_common, refuse, refuse_state
@@ -78,8 +77,6 @@ def check_job(job: Any, parent: str) -> None:
     outside = not job.runtime_config.gcs_output_directory.startswith("gs://")
     refuse(outside, "runtime_config.gcs_output_directory is required, and begins with gs://")
     check_content(json_format.MessageToDict(job._pb))
-    resource_names.check("network", job.network)
-    resource_names.check("service_account", job.service_account)
 
 
 def check_content(job: Mapping[str, Any]) -> None:

@@ -152,24 +152,20 @@ def _cluster_variables(
         addresses: host:port of every replica, by worker pool; [] for an empty pool.
     """
     pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
-    spec = {
-        "cluster": {f"workerpool{n}": pool for n, pool in pools.items()},
-        "environment": "cloud",
-        "task": {"type": f"workerpool{replica.pool}", "index": replica.index},
-        "job": job_spec,
-    }
-    variables = {"CLUSTER_SPEC": json.dumps(spec)}
+
+    def describe(cluster: Mapping[str, Sequence[str]], kind: str) -> str:
+        task = {"type": kind, "index": replica.index}
+        return json.dumps(
+            {"cluster": cluster, "environment": "cloud", "task": task, "job": job_spec}
+        )
+
+    by_pool = {f"workerpool{n}": pool for n, pool in pools.items()}
+    variables = {"CLUSTER_SPEC": describe(by_pool, f"workerpool{replica.pool}")}
     if sum(map(len, addresses)) > 1:
         # The evaluator is not part of the cluster.
-        roles = {environment.ROLES[n]: pool for n, pool in pools.items()}
-        roles.pop("evaluator", None)
-        config = {
-            "cluster": roles,
-            "environment": "cloud",
-            "task": {"type": replica.role, "index": replica.index},
-            "job": job_spec,
-        }
-        variables["TF_CONFIG"] = json.dumps(config)
+        by_role = {environment.ROLES[n]: pool for n, pool in pools.items()}
+        by_role.pop("evaluator", None)
+        variables["TF_CONFIG"] = describe(by_role, replica.role)
     return variables
 
 

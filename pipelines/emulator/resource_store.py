@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCAL_PARENT
+from trainer.data import storage
 
 _LONGEST_FILE_NAME = 255
 
@@ -75,9 +76,7 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_name(f".{path.name}")
-        half.write_text(self._dump(resource), encoding="utf-8")
-        half.replace(path)
+        storage.write_whole(str(path), self._dump(resource).encode())
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()

@@ -17,7 +17,7 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.schedule_service import ScheduleService
-from tests.emulator import NUMBER, ById, FaultyEmulator
+from tests.emulator import NUMBER, ById, FaultyEmulator, NoServers
 
 LOCATION = f"projects/{NUMBER}/locations/us-central1"
 POOL = {
@@ -67,7 +67,7 @@ class VertexEmulator(FaultyEmulator):
         custom_jobs, self.log_entries = CustomJobs(operations), []
         models = ModelService(operations, model_folder)
         metadata = MetadataService(operations, pipelines.stored)
-        endpoints = EndpointService(operations, model_folder, models=models)
+        endpoints = EndpointService(operations, model_folder, models=models, servers=NoServers())
         monitoring = MonitoringService(operations, endpoints=endpoints)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:

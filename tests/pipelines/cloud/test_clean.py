@@ -111,7 +111,7 @@ def test_unlabelled_and_active_resources_are_kept(vertex, clean, run, bucket):
         jobs[name].state = types.JobState.JOB_STATE_RUNNING
     for state in ("ACTIVE", "PAUSED", "COMPLETED"):
         schedule = types.Schedule(name=f"{LOCATION}/schedules/{state}", state=state)
-        schedule.update_time = now() - datetime.timedelta(days=60)
+        schedule.create_time = schedule.update_time = now() - datetime.timedelta(days=60)
         schedule.create_pipeline_job_request.pipeline_job.labels.update(LABELS)
         vertex.schedules[state] = schedule
     bucket["runs/notes.txt"] = b""

@@ -17,6 +17,7 @@ from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
+from tests.emulator import NoServers
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"
@@ -80,7 +81,7 @@ class Services:
         guardian = stack.enter_context(Guardian())
         processes = {"directory": folder / "jobs", "guardian": guardian}
         jobs = stack.enter_context(JobService(operations, **processes))
-        servers = None
+        servers = NoServers()
         if serves:
             servers = stack.enter_context(ModelServers(folder / "endpoints", guardian))
         models = ModelService(operations, folder)

@@ -4,8 +4,8 @@ import ast
 import functools
 import re
 
-from pipelines.emulator.rules import as_markdown, load_rules
 from tests.pipelines.conftest import ROOT
+from tests.pipelines.emulator.rules import as_markdown, load_rules
 
 
 @functools.cache
@@ -44,8 +44,8 @@ def words(text):
 
 
 def test_missing_functions_and_tests_are_found():
-    assert is_defined("pipelines.emulator.rules.as_markdown")
-    assert not is_defined("pipelines.emulator.rules.nothing")
+    assert is_defined("pipelines.emulator.lists.apply_mask")
+    assert not is_defined("pipelines.emulator.lists.nothing")
     assert not is_defined("pipelines.emulator.nowhere.rules")
     file = "tests/pipelines/emulator/test_rules.py"
     assert is_test(f"{file}::test_every_rule_has_a_short_quote_a_function_and_a_test")

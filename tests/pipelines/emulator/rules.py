@@ -1,6 +1,6 @@
 """The rules of Vertex AI's documentation that this project can break, from rules.toml.
 
-python -m pipelines.emulator.rules > docs/vertex-rules.md
+python -m tests.pipelines.emulator.rules > docs/vertex-rules.md
 """
 
 from pathlib import Path
@@ -13,8 +13,8 @@ PAGES = "https://docs.cloud.google.com/gemini-enterprise-agent-platform/"
 _HEAD = """\
 # Vertex AI's rules that this project follows
 
-Generated from [rules.toml](../pipelines/emulator/rules.toml) by
-`python -m pipelines.emulator.rules`. Each rule comes from a page of Google's documentation of
+Generated from [rules.toml](../tests/pipelines/emulator/rules.toml) by
+`python -m tests.pipelines.emulator.rules`. Each rule comes from a page of Google's documentation of
 August 2026, which calls Vertex AI *Gemini Enterprise Agent Platform*. The functions listed enforce
 it (those in `pipelines.emulator` refuse what Vertex AI refuses), and the tests listed verify that.
 Questions that no page answers are in [first-hour.md](first-hour.md).
