@@ -30,7 +30,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         check_model(job, parent)
         check_input(job)
         check_output(job)
-        check_replicas(job.dedicated_resources)
+        check_replicas(job.dedicated_resources, parent)
 
     def begin(self, job: Any) -> None:
         model = self.models.find(job.model)
@@ -98,9 +98,9 @@ def check_output(job: Any) -> None:
         _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
 
 
-def check_replicas(resources: Any) -> None:
+def check_replicas(resources: Any, parent: str) -> None:
     """Refuse a job without a machine, or with more starting replicas than its maximum."""
-    check_machine(resources, "batch_prediction_job")
+    check_machine(resources, "batch_prediction_job", parent)
     first, most = resources.starting_replica_count, resources.max_replica_count
     most = most or DEFAULT_MAX_REPLICAS
     refuse(first > most, f"starting_replica_count {first} is greater than max_replica_count {most}")

@@ -6,16 +6,20 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines import resource_names
 from pipelines.emulator import messages
 from pipelines.emulator.api_error import ApiError, not_found
 from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
+from pipelines.emulator.messages import parent_of
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.proto_rules import check_required
 from pipelines.emulator.resources import Resources, set_etag
 
-_LARGEST_REQUEST = 3 * 2**19
-"""1.5 MB, for a shared public endpoint."""
+_LARGEST_BODY = 3 * 2**19
+"""1.5 MB, for requests to a shared public endpoint and for their responses."""
+_OTHER_TYPES = ("dedicated_endpoint_enabled", "network", "private_service_connect_config")
+"""Fields of endpoints that have an address of their own, and answer at no other."""
 _NEW = "0"
 """The ID in a traffic split that stands for the model that the request deploys."""
 
@@ -36,8 +40,12 @@ class EndpointService(Resources):
     def refresh(self, endpoint: Any) -> Any:
         return set_etag(endpoint)
 
-    def change(self, request: Any, present: Any, changed: Any) -> None:
-        check_traffic(dict(changed.traffic_split), _deployed_by_id(present))
+    def check(self, endpoint: Any, parent: str) -> None:
+        super().check(endpoint, parent)
+        check_traffic(dict(endpoint.traffic_split), _deployed_by_id(endpoint))
+        for name in _OTHER_TYPES:
+            other = getattr(endpoint, name)
+            refuse(other, f"{name} is not supported here: endpoints are public and shared")
 
     def check_deletable(self, endpoint: Any) -> None:
         refuse_state(endpoint.deployed_models, f"{endpoint.name} has deployed models")
@@ -48,7 +56,7 @@ class EndpointService(Resources):
         deployed = messages.DeployedModel(request.deployed_model)
         with self.changing(request.endpoint) as endpoint:
             known = _deployed_by_id(endpoint)
-            check_deployed_model(deployed, known)
+            check_deployed_model(deployed, known, parent_of(endpoint.name))
             model = self.models.find(deployed.model)
             deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
@@ -108,9 +116,9 @@ class EndpointService(Resources):
         deployed = _deployed_by_id(endpoint)[chosen]
         body = json_format.MessageToDict(request._pb)
         del body["endpoint"]
-        size = len(json.dumps(body))
-        refuse(size > _LARGEST_REQUEST, f"the request has {size} bytes, more than 1.5 MB")
+        check_size("request", body)
         answer = self.servers.ask(*self._server_of(endpoint.name, deployed), body)
+        check_size("response", answer)
         response = messages.PredictResponse(
             deployed_model_id=chosen,
             model=deployed.model,
@@ -147,18 +155,32 @@ def _version_name(deployed: Any) -> str:
     return f"{deployed.model}@{deployed.model_version_id}"
 
 
-def check_deployed_model(deployed: Any, known: Mapping[str, Any]) -> None:
-    """Refuse a model without a machine, or with an ID that is malformed or taken."""
+def check_size(what: str, body: Mapping[str, Any]) -> None:
+    """Refuse a body that is too large for a shared public endpoint."""
+    size = len(json.dumps(body))
+    refuse(size > _LARGEST_BODY, f"the {what} has {size} bytes, more than 1.5 MB")
+
+
+def check_deployed_model(deployed: Any, known: Mapping[str, Any], parent: str) -> None:
+    """Refuse a model without a machine, with wrong replicas, or an ID that is malformed or taken."""
     if deployed.id:
         check_id("deployed_model.id", deployed.id)
     if deployed.id in known:
         raise ApiError("ALREADY_EXISTS", f"DeployedModel {deployed.id} exists already")
     resources = deployed.dedicated_resources
-    check_machine(resources, "deployed_model")
+    check_machine(resources, "deployed_model", parent)
+    resource_names.check("service_account", deployed.service_account)
     least, most = resources.min_replica_count, resources.max_replica_count
     refuse(least < 1, "min_replica_count must be at least 1")
     too_few = most and most < least
     refuse(too_few, f"max_replica_count {most} is less than min_replica_count {least}")
+    required = resources.required_replica_count
+    refuse(required > least, f"required_replica_count {required} is more than {least}, the minimum")
+    names = [metric.metric_name for metric in resources.autoscaling_metric_specs]
+    refuse(len(names) > len({*names}), f"a metric is more than once in {names}")
+    for metric in resources.autoscaling_metric_specs:
+        wrong = not 0 <= metric.target <= 100
+        refuse(wrong, f"target {metric.target} of {metric.metric_name} is not 1 to 100")
 
 
 def check_traffic(split: Mapping[str, int], deployed: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from pipelines import resource_names
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCATION
+from pipelines.machines import regions
 from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
 from trainer.machines.prediction_machines import check_prediction_machine
 
@@ -48,10 +49,12 @@ def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_common(resource: Any, field: str, parent: str) -> None:
-    """Refuse an invalid display name, label, network, account or key, or a key of another region.
+    """Refuse an unknown region, an invalid name, label, network, account or key, or a far key.
 
     Labels have up to 63 of a-z, 0-9, _ and -; keys begin with a letter.
     """
+    if region := region_of(parent):
+        regions.check_region(region)
     too_long = len(resource.display_name) > _LONGEST_NAME
     refuse(too_long, f"{field}.display_name has more than {_LONGEST_NAME} characters")
     labels = getattr(resource, "labels", {})
@@ -69,14 +72,19 @@ def check_common(resource: Any, field: str, parent: str) -> None:
 
 def check_region(kind: str, value: str, parent: str) -> None:
     """Refuse a key or TensorBoard that is not in the resource's region, the end of `parent`."""
-    # A run on this machine has no region.
-    region = parent.rpartition("/")[2]
-    if region != LOCATION:
+    if region := region_of(parent):
         resource_names.check_region({kind: value}, region)
 
 
-def check_machine(resources: Any, where: str) -> None:
-    """Refuse resources without a machine type that supports prediction."""
+def region_of(parent: str) -> str:
+    """Return the region in projects/P/locations/L; empty for a run on this machine."""
+    region = parent.rpartition("/")[2]
+    return "" if region == LOCATION else region
+
+
+def check_machine(resources: Any, where: str, parent: str) -> None:
+    """Refuse resources without a machine type that supports prediction in the region."""
     machine, where = resources.machine_spec, f"{where}.dedicated_resources.machine_spec."
     refuse(not machine.machine_type, f"{where}machine_type is required")
     check_prediction_machine(f"{where}machine_type", machine.machine_type)
+    regions.check_serving_machine(machine.machine_type, region_of(parent))

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator.field_rules import check_common, check_region, refuse
+from pipelines.emulator.field_rules import check_common, check_region, refuse, region_of
+from pipelines.machines import regions
 from trainer.machines.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
@@ -26,7 +27,7 @@ def check(job: Any, parent: str) -> None:
         if index == 0 or not is_empty(pool):
             where, count = f"{path}[{index}]", pool.replica_count
             refuse(count < 1, f"{where}.replica_count is {count}; it must be positive")
-            check_machine_spec(pool, where)
+            check_machine_spec(pool, where, parent)
             check_container(pool.container_spec, f"{where}.container_spec")
     check_flex_start(job.job_spec, path)
 
@@ -48,8 +49,8 @@ def is_empty(pool: Any) -> bool:
     return bool(pool == type(pool)())
 
 
-def check_machine_spec(pool: Any, path: str) -> None:
-    """Refuse a machine type that training does not offer, or not with this GPU or boot disk."""
+def check_machine_spec(pool: Any, path: str, parent: str) -> None:
+    """Refuse a machine type that training lacks, or lacks with this GPU, boot disk or region."""
     machine, disk = pool.machine_spec, pool.disk_spec
     kind, count, size = (
         machine.accelerator_type,
@@ -64,6 +65,8 @@ def check_machine_spec(pool: Any, path: str) -> None:
     )
     name = kind.name if kind else ""
     check_machine(f"{where}.machine_type", machine.machine_type, name, count)
+    if region := region_of(parent):
+        regions.check_accelerator(name, region)
     refuse(
         size and not _SMALLEST_DISK_GB <= size <= _LARGEST_DISK_GB,
         f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {_SMALLEST_DISK_GB} to "

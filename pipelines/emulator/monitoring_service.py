@@ -6,8 +6,9 @@ from typing import Any
 
 from pipelines.emulator import messages
 from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.field_rules import check_choice, refuse, refuse_state
+from pipelines.emulator.field_rules import check_choice, refuse, refuse_state, region_of
 from pipelines.emulator.resources import Resources
+from pipelines.machines import regions
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -29,6 +30,7 @@ class MonitoringService(Resources):
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)
+        regions.check_monitoring(region_of(parent))
         rate = job.logging_sampling_strategy.random_sample_config.sample_rate
         refuse(not 0 < rate <= 1, f"sample_rate {rate:g} is not in (0, 1]")
         deployed = [model.id for model in self.endpoints.find(job.endpoint).deployed_models]

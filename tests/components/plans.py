@@ -55,7 +55,7 @@ def check_pools(pools):
     """Raise if the launcher's protos or Vertex AI's rules refuse `pools`."""
     job = types.CustomJob(display_name="job")
     json_format.ParseDict({"worker_pool_specs": pools}, job.job_spec._pb)
-    job_rules.check(job, "projects/p/locations/l")
+    job_rules.check(job, "projects/p/locations/us-central1")
 
 
 def plan(tmp_path, **changes):

@@ -28,6 +28,12 @@ def test_invalid_field_is_refused(services, kind, fields, reason):
         services.create(kind, **fields)
 
 
+@pytest.mark.parametrize("kind", [*NAMED, "pipeline_job"])
+def test_region_is_one_of_vertex_ai(services, kind):
+    with pytest.raises(exceptions.BadRequest, match="'mars-east1' is not a region of Vertex AI"):
+        services.create(kind, parent=f"{PROJECT}/locations/mars-east1")
+
+
 @pytest.mark.parametrize("kind", [*NAMED, "schedule"])
 def test_display_name_is_required(services, kind):
     with pytest.raises(exceptions.BadRequest, match="display_name is required"):

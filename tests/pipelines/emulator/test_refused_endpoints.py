@@ -5,7 +5,7 @@ import functools
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT, changed
+from tests.pipelines.emulator.services import PARENT, PROJECT, changed
 
 OBJECTIVE = {
     "training_dataset": {
@@ -16,6 +16,7 @@ OBJECTIVE = {
     "training_prediction_skew_detection_config": {"default_skew_threshold": {"value": 0.3}},
 }
 OBJECTIVES = "model_deployment_monitoring_objective_configs"
+METRICS = "dedicated_resources__autoscaling_metric_specs"
 SAMPLE_RATE = "logging_sampling_strategy__random_sample_config__sample_rate"
 JOB = {
     "display_name": "trips",
@@ -38,6 +39,10 @@ def endpoint(services):
         ({"id": "v1"}, "'v1' is not up to 10 digits"),
         ({"dedicated_resources__min_replica_count": 0}, "min_replica_count is required"),
         ({"dedicated_resources__min_replica_count": 3}, "2 is less than min_replica"),
+        ({"dedicated_resources__required_replica_count": 2}, "2 is more than 1, the minimum"),
+        ({METRICS: [{"metric_name": "cpu", "target": 101}]}, "target 101 of cpu is not 1 to 100"),
+        ({METRICS: [{"metric_name": "cpu"}] * 2}, "more than once in"),
+        ({"service_account": "runner"}, "service_account='runner' is not"),
         ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
         (
             # A machine type of training.
@@ -51,6 +56,19 @@ def test_invalid_deployment_is_refused(services, endpoint, fields, reason):
         services.deploy(endpoint, {}, **{"id": "2", **fields})
     with pytest.raises(exceptions.Conflict):
         services.deploy(endpoint, {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"dedicated_endpoint_enabled": True}, "dedicated_endpoint_enabled is not supported here"),
+        ({"network": "projects/1/global/networks/n"}, "network is not supported here"),
+        ({"traffic_split": {"1": 100}}, "1, which is not deployed"),
+    ],
+)
+def test_invalid_endpoint_is_refused(services, fields, reason):
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        services.create("endpoint", **fields)
 
 
 def test_invalid_traffic_split_is_refused(services, endpoint):
@@ -108,10 +126,10 @@ def objectives(deployed_model="1", **fields):
 def monitor(services, endpoint):
     """Create a monitoring job of the endpoint, with other fields."""
 
-    def create(**fields):
+    def create(parent=PARENT, **fields):
         content = changed({**JOB, **objectives(), "endpoint": endpoint}, **fields)
         return services.job.create_model_deployment_monitoring_job(
-            parent=PARENT, model_deployment_monitoring_job=content
+            parent=parent, model_deployment_monitoring_job=content
         )
 
     return create
@@ -127,6 +145,7 @@ def monitor(services, endpoint):
         ({"model_deployment_monitoring_schedule_config": {}}, "monitor_interval is required"),
         ({"logging_sampling_strategy": {}}, r"sample_rate 0 is not in \(0, 1\]"),
         ({SAMPLE_RATE: 1.5}, r"sample_rate 1.5 is not in \(0, 1\]"),
+        ({"parent": f"{PROJECT}/locations/us-east5"}, "us-east5 has no Model Monitoring"),
         (objectives("2"), "DeployedModel 2 is not at the endpoint"),
         (objectives(training_dataset={}), "training_dataset is required to detect"),
         (objectives(training_dataset__data_format="parquet"), "'parquet' is not one of"),

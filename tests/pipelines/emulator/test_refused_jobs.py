@@ -76,6 +76,17 @@ def test_invalid_training_job_is_refused(services, job_spec, reason):
         services.create("custom_job", job_spec=job_spec)
 
 
+def test_machine_that_the_region_lacks_is_refused(services):
+    africa, tel_aviv = (f"{PROJECT}/locations/{region}" for region in ("africa-south1", "me-west1"))
+    with pytest.raises(exceptions.BadRequest, match="T4' is not available for training in africa"):
+        job_spec = spec(on(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=1))
+        services.create("custom_job", parent=africa, job_spec=job_spec)
+    with pytest.raises(exceptions.BadRequest, match="needs an accelerator in me-west1"):
+        services.create("batch_prediction_job", parent=tel_aviv, model=f"{tel_aviv}/models/1")
+    with pytest.raises(exceptions.BadRequest, match="needs an accelerator in me-west1"):
+        services.deploy(services.create("endpoint", parent=tel_aviv).result().name, {})
+
+
 def test_invalid_alias_is_refused(services):
     name = services.upload(model_id="digits").model
     with pytest.raises(exceptions.BadRequest, match="does not include the ID of a version"):

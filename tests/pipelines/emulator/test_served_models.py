@@ -10,12 +10,13 @@ import tensorflow as tf
 from google.api_core import exceptions
 
 from tests.pipelines.emulator.services import MODEL, Services, changed
+from tests.trainer.serving.servers import b64, png
 
 PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
 
 
-def predict(services, name, instance):
-    return services.prediction.predict(endpoint=name, instances=[instance], retry=None)
+def predict(services, name, *instances):
+    return services.prediction.predict(endpoint=name, instances=[*instances], retry=None)
 
 
 def servers():
@@ -46,6 +47,10 @@ def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
         assert answer.model_display_name == MODEL["display_name"]
         with pytest.raises(exceptions.BadRequest, match="is not a nested list of numbers"):
             predict(services, name, [["far"]])
+        # An answer repeats the instance's key, and is longer than the photo.
+        photo = {**b64(png(PIXELS)), "key": 1300 * "k"}
+        with pytest.raises(exceptions.BadRequest, match="the response has .* more than 1.5 MB"):
+            predict(services, name, *[photo] * 1024)
 
         # A server that was killed is started again, as a container is.
         (server,) = servers()

@@ -53,7 +53,7 @@ def test_unexpected_error_is_internal_and_logged(caplog):
 
 
 def test_values_that_json_lacks_are_refused_over_grpc():
-    parent = "projects/p/locations/l"
+    parent = "projects/p/locations/us-central1"
     with Emulator(ScheduleService(Operations(), pipelines=None)) as emulator:
         client = grpc_client(ScheduleServiceClient, emulator)
         late = types.CreateScheduleRequest(parent=parent, schedule={"display_name": "s"})

@@ -13,7 +13,7 @@ import pytest
 from pipelines.emulator.server import Emulator
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 
-PARENT = "projects/p/locations/l"
+PARENT = "projects/p/locations/us-central1"
 FINAL = ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED")
 
 

@@ -11,7 +11,7 @@ from tests.pipelines.local.conftest import job_states, wait_for
 from trainer.config import TrainingConfig, write_config
 from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs
 
-PARENT = "projects/p/locations/l"
+PARENT = "projects/p/locations/us-central1"
 ROLES = ("evaluator", "worker", "ps", "chief")
 EPOCHS, STEPS = 80, 63
 
