@@ -30,6 +30,8 @@ class BatchService(BackgroundJobs[BatchJob]):
         check_model(job, parent)
         check_input(job)
         check_output(job)
+        explained = job.generate_explanation or "explanation_spec" in job
+        refuse(explained, "explanations are not supported here")
         check_replicas(job.dedicated_resources, parent)
 
     def begin(self, job: Any) -> None:
@@ -82,6 +84,8 @@ def check_output(job: Any) -> None:
     config = job.output_config
     kind = config.predictions_format
     check_choice("predictions_format", kind, _OUTPUT_FORMATS)
+    # Its columns depend on the schemata of the model's predictions.
+    refuse(kind == "csv", "predictions_format csv is not supported here; give jsonl")
     formats = (job.input_config.instances_format, kind)
     with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
     refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")

@@ -162,7 +162,7 @@ def check_size(what: str, body: Mapping[str, Any]) -> None:
 
 
 def check_deployed_model(deployed: Any, known: Mapping[str, Any], parent: str) -> None:
-    """Refuse a model without a machine, with wrong replicas, or an ID that is malformed or taken."""
+    """Refuse a model without a machine or with wrong replicas, or a malformed or taken ID."""
     if deployed.id:
         check_id("deployed_model.id", deployed.id)
     if deployed.id in known:

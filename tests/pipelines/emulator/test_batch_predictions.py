@@ -46,6 +46,9 @@ def create(services, **fields):
         ({"input_config__gcs_source": {}}, "uris is required"),
         ({INPUT: NO_TABLE}, "'bq://p.d' is not bq://PROJECT.DATASET.TABLE"),
         ({OUTPUT_FORMAT: "tf-record"}, "'tf-record' is not one of jsonl, csv"),
+        ({OUTPUT_FORMAT: "csv"}, "csv is not supported here"),
+        ({"generate_explanation": True}, "explanations are not supported here"),
+        ({"explanation_spec__parameters__top_k": 1}, "explanations are not supported here"),
         ({OUTPUT_FORMAT: "bigquery"}, "written to output_config.bigquery_destination"),
         ({PREFIX: "out"}, "'out' is not a Cloud Storage URI"),
         (
