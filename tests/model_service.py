@@ -26,5 +26,10 @@ def registry_at(environment, project="my-project", location="us-central1"):
 
 def candidate(artifact_uri, **changes):
     """Return a version to register; unset fields are empty."""
-    empty = {"serving_image": "image", "description": "", "labels": {}, "metrics": {}}
+    empty = {
+        "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
+        "description": "",
+        "labels": {},
+        "metrics": {},
+    }
     return Candidate(artifact_uri=artifact_uri, **{**empty, **changes})

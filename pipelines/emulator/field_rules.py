@@ -13,6 +13,7 @@ from trainer.machines.prediction_machines import check_prediction_machine
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IDS = {
     "pipeline_job_id": (re.compile("[a-z][a-z0-9-]{0,126}"), "up to 127 of a-z, 0-9 and -"),
     "endpoint_id": (
@@ -68,6 +69,14 @@ def check_common(resource: Any, field: str, parent: str) -> None:
         key = resource.encryption_spec.kms_key_name
         resource_names.check("encryption_spec_key_name", key)
         check_region("encryption_spec_key_name", key, parent)
+
+
+def check_variables(variables: Iterable[Any], path: str) -> None:
+    """Refuse environment variables with a malformed name, or two with the same."""
+    names = [variable.name for variable in variables]
+    for name in names:
+        refuse(not _VARIABLE.fullmatch(name), f"{path}.env has the invalid name {name!r}")
+        refuse(names.count(name) > 1, f"{path}.env sets {name!r} more than once")
 
 
 def check_region(kind: str, value: str, parent: str) -> None:

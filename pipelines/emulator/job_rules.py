@@ -1,17 +1,21 @@
 """Vertex AI's checks of a CustomJob."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator.field_rules import check_common, check_region, refuse, region_of
+from pipelines.emulator.field_rules import (
+    check_common,
+    check_region,
+    check_variables,
+    refuse,
+    region_of,
+)
 from pipelines.machines import regions
 from trainer.machines.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SMALLEST_DISK_GB, _LARGEST_DISK_GB = 100, 64_000
 _LONGEST_SECONDS = 7 * 24 * 3600
 
@@ -111,8 +115,6 @@ def check_container(container: Any, path: str) -> None:
         not (container.command or container.args),
         f"{path}.command is required here: no image is pulled, so its entry point is unknown",
     )
-    names = [variable.name for variable in container.env]
-    refuse(len(names) > MAX_VARIABLES, f"{path}.env has {len(names)}; at most {MAX_VARIABLES}")
-    for name in names:
-        refuse(not _VARIABLE.fullmatch(name), f"{path}.env has the invalid name {name!r}")
-        refuse(names.count(name) > 1, f"{path}.env sets {name!r} more than once")
+    count = len(container.env)
+    refuse(count > MAX_VARIABLES, f"{path}.env has {count}; at most {MAX_VARIABLES}")
+    check_variables(container.env, path)

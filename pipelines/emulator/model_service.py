@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pipelines import resource_names
 from pipelines.emulator import field_rules, messages, proto_rules
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.field_rules import refuse, refuse_state
@@ -17,7 +18,8 @@ from pipelines.emulator.resources import Resources, set_etag
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"
-_ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9-]")
+_ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]")
+_LONGEST_DEPLOYMENT_SECONDS, _PORTS = 2 * 3600, range(1, 65536)
 Content = dict[str, Any]
 
 
@@ -31,6 +33,10 @@ class ModelService(Resources):
     uri: Callable[[str], str] = str
     # Converts a gs:// URI to the path of the file that stands in for it.
     local: Callable[[str], str] = str
+
+    def check(self, model: Any, parent: str) -> None:
+        super().check(model, parent)
+        check_container(model.container_spec, field_rules.region_of(parent))
 
     def upload_model(self, request: Any) -> Any:
         proto_rules.check_required(request)
@@ -201,6 +207,19 @@ class ModelService(Resources):
 
 def _to_json(message: Any) -> Content:
     return json.loads(type(message).to_json(message, always_print_fields_with_no_presence=False))
+
+
+def check_container(container: Any, region: str) -> None:
+    """Refuse an image of another region, a wrong variable or port, or too long a deployment."""
+    if region:
+        resource_names.check_image_region(container.image_uri, region)
+    field_rules.check_variables(container.env, "container_spec")
+    for port in (port.container_port for port in container.ports):
+        refuse(port not in _PORTS, f"container_port {port} is not 1 to 65535")
+    both = container.predict_route and container.invoke_route_prefix
+    refuse(both, "container_spec has both predict_route and invoke_route_prefix")
+    seconds = container.deployment_timeout.total_seconds()
+    refuse(seconds > _LONGEST_DEPLOYMENT_SECONDS, "deployment_timeout is more than 2 hours")
 
 
 def check_version(name: str) -> None:

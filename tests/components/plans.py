@@ -9,7 +9,7 @@ from pipelines.emulator import job_rules
 from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 
-DEFAULTS = {"model_name": "digits", "project": "p", "location": "l", "run": "digits-1"}
+DEFAULTS = {"model_name": "digits", "project": "p", "location": "us-central1", "run": "digits-1"}
 DEFAULTS |= {"serving_image": "", "class_floors": {}, "recipe_sets": []}
 DEFAULTS |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
 

@@ -43,7 +43,7 @@ def vertex(tmp_path, monkeypatch):
 
 
 def register(vertex, artifact_uri, compared_with=""):
-    version = candidate(artifact_uri, serving_image="i")
+    version = candidate(artifact_uri, serving_image="us-central1-docker.pkg.dev/p/images/serving:1")
     registry = registry_at(vertex.environment)
     return registry.register("digits", version, "champion", compared_with).name
 

@@ -86,7 +86,7 @@ def register(artifacts, outputs, out):
         **{name: artifacts[name] for name in ("model", "records", "evaluation")},
         **dict(zip(("role", "champion", "reason"), outputs[2:], strict=True)),
         version=version,
-        serving_image="image:1",
+        serving_image="us-central1-docker.pkg.dev/p/images/serving:1",
         labels=LABELS,
         configuration="0123456789abcdef",
         run="Flowers/1",
@@ -207,7 +207,7 @@ def test_better_model_is_compared_registered_and_promoted(folder, service, tmp_p
     assert (name, role) == ("flowers@2", "champion")
     model = service.sent("UploadModel")[-1].model
     assert model.artifact_uri == str(folder / "model")
-    assert model.container_spec.image_uri == "image:1"
+    assert model.container_spec.image_uri == "us-central1-docker.pkg.dev/p/images/serving:1"
     assert model.encryption_spec.kms_key_name == KEY
     place = "projects/my-project/locations/us-central1"
     assert model.pipeline_job == f"{place}/pipelineJobs/Flowers/1"

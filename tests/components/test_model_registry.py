@@ -20,7 +20,7 @@ COMMIT = "commit-0123456789ab"
 
 def candidate(run, **changes):
     values = {
-        "serving_image": "image:1",
+        "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
         "description": f"{run}: better",
         "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab"},
         "metrics": METRICS,
@@ -53,7 +53,7 @@ def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     assert upload.model.display_name == "digits"
     assert upload.model.artifact_uri == "gs://bucket/one/model"
     spec = upload.model.container_spec
-    assert spec.image_uri == "image:1"
+    assert spec.image_uri == "us-central1-docker.pkg.dev/p/images/serving:1"
     assert [port.container_port for port in spec.ports] == [8080]
     assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
     assert [(one.name, one.value) for one in spec.env] == [("MODEL_VERSION", "digits/digits-1")]

@@ -42,7 +42,7 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
         "service_account": "me@project.iam.gserviceaccount.com",
         "restart_job_on_worker_restart": False,
         "dataflow_max_workers": 3,
-        "serving_image": "image:1",
+        "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
         "max_wait_duration": "60s",
     }
     _, _, training = plan(tmp_path, **changed, labels={"recipe": "digits"})
@@ -124,7 +124,7 @@ def register(service, records, role, compared_with="", artifact_uri="", **change
     configuration = planned(records.parent, **changes)[0]["configuration"]
     uri = artifact_uri or f"gs://bucket/{len(service.sent('UploadModel'))}"
     labels = {"team": "vision", **training_labels(digest_dataset(str(records)), configuration)}
-    registry = registry_at(service.environment, "p", "l")
+    registry = registry_at(service.environment, "p", "us-central1")
     return registry.register("digits", candidate(uri, labels=labels), role, compared_with).name
 
 

@@ -3,6 +3,7 @@
 import copy
 import datetime
 
+from components.registry.model_upload import PREBUILT
 from components.vertex_client import connect_service, import_client_class, local_credentials
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.clock import Clock
@@ -28,7 +29,7 @@ POOL = {
     "disk_spec": {"boot_disk_type": "pd-ssd"},
     "container_spec": {"image_uri": "image", "command": ["false"]},
 }
-MODEL = {"display_name": "digits", "container_spec": {"image_uri": "image:1"}}
+MODEL = {"display_name": "digits", "container_spec": {"image_uri": PREBUILT}}
 RUN = {
     "display_name": "digits",
     "pipeline_spec": {"pipelineInfo": {"name": "training"}, "root": {"dag": {}}},

@@ -3,6 +3,7 @@
 import pytest
 from google.api_core import exceptions
 
+from components.registry.model_upload import PREBUILT
 from tests.pipelines.emulator.services import PARENT, POOL, PROJECT, STORE, changed
 
 ACCOUNT = "runner@my-project.iam.gserviceaccount.com"
@@ -93,9 +94,24 @@ def test_invalid_alias_is_refused(services):
         services.model.merge_version_aliases(name=name, version_aliases=["golden"])
     with pytest.raises(exceptions.BadRequest, match="does not include the ID of a version"):
         services.model.delete_model_version(name=f"{name}@default")
-    for alias in ("1", "Golden", "a", "golden_", "g" * 129):
+    for alias in ("1", "Golden", "a", "golden_", "golden-", "g" * 129):
         with pytest.raises(exceptions.BadRequest, match=f"'{alias}' is not an alias"):
             services.model.merge_version_aliases(name=f"{name}@1", version_aliases=[alias])
+
+
+@pytest.mark.parametrize(
+    ("container_spec", "reason"),
+    [
+        ({"image_uri": "us-docker.pkg.dev/p/r/i"}, "not in the Artifact Registry of us-central1"),
+        ({"env": [{"name": "1st", "value": "x"}]}, "invalid name '1st'"),
+        ({"ports": [{"container_port": 65536}]}, "container_port 65536 is not 1 to 65535"),
+        ({"predict_route": "/p", "invoke_route_prefix": "/*"}, "both predict_route and invoke"),
+        ({"deployment_timeout": "7201s"}, "deployment_timeout is more than 2 hours"),
+    ],
+)
+def test_invalid_container_of_a_model_is_refused(services, container_spec, reason):
+    with pytest.raises(exceptions.BadRequest, match=reason):
+        services.create("model", container_spec={"image_uri": PREBUILT, **container_spec})
 
 
 def test_parent_model_may_name_a_version(services):

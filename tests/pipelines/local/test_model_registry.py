@@ -8,6 +8,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
+from components.registry.model_upload import PREBUILT
 from components.vertex_client import connect_vertex, local_credentials
 from tests.model_service import ModelService
 
@@ -212,7 +213,7 @@ def test_high_level_sdk_uploads_versions(server):
         credentials=local_credentials(server.environment),
     )
     try:
-        image = {"serving_container_image_uri": "image", "artifact_uri": "gs://bucket/model"}
+        image = {"serving_container_image_uri": PREBUILT, "artifact_uri": "gs://bucket/model"}
         model = aiplatform.Model.upload(display_name="digits", model_id="digits", **image)
         later = aiplatform.Model.upload(
             parent_model="digits", is_default_version=False, version_aliases=["next"], **image
