@@ -7,6 +7,7 @@ the run's Model Registry listens on.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -55,37 +56,21 @@ class ContainerProcess(Process):
         self._note_memory_of(self._inner)
 
 
+@dataclasses.dataclass
 class Containers:
-    """The containers of one run; a context manager that removes them on exit.
+    """The containers of one run; a context manager that removes them on exit."""
 
-    Args:
-        engine: docker or podman, as returned by `find_engine`.
-        image: of the components.
-        run_name: unique on this machine.
-        mounts: folders that containers see at the same path, and whether they may write.
-        guardian: removes the containers if this process is killed.
-    """
+    engine: str  # docker or podman, as returned by `find_engine`
+    image: str  # of the components
+    _: dataclasses.KW_ONLY
+    run_name: str  # unique on this machine
+    mounts: Mapping[pathlib.Path, bool]  # folders that containers see, and whether they may write
+    guardian: Guardian  # removes the containers if this process is killed
 
-    def __init__(
-        self,
-        engine: str,
-        image: str,
-        *,
-        run_name: str,
-        mounts: Mapping[pathlib.Path, bool],
-        guardian: Guardian,
-    ) -> None:
-        self.engine = engine
-        self._image = image
+    def __post_init__(self) -> None:
         # Names of containers and networks allow only these characters.
-        self._run = re.sub(r"[^a-zA-Z0-9_.-]", "-", run_name)
-        self._label = f"{LABEL}={self._run}"
-        self._guardian = guardian
-        self._count = 0
-        self._mounts = [
-            f"--volume={path}:{path}:{'rw' if writable else 'ro'}"
-            for path, writable in mounts.items()
-        ]
+        self._run = re.sub(r"[^a-zA-Z0-9_.-]", "-", self.run_name)
+        self._label, self._count = f"{LABEL}={self._run}", 0
 
     def __enter__(self) -> "Containers":
         # A machine that went down has left the containers of the previous attempt.
@@ -95,7 +80,7 @@ class Containers:
             raise InputError(
                 f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
             )
-        self._guardian.run_after_death(["/bin/sh", "-c", self._removal_commands()])
+        self.guardian.run_after_death(["/bin/sh", "-c", self._removal_commands()])
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -126,17 +111,19 @@ class Containers:
         secret = {key: value for key, value in environment.items() if key == TOKEN_VARIABLE}
         public = [f"--env={k}={v}" for k, v in environment.items() if k not in secret]
         arguments = [self.engine, "run", "--rm", "--log-driver=none", f"--name={unique}"]
-        arguments += [f"--label={self._label}", *self._mounts]
+        arguments += [f"--label={self._label}"]
+        for path, writable in self.mounts.items():
+            arguments.append(f"--volume={path}:{path}:{'rw' if writable else 'ro'}")
         arguments += [*(f"--env={key}" for key in secret), *public]
         if replica_of:
             arguments += [f"--network={self._run}", f"--network-alias={name}", f"--hostname={name}"]
         else:
             arguments += ["--network=host"]
         # The command replaces the image's entry point, as on Vertex AI.
-        image = replica_of or self._image
+        image = replica_of or self.image
         arguments += ["--entrypoint", command[0], image, *command[1:]]
         variables = {**os.environ, **secret}
-        others = {"environment": variables, "log": log, "guardian": self._guardian}
+        others = {"environment": variables, "log": log, "guardian": self.guardian}
         return ContainerProcess(self.engine, unique, arguments, **others)
 
     def image_id(self, image: str) -> str:

@@ -92,17 +92,13 @@ class JobService(BackgroundJobs[CustomJob]):
         return entries
 
 
+@dataclasses.dataclass
 class LogEntries:
-    """Cloud Logging's server of the lines of training jobs.
+    """Cloud Logging's server of the lines of training jobs."""
 
-    Args:
-        entries: returns the entries in Cloud Logging's JSON, oldest first.
-    """
+    entries: Callable[[], list[dict[str, Any]]]  # returns them in the API's JSON, oldest first
 
     routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
-
-    def __init__(self, entries: Callable[[], list[dict[str, Any]]]) -> None:
-        self._entries = entries
 
     def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
         """Return the newest entries whose resource has the filter's labels.
@@ -112,7 +108,7 @@ class LogEntries:
         content = json.loads(request.body)
         wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
         entries = [
-            entry for entry in self._entries() if wanted <= entry["resource"]["labels"].items()
+            entry for entry in self.entries() if wanted <= entry["resource"]["labels"].items()
         ]
         return {"entries": entries[::-1][: content["pageSize"]]}
 

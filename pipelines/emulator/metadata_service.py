@@ -1,5 +1,6 @@
 """MetadataService: executions, and contexts, which are experiments and their runs."""
 
+import dataclasses
 from collections.abc import Container
 from typing import Any
 
@@ -10,25 +11,21 @@ from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.operations import Operations
 
 
+@dataclasses.dataclass
 class MetadataService:
-    """The parts of the metadata stores named `default` that the commands use.
+    """The parts of the metadata stores named `default` that the commands use."""
 
-    Args:
-        runs: names of pipeline jobs, each of which also has a context with its ID.
-    """
-
-    def __init__(self, operations: Operations, runs: Container[str] = ()) -> None:
-        self.executions: set[str] = set()  # by name
-        # Names of the contexts of runs, by the name of their experiment's context.
-        self.experiments: dict[str, list[str]] = {}
-        self._operations = operations
-        self._runs = runs
+    operations: Operations
+    runs: Container[str] = ()  # names of pipeline jobs, each of which also has a context
+    executions: set[str] = dataclasses.field(default_factory=set)  # names
+    # Names of the contexts of runs, by the name of their experiment's context.
+    experiments: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def delete_execution(self, request: Any) -> Any:
         if request.name not in self.executions:
             raise not_found(request.name)
         self.executions.remove(request.name)
-        return self._operations.start(request.name)
+        return self.operations.start(request.name)
 
     def create_context(self, request: Any) -> Any:
         check_id("context_id", request.context_id)
@@ -58,4 +55,4 @@ class MetadataService:
         return messages.AddContextChildrenResponse()
 
     def _is_run(self, context: str) -> bool:
-        return f"{parent_of(context)}/pipelineJobs/{id_of(context)}" in self._runs
+        return f"{parent_of(context)}/pipelineJobs/{id_of(context)}" in self.runs

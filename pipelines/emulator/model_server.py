@@ -1,6 +1,7 @@
 """The serving image's model server, as a process on this machine."""
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import pathlib
@@ -56,19 +57,17 @@ class ModelServer:
             return response.status, json.loads(response.read())
 
 
+@dataclasses.dataclass
 class ModelServers:
     """The servers of deployed models; a context manager that stops them on exit.
 
     The next request to a model restarts its server if it has ended, or if it belonged to an
     earlier process.
-
-    Args:
-        logs: gets one log file per server.
     """
 
-    def __init__(self, logs: pathlib.Path, guardian: Guardian) -> None:
-        self._logs, self._guardian = logs, guardian
-        self._servers: dict[str, ModelServer] = {}
+    logs: pathlib.Path  # gets one log file per server
+    guardian: Guardian
+    _servers: dict[str, ModelServer] = dataclasses.field(default_factory=dict)
 
     def __enter__(self) -> "ModelServers":
         return self
@@ -88,8 +87,8 @@ class ModelServers:
             artifacts: folder of its SavedModel.
         """
         if name not in self._servers:
-            log = self._logs / f"{'-'.join(name.split('/')[-2:])}.log"
-            self._servers[name] = ModelServer(model, artifacts, log, self._guardian)
+            log = self.logs / f"{'-'.join(name.split('/')[-2:])}.log"
+            self._servers[name] = ModelServer(model, artifacts, log, self.guardian)
         process = self._servers[name].process
         if process.finished.is_set():
             del self._servers[name]

@@ -1,5 +1,6 @@
 """Execution of PipelineJobs on this machine, each in its own process and folder."""
 
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -20,22 +21,23 @@ _LAUNCHER_TASK = "custom-training-job"
 _FAILED_PRECONDITION = 9
 
 
+@dataclasses.dataclass
 class PipelineEngine:
     """The engine that executes the emulator's PipelineJobs.
 
     A job's artifacts are in <folder>/runs/<job>.<location>.<project>/artifacts. A link to it is
     the job's folder in its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
-
-    Args:
-        folder: holds runs and buckets, also of earlier processes.
     """
 
-    def __init__(self, folder: pathlib.Path, guardian: Guardian, clock: Clock) -> None:
-        self._folder, self._guardian, self._clock = folder, guardian, clock
+    folder: pathlib.Path  # holds runs and buckets, also of earlier processes
+    guardian: Guardian
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._processes: dict[str, Process] = {}
         self._uris = {
             str(path.parent / "artifacts"): json.loads(path.read_text())["place"]
-            for path in folder.glob("runs/*/request.json")
+            for path in self.folder.glob("runs/*/request.json")
         }
 
     def start(self, job: Any) -> None:
@@ -50,7 +52,7 @@ class PipelineEngine:
         shutil.rmtree(directory, ignore_errors=True)
         artifacts.mkdir(parents=True)
         root = job.runtime_config.gcs_output_directory.rstrip("/")
-        link = self._folder / "buckets" / root.removeprefix("gs://") / project / job_id
+        link = self.folder / "buckets" / root.removeprefix("gs://") / project / job_id
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(artifacts)
@@ -70,7 +72,7 @@ class PipelineEngine:
             [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
             environment=environment.component_environment(),
             log=directory / "output.log",
-            guardian=self._guardian,
+            guardian=self.guardian,
         )
 
     def cancel(self, job: Any) -> None:
@@ -102,7 +104,7 @@ class PipelineEngine:
             # A process that is cancelled while it starts leaves no summary.
             killed = "CANCELLED" if job.state.name.endswith("CANCELLING") else "FAILED"
             state = summary.get("state", killed)
-            job.end_time = self._clock.now()
+            job.end_time = self.clock.now()
             if state == "FAILED":
                 job.error.code = _FAILED_PRECONDITION
                 job.error.message = summary.get("error", "see its output.log")
@@ -117,19 +119,19 @@ class PipelineEngine:
         for folder, uri in self._uris.items():
             if path.startswith(folder):
                 return path.replace(folder, uri, 1)
-        return path.replace(f"{self._folder}/buckets/", "gs://", 1)
+        return path.replace(f"{self.folder}/buckets/", "gs://", 1)
 
     def _folder_of(self, name: str) -> pathlib.Path:
         """Return the folder of a job, which pipelines.local treats as a run's folder."""
         _, project, _, location, _, job_id = name.split("/")
-        return self._folder / "runs" / f"{job_id}.{location}.{project}"
+        return self.folder / "runs" / f"{job_id}.{location}.{project}"
 
     def to_local(self, value: Any) -> Any:
         """Return a value, with a URI in one of `folder`'s buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
             return value
         prefix, _, name = value.partition("gs://")
-        buckets = self._folder / "buckets"
+        buckets = self.folder / "buckets"
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
 
     def _localize_parameters(self, document: dict[str, Any]) -> dict[str, Any]:

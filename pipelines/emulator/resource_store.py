@@ -1,6 +1,7 @@
 """Stores of resources: in memory, or in a folder that processes share."""
 
 import contextlib
+import dataclasses
 import fcntl
 import pathlib
 from collections.abc import Callable, Iterator, MutableMapping
@@ -19,34 +20,24 @@ class MemoryStore(dict[str, Any]):
     lock = contextlib.nullcontext
 
 
+@dataclasses.dataclass(eq=False)
 class FolderStore(MutableMapping[str, Any]):
     """Resources by name in a folder, shared by processes.
 
     A resource's name plus `.json` is the path of its file, without the parent that all resources
     of runs on this machine have. To change a resource, read it, change it and set it again, all
     while holding `lock`.
-
-    Args:
-        folder: created by the first change.
-        collection: the part of the names before the ID, such as models.
-        parse: converts a file's text to a resource.
-        dump: converts a resource to text.
     """
 
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        collection: str,
-        parse: Callable[[str], Any],
-        dump: Callable[[Any], str],
-    ) -> None:
-        self._folder, self._collection = folder, collection
-        self._parse, self._dump = parse, dump
+    folder: pathlib.Path  # created by the first change
+    collection: str  # the part of the names before the ID, such as models
+    parse: Callable[[str], Any]  # converts a file's text to a resource
+    dump: Callable[[Any], str]  # converts a resource to text
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from changing resources."""
-        folder = self._folder / self._collection
+        folder = self.folder / self.collection
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / ".lock").open("w") as lock:
@@ -63,7 +54,7 @@ class FolderStore(MutableMapping[str, Any]):
         if len(path.name) > _LONGEST_FILE_NAME:
             raise KeyError(key)
         try:
-            return self._parse(path.read_text(encoding="utf-8"))
+            return self.parse(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise KeyError(key) from None
         # A file that was edited by hand may raise any error.
@@ -76,16 +67,16 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_whole(str(path), self._dump(resource).encode())
+        storage.write_whole(str(path), self.dump(resource).encode())
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()
 
     def __iter__(self) -> Iterator[str]:
-        prefix, file = f"{LOCAL_PARENT}/{self._collection}", f"{self._collection}/[!.]*.json"
-        names = [f"{prefix}/{path.stem}" for path in self._folder.glob(file)]
-        for path in self._folder.glob(f"projects/*/locations/*/{file}"):
-            names.append(path.relative_to(self._folder).with_suffix("").as_posix())
+        prefix, file = f"{LOCAL_PARENT}/{self.collection}", f"{self.collection}/[!.]*.json"
+        names = [f"{prefix}/{path.stem}" for path in self.folder.glob(file)]
+        for path in self.folder.glob(f"projects/*/locations/*/{file}"):
+            names.append(path.relative_to(self.folder).with_suffix("").as_posix())
         # Sort numbers by value.
         return iter(sorted(names, key=lambda name: (len(name), name)))
 
@@ -95,4 +86,4 @@ class FolderStore(MutableMapping[str, Any]):
     def _path(self, name: str) -> pathlib.Path:
         if ".." in name.split("/"):
             raise invalid(f"{name} is not the name of a resource")
-        return self._folder / f"{name.removeprefix(f'{LOCAL_PARENT}/')}.json"
+        return self.folder / f"{name.removeprefix(f'{LOCAL_PARENT}/')}.json"

@@ -1,5 +1,6 @@
 """Execution of kfp.local's tasks, components and launchers, as processes."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -25,28 +26,24 @@ _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
 
 
+@dataclasses.dataclass(eq=False)
 class ProcessTasks:
-    """The runner of a run's tasks, called by `kfp_patches`.
+    """The runner of a run's tasks, called by `kfp_patches`."""
 
-    Args:
-        run_state: state of the run, which this class updates.
-        services: the Vertex AI services that tasks use.
-        launcher: Google's module that launches the pipeline's jobs; empty if it launches none.
-        artifacts: path or URI of the folder of the run's artifacts.
-    """
+    run_state: RunState  # the state of the run, which this class updates
+    services: Services  # the Vertex AI services that tasks use
+    launcher: str  # Google's module that launches the pipeline's jobs; empty if it launches none
+    artifacts: str  # path or URI of the folder of the run's artifacts
 
-    def __init__(
-        self, run_state: RunState, services: Services, launcher: str, artifacts: str
-    ) -> None:
-        self._run_state, self._services, self._artifacts = run_state, services, artifacts
-        self._journal, self._guardian = Journal(run_state.folder), services.guardian
-        self._variables = services.emulator.environment
+    def __post_init__(self) -> None:
+        self._journal = Journal(self.run_state.folder)
+        self._variables = self.services.emulator.environment
         self._environment = {**environment.component_environment(), **self._variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
         # Started early: its imports take less time than the first tasks.
-        self._warm = self._start_launcher(launcher) if launcher else None
+        self._warm = self._start_launcher(self.launcher) if self.launcher else None
 
     def begin(self, task_path: str) -> Mapping[str, Any] | None:
         """Return the outputs of the next task if an earlier attempt completed it.
@@ -58,13 +55,13 @@ class ProcessTasks:
 
     def image_of(self, image: str) -> str:
         """Return the ID of the image that tasks run in; without containers, its name."""
-        containers = self._services.containers
+        containers = self.services.containers
         return containers.image_id(image) if containers else image
 
     def execute(self, task: str, command: Sequence[str], environment: Mapping[str, str]) -> bool:
         """Run a task's container to its end; return whether it succeeded."""
-        self._run_state.set_state(task, "RUNNING")
-        log = self._run_state.tasks[task].log
+        self.run_state.set_state(task, "RUNNING")
+        log = self.run_state.tasks[task].log
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return True
@@ -77,13 +74,13 @@ class ProcessTasks:
                 process = self._start(task, command, log, environment)
             self._running.append(process)
         process.finished.wait()
-        launched = self._services.launched_by(task)
+        launched = self.services.launched_by(task)
         for job in launched:
             # Without its launcher, no process waits for the job.
             job.cancel()
             job.join()
         self._running.remove(process)
-        self._run_state.tasks[task].returncode = process.returncode
+        self.run_state.tasks[task].returncode = process.returncode
         # A launcher that receives SIGTERM cancels its job and exits with 0.
         succeeded = process.returncode == 0 and all(job.state == "SUCCEEDED" for job in launched)
         return succeeded and not self._cancelled
@@ -96,20 +93,20 @@ class ProcessTasks:
             outputs: kfp artifacts and plain values by name; None if it failed.
         """
         task = task_path.rpartition("/")[2]
-        entry = self._run_state.tasks[task]
+        entry = self.run_state.tasks[task]
         entry.outputs = dict(outputs or {})
         error = find_size_problem(entry.outputs)
         if error:
             with entry.log.open("a") as log:
                 log.write(f"InputError: {error}\n")
         if error or outputs is None:
-            self._run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
+            self.run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
         self._journal.put(task_path, outputs)
         if entry.state == "RUNNING":
-            self._run_state.set_state(task, "SUCCEEDED")
+            self.run_state.set_state(task, "SUCCEEDED")
         else:
-            self._run_state.set_state(task, "CACHED")
+            self.run_state.set_state(task, "CACHED")
             self._link(task_path, outputs)
         return True
 
@@ -117,11 +114,11 @@ class ProcessTasks:
         """Cancel running jobs and tasks with a grace period; prevent new ones."""
         with self._lock:
             self._cancelled = True
-        for service in self._services.job_services:
+        for service in self.services.job_services:
             service.cancel()
         for process in list(self._running):
             process.terminate(group=True)
-        for service in self._services.job_services:
+        for service in self.services.job_services:
             service.join()
         for process in list(self._running):
             if not process.finished.wait(_CANCEL_GRACE_SECONDS):
@@ -131,7 +128,7 @@ class ProcessTasks:
         """Kill running jobs and tasks; prevent new ones."""
         with self._lock:
             self._cancelled = True
-        for service in self._services.job_services:
+        for service in self.services.job_services:
             service.kill()
         for process in list(self._running):
             process.kill()
@@ -145,18 +142,18 @@ class ProcessTasks:
     def _start(
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
-        if containers := self._services.containers:
+        if containers := self.services.containers:
             process_variables = {**environment.QUIET, **self._variables, **variables}
             return containers.start(task, command, process_variables, log)
         process_variables = {**self._environment, **variables}
-        if is_object(self._artifacts):
+        if is_object(self.artifacts):
             command = bucket_executor.replace_executor(command)
             process_variables[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
             environment.local_command(command),
             environment=process_variables,
             log=log,
-            guardian=self._guardian,
+            guardian=self.services.guardian,
         )
 
     def _launch(self, task: str, launcher: str, command: Sequence[str]) -> Process:
@@ -170,9 +167,9 @@ class ProcessTasks:
         stale = arguments[arguments.index("--gcp_resources") + 1]
         pathlib.Path(stale).unlink(missing_ok=True)
         request = {
-            "endpoint": self._services.emulator.socket,
+            "endpoint": self.services.emulator.socket,
             "labels": {TASK_LABEL: task},
-            "log": str(self._run_state.tasks[task].log),
+            "log": str(self.run_state.tasks[task].log),
             "arguments": arguments,
         }
         process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -183,14 +180,14 @@ class ProcessTasks:
         return Process(
             [*_LAUNCHER, launcher],
             environment=self._environment,
-            log=self._run_state.folder / "logs" / "launcher.log",
-            guardian=self._guardian,
+            log=self.run_state.folder / "logs" / "launcher.log",
+            guardian=self.services.guardian,
             stdin=subprocess.PIPE,
         )
 
     def _link(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Link a cached task's artifacts into this run's folder, if they are local."""
-        folder = pathlib.Path(self._artifacts, task_path)
+        folder = pathlib.Path(self.artifacts, task_path)
         for name, artifact in outputs.items():
             uri = getattr(artifact, "uri", "")
             if uri and "://" not in uri:
