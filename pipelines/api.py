@@ -185,8 +185,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
         runs = run_history.list_runs(runs_directory, recipe)
         if not runs:
             raise InputError(
-                f"there is no run of {recipe!r} in the folder {runs_directory} to resume; "
-                "`python -m pipelines runs` lists the runs"
+                f"there is no run of {recipe!r} in the folder {runs_directory} to resume"
             )
         run = runs[0]
     from pipelines.local.resumption import resume as resume_locally

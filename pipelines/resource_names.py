@@ -118,8 +118,7 @@ def check_uri(name: str, uri: str) -> None:
     """Raise InputError for a URI that is not in Cloud Storage; accept paths."""
     if "://" in uri and not _STORAGE_URI.fullmatch(uri):
         raise InputError(
-            f"{name}: {uri!r} is not a Cloud Storage URI; give gs://BUCKET/FOLDER, or the path of "
-            "a folder"
+            f"{name}: {uri!r} is not a Cloud Storage URI; give gs://BUCKET/FOLDER, or a path"
         )
 
 
@@ -158,8 +157,7 @@ def check_peering(network: str, accelerator: str) -> None:
     """
     if network and accelerator in _NOT_PEERED:
         raise InputError(
-            f"network={network!r} can't be peered with machines that have {accelerator}; use other "
-            "accelerators, or no network"
+            f"network={network!r} can't be peered with machines that have {accelerator}"
         )
 
 
@@ -167,6 +165,5 @@ def check_tensorboard(tensorboard: str, service_account: str) -> None:
     """Raise InputError for a TensorBoard without the service account that writes to it."""
     if tensorboard and not service_account:
         raise InputError(
-            f"tensorboard={tensorboard!r} needs a service_account that may write to it; set one, "
-            "for example with --service-account"
+            f"tensorboard={tensorboard!r} needs a service_account that may write to it"
         )

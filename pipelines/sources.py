@@ -55,8 +55,7 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
         start = _make_absolute(training.warm_start)
         if not start.exists():
             raise InputError(
-                f"warm_start: there is no {training.warm_start!r}; give champion, a model.keras or "
-                "the folder of a training job"
+                f"warm_start: there is no {training.warm_start!r}; give champion, a file or folder"
             )
         changed["warm_start"] = str(start.resolve())
     model = open_model(training.model, training.model_options)
@@ -81,8 +80,7 @@ def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: st
     except OSError as error:
         file = error.filename or location
         raise InputError(
-            f"source: {file} can't be read ({error.strerror or error}); fix its permissions, or "
-            "give another source"
+            f"source: {file} can't be read ({error.strerror or error}); fix its permissions"
         ) from None
 
 
@@ -137,8 +135,7 @@ def _resolve_writable(name: str, location: str) -> Path:
         raise InputError(f"{name}={location!r}: {existing} is not a folder; give another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(
-            f"{name}={location!r}: {existing} can't be written to; fix its permissions, or give "
-            "another folder"
+            f"{name}={location!r}: {existing} can't be written to; give another folder"
         )
     return folder
 

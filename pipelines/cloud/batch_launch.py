@@ -46,8 +46,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     batch = recipe.run_options.batch
     if not batch or not batch.schedule:
         raise InputError(
-            f"recipe {recipe.name!r} declares no schedule of batch predictions; add "
-            "[batch.schedule] with cron = ... to its file"
+            f"recipe {recipe.name!r} declares no [batch.schedule] with cron = ...; add it"
         )
     settings = connection.settings
     origin = "[batch.schedule] parameters"
@@ -81,8 +80,7 @@ def _check_locations(values: Mapping[str, Any], settings: Settings) -> None:
         uri = values[name]
         if uri and not uri.startswith(("gs://", BIGQUERY)):
             raise InputError(
-                f"{name}: {uri!r} is on this machine, where Vertex AI can't reach it; give "
-                "gs://BUCKET/..., or add --local"
+                f"{name}: {uri!r} is on this machine; give gs://BUCKET/..., or add --local"
             )
         if key and uri.startswith(BIGQUERY):
             raise InputError(

@@ -150,8 +150,7 @@ def make_run_id(recipe: str, name: str) -> str:
         return f"{stem}-{now:%Y%m%d-%H%M%S}"
     if not _RUN_NAME.fullmatch(name):
         raise InputError(
-            f"--name {name!r} is not a valid name for a run; use up to 63 of a-z, 0-9 and -, "
-            "starting with a letter"
+            f"--name {name!r} is not up to 63 of a-z, 0-9 and -, starting with a letter"
         )
     return name
 

@@ -167,8 +167,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     for training in runs.list_custom_jobs(connection, job):
         if runs.state_of(training) not in runs.JOB_ENDED:
             raise InputError(
-                f"the training job of {run_id!r} is {runs.state_of(training)}, and may still "
-                "write its checkpoint; try again when it has ended"
+                f"the training job of {run_id!r} is {runs.state_of(training)}; wait for its end"
             )
     new_id = job_request.make_run_id(job.display_name, name)
     resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)

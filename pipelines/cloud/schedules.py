@@ -40,8 +40,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     declared = recipe.run_options.retraining
     if not declared:
         raise InputError(
-            f"recipe {recipe.name!r} declares no schedule; add [retraining] with cron = ... to its "
-            "file"
+            f"recipe {recipe.name!r} declares no schedule; add [retraining] with cron = ..."
         )
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
     package = job_request.compile_package(recipe, connection.settings)

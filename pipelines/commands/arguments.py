@@ -65,8 +65,7 @@ def runs_folder(given: Path | None, *, local: bool) -> Path:
     """Return the folder of runs on this machine; refuse --runs-directory without `local`."""
     if given and not local:
         raise InputError(
-            f"--runs-directory {str(given)!r} is for runs on this machine; add --local, or leave "
-            "out the option"
+            f"--runs-directory {str(given)!r} is for runs on this machine; add --local"
         )
     return given or RUNS
 
@@ -82,8 +81,7 @@ def confirm(question: str, *, yes: bool) -> bool:
         if not isinstance(error.__context__, EOFError):
             raise
         raise InputError(
-            "there is no terminal to answer on, so nothing was deleted; add --yes to delete "
-            "without a question"
+            "there is no terminal to answer on, so nothing was deleted; add --yes"
         ) from None
 
 

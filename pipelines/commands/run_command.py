@@ -131,8 +131,7 @@ def run_recipe(
 def _refuse_with_resume(options: Sequence[str]) -> None:
     for option in options:
         raise InputError(
-            f"{option} can't be given with --resume: a run continues as it was started; leave it "
-            "out, or start a new run without --resume"
+            f"{option} can't be given with --resume: a run continues as it was started"
         )
 
 
@@ -147,7 +146,6 @@ def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containe
     resource_names.check("pipeline_root", root)
     if root and in_containers:
         raise InputError(
-            "--pipeline-root can't be used with --in-containers, as containers have no "
-            "credentials; leave one of them out"
+            "--pipeline-root excludes --in-containers, as containers have no credentials"
         )
     return root

@@ -43,10 +43,7 @@ def runs(
     """List the runs on this machine and on Vertex AI, the latest first, or compare two of them."""
     folder = runs_directory or RUNS
     if names and len(names) != 2:
-        raise InputError(
-            f"{len(names)} run{'s were' if len(names) > 1 else ' was'} given; give two to compare, "
-            "or none to list them"
-        )
+        raise InputError("give two runs to compare, or none to list them")
     if names:
         first, second = (
             api.results(name, runs_directory=folder, settings=settings) for name in names

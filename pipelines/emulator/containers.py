@@ -170,8 +170,7 @@ def find_engine(image: str) -> str:
             reasons.append(f"{name} info fails")
         elif not _succeeds(name, "image", "inspect", image):
             raise InputError(
-                f"{name} has no image {image!r}; build it with make image, or name another with "
-                "compile.py --image"
+                f"{name} has no image {image!r}; run make image, or compile.py --image=IMAGE"
             )
         else:
             return name

@@ -146,8 +146,7 @@ class Emulator:
         if not hmac.compare_digest(given.encode(), f"Bearer {self.secret}".encode()):
             raise ApiError(
                 "UNAUTHENTICATED",
-                "Request had invalid authentication credentials. Expected the access token in "
-                f"{TOKEN_VARIABLE}, as the server printed it.",
+                f"Invalid credentials. Expected the access token printed as {TOKEN_VARIABLE}.",
             )
 
     def _dispatch(self, verb: str, url: str, headers: Any, body: bytes) -> Any:

@@ -108,7 +108,7 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("runs digits-1", "1 run was given; give two to compare"),
+        ("runs digits-1", "give two runs to compare, or none"),
         ("runs digits-1 digits-9", "no run 'digits-9' in the folder runs"),
         ("status latest", "no run 'latest' in the folder runs"),
         ("status digits-9", "in the folder runs; to look on Vertex AI: no project: give --project"),

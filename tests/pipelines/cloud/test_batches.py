@@ -71,7 +71,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("rows.jsonl", "input: 'rows.jsonl' is on this machine, where Vertex AI can't reach it"),
+        ("rows.jsonl", "input: 'rows.jsonl' is on this machine; give gs://"),
         ("gs://bucket/out/*.jsonl", "there is no such file; give a file or a pattern"),
         ("gs://other/in/a.jsonl", "there is no such file; give a file or a pattern"),
         ("gs://bucket/in/a.json", "is in no format of batch prediction"),

@@ -110,7 +110,7 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
         "is on this machine, where Vertex AI can't read it": "--set source=images:photos",
         "records_store: 'store' is on this machine": "--set records_store=store",
         "warm_start: 'runs/old' is on this machine": "--set warm_start=runs/old",
-        "is not a valid name for a run": "--name 'Not A Name'",
+        "is not up to 63 of a-z, 0-9 and -": "--name 'Not A Name'",
         "is not a folder in Cloud Storage": "--pipeline-root bucket/runs",
         "is not a region": "--region moon",
         "it must be at least 0": "--set max_cost=-1",

@@ -103,7 +103,7 @@ def test_wrong_declaration_sends_nothing(vertex, refused, declared, old, new, me
     ("arguments", "message"),
     [
         ("plain", "declares no schedule; add [retraining]"),
-        ("digits-batch", "declares no schedule of batch predictions; add [batch.schedule] with cr"),
+        ("digits-batch", "declares no [batch.schedule] with cron"),
         (
             "digits --region us-centrall1",
             "region='us-centrall1' is not a region of Vertex AI (locations, 2026-08); did you mean",
