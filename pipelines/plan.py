@@ -26,12 +26,7 @@ def check_affordable(parameters: ParameterSet) -> None:
 def show(
     parameters: ParameterSet, minutes: float, rates: Sequence[str], run_options: RunOptions
 ) -> None:
-    """Print machines, quota and price of a run.
-
-    Args:
-        minutes: expected duration of the training job; 0: unknown.
-        rates: prices per hour that override the table's, as `cost.parse_rates` takes them.
-    """
+    """Print machines, quota and price of a run; `rates` are as `cost.parse_rates` takes them."""
     user_rates = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, cost.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))

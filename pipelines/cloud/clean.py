@@ -64,16 +64,11 @@ def find_items(
             aliases = ", ".join(version.version_aliases) or "no alias"
             name = f"model version {_version_name(version)} ({aliases})"
             users.append((name, [version.artifact_uri]))
-    items = [
-        _make_item(
-            connection,
-            "schedule",
-            schedule.name,
-            f"completed, {schedules.recipe_of(schedule)}",
-            connection.schedules.delete_schedule,
-        )
-        for schedule in _list_ended_schedules(connection, before, labels)
-    ]
+    items = []
+    for schedule in _list_ended_schedules(connection, before, labels):
+        detail = f"completed, {schedules.recipe_of(schedule)}"
+        delete = connection.schedules.delete_schedule
+        items.append(_make_item(connection, "schedule", schedule.name, detail, delete))
     # The registry does not delete a version that has an alias, such as default.
     delete = connection.models.delete_model_version
     for version in unused:
@@ -118,20 +113,21 @@ def _fetch_with_tasks(connection: Connection, all_runs: Sequence[Any]) -> list[A
             return job
         return None
 
-    def fetch_all(names: list[str]) -> list[Any]:
+    jobs: dict[str, Any] = {}
+
+    def fetch_all(listed: Sequence[Any]) -> None:
+        names = [job.name for job in listed if job.name not in jobs]
         found = show_progress(pool.map(fetch, names), len(names), "Reading runs")
-        return [job for job in found if job]
+        jobs.update((job.name, job) for job in found if job)
 
     with (
         translated("reading the runs' inputs and outputs"),
         concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
     ):
-        jobs = fetch_all([job.name for job in all_runs])
-        fetched = {job.name for job in jobs}
+        fetch_all(all_runs)
         for pipeline in sorted(pipelines):
-            others = runs.list_runs(connection, text=f'pipelineName="{pipeline}"')
-            jobs += fetch_all([job.name for job in others if job.name not in fetched])
-    return jobs
+            fetch_all(runs.list_runs(connection, text=f'pipelineName="{pipeline}"'))
+    return list(jobs.values())
 
 
 def _find_old_runs(

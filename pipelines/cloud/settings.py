@@ -136,13 +136,10 @@ def load(
     Raises InputError for a file that can't be read, an unknown name or an invalid value; the
     message says where the value came from.
     """
-    from_environment = {
-        field.name: [environment.get(name) for name in variables_of(field.name)]
-        for field in dataclasses.fields(Settings)
-    }
-    texts = {
-        name: next(filter(None, values)) for name, values in from_environment.items() if any(values)
-    }
+    texts = {}
+    for field in dataclasses.fields(Settings):
+        if given := [*filter(None, map(environment.get, variables_of(field.name)))]:
+            texts[field.name] = given[0]
     layers = [
         ("gcloud's configuration", _read_gcloud(environment)),
         *_read_files(environment, directory),

@@ -99,11 +99,9 @@ class Containers:
         log: pathlib.Path,
         replica_of: str = "",
     ) -> Process:
-        """Start a component of the pipeline or a replica.
+        """Start a component of the pipeline, or a replica of the image `replica_of`.
 
-        Args:
-            replica_of: image of a replica, which the other replicas reach at `<name>:PORT`;
-                empty: this is a component.
+        The other replicas reach it at `<name>:PORT`.
         """
         self._count += 1
         unique = f"{self._run}-{name}-{self._count}"

@@ -30,11 +30,7 @@ _POLL_SECONDS = 0.05
 
 
 class CustomJob(BackgroundJob):
-    """A run of a CustomJob that `job_rules.check` has accepted.
-
-    Args:
-        directory: the job's folder, with the files that show it to other processes.
-    """
+    """A run of a CustomJob that `job_rules.check` has accepted."""
 
     def __init__(
         self,
@@ -44,7 +40,7 @@ class CustomJob(BackgroundJob):
         containers: Containers | None = None,
     ) -> None:
         super().__init__(message)
-        self.directory = directory
+        self.directory = directory  # the job's folder, which other processes read
         self.retries = 0  # attempts of the whole job after the first
         self.failed_replica: Replica | None = None  # the replica that failed the job
         self._guardian, self._containers = guardian, containers

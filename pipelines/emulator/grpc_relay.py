@@ -13,17 +13,13 @@ _CHUNK = 65536
 
 
 class RelayingServer(http.server.ThreadingHTTPServer):
-    """A server that handles HTTP/1.1 and relays HTTP/2 to the port of a gRPC server.
-
-    Args:
-        grpc_port: waits until the gRPC server listens; returns its port.
-    """
+    """A server that handles HTTP/1.1 and relays HTTP/2 to the port of a gRPC server."""
 
     daemon_threads = True
 
     def __init__(self, handler: type, grpc_port: Callable[[], int]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
-        self._grpc_port = grpc_port
+        self._grpc_port = grpc_port  # waits until the gRPC server listens
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         # The client may have closed the connection.

@@ -18,12 +18,7 @@ _STOP_SECONDS = 15.0
 
 
 class ModelServer:
-    """A server of a model, started as Vertex AI starts a model's container.
-
-    Args:
-        model: types.Model of a version.
-        artifacts: folder of its SavedModel.
-    """
+    """A server of a types.Model and its SavedModel, started as Vertex AI starts its container."""
 
     def __init__(self, model: Any, artifacts: str, log: pathlib.Path, guardian: Guardian) -> None:
         self._port = reserve_port()
@@ -80,11 +75,6 @@ class ModelServers:
         """Return whether a deployed model's server is healthy; start it if it isn't running.
 
         Raise ApiError if the server has ended.
-
-        Args:
-            name: of the deployed model.
-            model: its types.Model.
-            artifacts: folder of its SavedModel.
         """
         if name not in self._servers:
             log = self.logs / f"{'-'.join(name.split('/')[-2:])}.log"

@@ -25,9 +25,7 @@ class Operations:
     ) -> Any:
         """Return the operation of a request on `resource`, whose result is `response` or Empty.
 
-        Args:
-            is_done: called once the seconds are over; an ApiError that it raises becomes the
-                operation's error.
+        An ApiError that `is_done` raises becomes the operation's error.
         """
         name = f"{parent_of(resource)}/operations/{next(self._numbers)}"
         self._known[name] = (time.monotonic() + self.seconds, response, is_done)

@@ -45,10 +45,8 @@ class Guardian:
     """A small process that kills a run's process groups if the run's own process is killed.
 
     The guardian reads from a pipe. When the run ends, even by kill -9, the pipe is closed and the
-    guardian kills all groups that are still watched. A context manager.
-
-    Args:
-        holding: file descriptors that it keeps open until then, such as that of a lock.
+    guardian kills all groups that are still watched. Until then it keeps the file descriptors in
+    `holding` open, such as that of a lock. A context manager.
     """
 
     def __init__(self, holding: Sequence[int] = ()) -> None:

@@ -54,10 +54,8 @@ def clear_output_only(resource: Any) -> None:
 def check_update(request: Any, update: Any, present: Any, updatable: Sequence[str]) -> Any:
     """Return the mask of an update; refuse an empty mask, a fixed field and an outdated etag.
 
-    A request without an etag overwrites any state.
-
-    Args:
-        updatable: fields that the mask may name; empty: those that users may set.
+    The mask may name the fields in `updatable`; if that is empty, those that users may set. A
+    request without an etag overwrites any state.
     """
     refuse(not request.update_mask.paths, "update_mask is required")
     mask = check_mask("update_mask", request.update_mask, type(update))

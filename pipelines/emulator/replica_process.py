@@ -82,11 +82,7 @@ class Replica(ReplicaState):
         self.started = self.started or time.monotonic()
 
     def note_end(self, *, failed: str = "FAILED") -> None:
-        """Record the result of its process, which has ended.
-
-        Args:
-            failed: the state if the process did not exit with 0.
-        """
+        """Record the end of its process; `failed` is the state if it did not exit with 0."""
         assert self.process
         self.ended = time.monotonic()
         self.peak_memory = max(self.peak_memory, self.process.peak_memory)
@@ -146,10 +142,8 @@ def _cluster_variables(
 ) -> dict[str, str]:
     """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
 
+    `addresses` has the host:port of every replica by worker pool; [] for an empty pool.
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
-
-    Args:
-        addresses: host:port of every replica, by worker pool; [] for an empty pool.
     """
     pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
 

@@ -13,9 +13,7 @@ def describe_substitutes(
 ) -> Iterator[str]:
     """Yield a line for each use of accelerators: by replicas, and by the evaluation.
 
-    Args:
-        evaluation: accelerator type of the evaluation; empty: none.
-        devices: folder in which NVIDIA's driver has a file per GPU.
+    In the folder `devices`, NVIDIA's driver has a file per GPU.
     """
     gpus = len(list(devices.glob("nvidia[0-9]*")))
     users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}

@@ -30,8 +30,6 @@ def entry_name(
     Args:
         image: ID of the image that the task runs in; without containers, the image's name.
         command: command of the component's container, with placeholders.
-        variables: environment variables of the container.
-        inputs: parameters and artifacts that the task reads.
     """
     return f"{_sha256([image, command, variables, inputs, fingerprint(command)])}.json"
 
@@ -53,8 +51,7 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
 def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:
     """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
-    Args:
-        may_have_grown: accept an entry whose folders contain additional files.
+    If it `may_have_grown`, its folders may contain additional files.
     """
     from kfp.local.cache import LocalCache, _MissingArtifactError
 
@@ -74,11 +71,8 @@ def fingerprint(command: Sequence[str]) -> str:
     """Return a digest of the modules of this repository that a component imports, even indirectly.
 
     The digest covers the lock file of packages, since other versions may write other records. On
-    Vertex AI the image determines both.
-
-    Args:
-        command: command of the component's container, which names the component's function or
-            contains the source of a user's own component.
+    Vertex AI the image determines both. A command names the component's function, or contains the
+    source of a user's own component.
     """
     sources: dict[pathlib.Path, str] = {}
     pending = [name for word in command for name in _find_imports(word)]

@@ -64,10 +64,7 @@ def run(
         recipe: name of the run.
         parameters: values that replace the file's defaults.
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
-        cache: reuse outputs of earlier runs if the file allows it.
-        in_containers: run components and replicas in containers of the pipeline's image.
-        root: gs://BUCKET/FOLDER; artifacts are written to <root>/<name of the run's folder>.
-            Default: the run's folder. Can't be combined with in_containers.
+        cache, in_containers, root: as in `api.run`.
     """
     pipeline = Package(package_path)
     options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}

@@ -123,8 +123,7 @@ def remove_noise(lines: Iterable[str]) -> Iterator[str]:
 def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
     """Return a message that names the full disk; empty if no line reports one.
 
-    Args:
-        directory: folder of the run; its disk is reported if the line names no file.
+    If the line names no file, the disk is that of the run's folder, `directory`.
     """
     line = next((line for line in lines if _FULL.search(line)), "")
     if not line:

@@ -10,11 +10,7 @@ _FOLDER_NAME = ".completed"
 
 
 class Journal:
-    """A store of one entry per task, in the format of the cache.
-
-    Args:
-        directory: folder of the run, which may contain the journal of an earlier attempt.
-    """
+    """A store of one entry per task in a run's folder, also of its earlier attempts."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._folder = directory / _FOLDER_NAME

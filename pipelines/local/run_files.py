@@ -20,11 +20,7 @@ def write_first(uri: str, content: bytes) -> None:
 
 
 def read(uri: str, client: Any = None) -> bytes | None:
-    """Return a file's content; None if it does not exist or, with a warning, can't be read.
-
-    Args:
-        client: of Cloud Storage; default: a new one.
-    """
+    """Return a file's content; None if it does not exist or, with a warning, can't be read."""
     if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None

@@ -37,14 +37,12 @@ class Task:
 
 
 class RunState:
-    """All tasks of a run, in the pipeline's order.
+    """All tasks of a run, in the pipeline's order."""
 
-    Args:
-        tasks: display names by key.
-    """
-
-    def __init__(self, tasks: Mapping[str, str], logs: pathlib.Path) -> None:
-        self.tasks = {key: Task(key, name, logs / f"{key}.log") for key, name in tasks.items()}
+    def __init__(self, display_names: Mapping[str, str], logs: pathlib.Path) -> None:
+        self.tasks = {
+            key: Task(key, name, logs / f"{key}.log") for key, name in display_names.items()
+        }
         self.started = time.monotonic()
         self.folder = logs.parent
 

@@ -48,8 +48,7 @@ class ProcessTasks:
     def begin(self, task_path: str) -> Mapping[str, Any] | None:
         """Return the outputs of the next task if an earlier attempt completed it.
 
-        Args:
-            task_path: the task's name, preceded by the loop iterations that it belongs to, if any.
+        The iterations of a loop that the task belongs to precede its name in `task_path`.
         """
         return self._journal.get(task_path)
 
@@ -88,9 +87,7 @@ class ProcessTasks:
     def end(self, task_path: str, outputs: Mapping[str, Any] | None) -> bool:
         """Record the end of a task; return whether it succeeded and its outputs are small enough.
 
-        Args:
-            task_path: as for `begin`.
-            outputs: kfp artifacts and plain values by name; None if it failed.
+        `outputs` are kfp artifacts and plain values by name; None if it failed.
         """
         task = task_path.rpartition("/")[2]
         entry = self.run_state.tasks[task]
