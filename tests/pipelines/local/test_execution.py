@@ -241,7 +241,7 @@ def test_only_the_flag_sets_the_root_of_a_local_run(refused, monkeypatch):
     root = "--pipeline-root=gs://bucket/runs"
     error = refused(*command, "--pipeline-root=/tmp/runs")
     assert "is not a folder in Cloud Storage" in error
-    assert "leave one of them out" in refused(*command, root, "--in-containers")
+    assert "excludes --in-containers" in refused(*command, root, "--in-containers")
     assert list(pathlib.Path().iterdir()) == []
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://elsewhere/runs")
     monkeypatch.setattr("pipelines.local.execution.run", refuse)
