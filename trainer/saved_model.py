@@ -8,9 +8,10 @@ from trainer.errors import InputError, first_line
 
 
 def load(uri: str, *signatures: str) -> Any:
-    """Load the SavedModel in the folder `uri`; raise InputError if it lacks one of `signatures`.
+    """Load the SavedModel in the folder `uri`; each signature returns probabilities and a label.
 
-    A signature is valid only while the returned model is referenced.
+    A signature is valid only while the returned model is referenced. Raise InputError if there is
+    no SavedModel, or it lacks one of `signatures` or their outputs.
     """
     try:
         model = tf.saved_model.load(uri)
@@ -20,9 +21,11 @@ def load(uri: str, *signatures: str) -> Any:
         ) from None
     available = getattr(model, "signatures", {})
     for name in signatures:
-        if name not in available:
+        outputs = available[name].structured_outputs if name in available else {}
+        if not {"probabilities", "label"} <= outputs.keys():
             raise InputError(
-                f"the model at {uri} has no signature {name} (it has: "
-                f"{', '.join(available) or 'none'}); export it as trainer/training/export.py does"
+                f"the model at {uri} has no signature {name} with the outputs probabilities and "
+                f"label (it has: {', '.join(available) or 'none'}); export it as "
+                "trainer/training/export.py does"
             )
     return model

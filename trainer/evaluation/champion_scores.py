@@ -40,7 +40,6 @@ def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
 
 
 def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
-    """Score the SavedModel at `uri` on the examples of a candidate's answers."""
     model = ServedModel(uri)
     expected, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
     if expected and stored and expected != stored:

@@ -57,11 +57,10 @@ class MostConfident:
         mistakes = []
         for confidence, label, predicted, label_probability, record in self._kept:
             example = records.parse(record)
-            keys = example.get(kinds["key"].name) if "key" in kinds else None
             row = row_values(example, require_columns(dataset)) if dataset.is_table else {}
             mistakes.append(
                 Mistake(
-                    key=_format_value(keys[0]) if keys else "",
+                    key=_format_value(example[kinds["key"].name][0]),
                     label=dataset.classes[label],
                     predicted=dataset.classes[predicted],
                     confidence=confidence,

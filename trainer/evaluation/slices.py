@@ -121,7 +121,8 @@ def _choose_cut(column: Feature) -> _Cut:
         )
     counts: dict[str, int] = column.statistics.get("counts", {})
     if len(counts) > MAX_VALUES:
-        by, groups, rest = "by rows of the same value in training", _assign_bands(counts), 0
+        by, rest = "by rows of the same value in training", 0
+        groups = np.searchsorted([0, *_BANDS], list(counts.values()), side="right")
         order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
         order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
     else:
@@ -142,8 +143,3 @@ def _choose_cut(column: Feature) -> _Cut:
 
 def _is_outside(codes: np.ndarray, buckets: int) -> np.ndarray:
     return (codes < 0) | (codes >= buckets)
-
-
-def _assign_bands(counts: dict[str, int]) -> np.ndarray:
-    """Return the band of each value's frequency, from 1."""
-    return np.searchsorted([0, *_BANDS], list(counts.values()), side="right")

@@ -22,7 +22,7 @@ import tensorflow as tf
 from trainer import saved_model
 from trainer.data.schema import find_training_data
 from trainer.data.tables.inputs import argument_name, require_columns
-from trainer.errors import InputError, first_line
+from trainer.errors import first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
 from trainer.serving.instances import (
@@ -62,10 +62,7 @@ class Predictor:
         self.version = version
 
     def load(self, artifacts_uri: str, **_: Any) -> None:
-        """Load the SavedModel in the folder `artifacts_uri`, gs:// or local, and warm it up.
-
-        Raise InputError if there is no SavedModel, or it lacks the signatures or their outputs.
-        """
+        """Load the SavedModel in the folder `artifacts_uri`, and warm it up; see `saved_model`."""
         self.version = (
             self.version
             or os.environ.get(VERSION_VARIABLE, "")
@@ -74,19 +71,17 @@ class Predictor:
         self._model = saved_model.load(artifacts_uri, DEFAULT, EXAMPLES)
         self._signatures = self._model.signatures
         specs = self._signatures[DEFAULT].structured_input_signature[1]
-        outputs = self._signatures[DEFAULT].structured_outputs
-        if not {"probabilities", "label"} <= outputs.keys():
-            raise InputError(
-                f"the model at {artifacts_uri} returns {', '.join(outputs)} instead of label and "
-                "probabilities; export it as trainer/training/export.py does"
-            )
         self._parser: ImageInstances | RowInstances
         if BYTES in self._signatures:
             ((name, spec),) = specs.items()
             self._parser = ImageInstances(name, tuple(spec.shape[1:]))
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
-            self._parser = RowInstances(columns, _load_argument_order(artifacts_uri))
+            # The signature has the types of the arguments, but not their order.
+            dataset = find_training_data(artifacts_uri)
+            trained_on = require_columns(dataset) if dataset else []
+            order = [argument_name(column.name) for column in trained_on]
+            self._parser = RowInstances(columns, order)
             # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.make_blank()}))
@@ -171,12 +166,3 @@ class Predictor:
             for index in np.flatnonzero(~np.isfinite(probabilities).all(axis=1)):
                 outcomes[start + index] = "has probabilities that are not finite"
         return outcomes
-
-
-def _load_argument_order(uri: str) -> list[str]:
-    """Return the model's arguments in the order of the records' columns.
-
-    The signature has the types of the arguments, but not their order.
-    """
-    dataset = find_training_data(uri)
-    return [argument_name(column.name) for column in require_columns(dataset)] if dataset else []
