@@ -68,11 +68,14 @@ def connect_service(
     transport = transport or ("rest" if local else "grpc")
     if local and transport == "grpc" and not endpoint.startswith("https:"):
         import grpc
+        from google.auth.transport.grpc import AuthMetadataPlugin
 
         # A generated client creates only encrypted channels.
-        channel = grpc.insecure_channel(urlsplit(endpoint).netloc)
+        secrets = grpc.local_channel_credentials()
         if credentials:
-            channel = grpc.intercept_channel(channel, _make_interceptor(credentials, endpoint))
+            token = grpc.metadata_call_credentials(AuthMetadataPlugin(credentials, None))
+            secrets = grpc.composite_channel_credentials(secrets, token)
+        channel = grpc.secure_channel(urlsplit(endpoint).netloc, secrets)
         client = kind(transport=kind.get_transport_class("grpc")(channel=channel))
     else:
         client = kind(
@@ -85,23 +88,6 @@ def connect_service(
             # The generated paths begin with /ui/, which is on no page; the default is /v1/.
             operations.transport._http_options.clear()
     return Service(client, retry or make_retry())
-
-
-def _make_interceptor(credentials: Any, endpoint: str) -> Any:
-    """Return an interceptor that sends credentials over insecure gRPC, which gRPC refuses to do."""
-    import grpc
-
-    headers: dict[str, str] = {}
-    credentials.before_request(None, "POST", endpoint, headers)
-
-    class Authorizing(grpc.UnaryUnaryClientInterceptor):
-        """Add the headers to the metadata of each call."""
-
-        def intercept_unary_unary(self, call: Any, details: Any, request: Any) -> Any:
-            metadata = [*(details.metadata or ()), *headers.items()]
-            return call(details._replace(metadata=metadata), request)
-
-    return Authorizing()
 
 
 def connect_vertex(name: str, location: str, environment: Mapping[str, str]) -> Any:
