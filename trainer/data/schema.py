@@ -134,17 +134,10 @@ def load_dataset(uri: str) -> Dataset:
     path = join(uri, FILE_NAME)
     try:
         content = json.loads(storage.read(path))
-        version = content["schema_version"]
-        if version != SCHEMA_VERSION:
-            raise InputError(
-                f"{path} has schema_version {version}, but this code reads {SCHEMA_VERSION}; "
-                "run create_tfrecords again"
-            )
+        if (version := content["schema_version"]) != SCHEMA_VERSION:
+            raise ValueError(f"schema_version {version} instead of {SCHEMA_VERSION}")
         if content.pop("sha256") != _sha256(content):
-            raise InputError(
-                f"{path} is damaged or was changed (its sha256 differs); run "
-                "create_tfrecords again (a cached step runs again if its output is damaged)"
-            )
+            raise ValueError("its sha256 differs: it is damaged or was changed")
         splits = {}
         for name, split in content["splits"].items():
             shards = [Shard(**shard) for shard in split["shards"]]
@@ -158,9 +151,9 @@ def load_dataset(uri: str) -> Dataset:
             "has finished"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{path} does not describe a dataset ({reason}); run create_tfrecords again"
+            f"{path} does not describe a dataset ({type(error).__name__}: {error}); run "
+            "create_tfrecords again (a cached step runs again if its output is damaged)"
         ) from None
 
 

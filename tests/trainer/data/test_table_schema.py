@@ -58,9 +58,9 @@ def test_whole_float_counts_as_integer():
     ("header", "rows", "changes", "message"),
     [
         (tables.HEADER + ",hour", [], {}, "its header has 'hour' twice"),
-        (tables.HEADER, [], {}, "t.csv' has no rows, only columns; add"),
-        ("a,b", [], one_number("a", column="b"), "t.csv' has no rows, only columns; add"),
-        ("a,b", [], one_number("a", column="b", classes=["c", "d"]), "has no rows, only columns;"),
+        (tables.HEADER, [], {}, "t.csv' has no rows that can be used"),
+        ("a,b", [], one_number("a", column="b"), "t.csv' has no rows that can be used"),
+        ("a,b", [], one_number("a", column="b", classes=["c", "d"]), "has no rows that can be"),
         (tables.HEADER, ["1,1,card,,1,0,9"] * 50, {}, "class 'big' has no usable rows"),
     ],
 )
@@ -90,7 +90,11 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
 @pytest.mark.parametrize(
     ("encoding", "text", "words"),
     [
-        ("latin-1", ZURICH, r"none of its rows .* first .* is t.csv:2: row is not UTF-8: .*iconv"),
+        (
+            "latin-1",
+            ZURICH,
+            r"no rows that can be used; the first .* is t.csv:2: row is not UTF-8: .*iconv",
+        ),
         ("latin-1", ZURICH * 3 + BERN, r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: [^;]*$"),
         ("latin-1", "mïles", r"the header, is not UTF-8: convert .*from Latin-1"),
         ("utf-16-le", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 with iconv -f U"),

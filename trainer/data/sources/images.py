@@ -118,33 +118,22 @@ class ImageFolder(ImageSource):
         return self._labels.get(name, -1) if slash else -1, split
 
     def _check_folders(self, folders: dict[str, str]) -> None:
-        """Raise InputError for a class without a file directly in its folder.
-
-        Stops at the first file of each folder.
-        """
+        """Raise InputError for a class without a file directly in its folder."""
         for path, name in folders.items():
-            uri, inner = join(self.location, path), []
-            for entry, is_folder in storage.iter_entries(uri):
+            inner = []
+            for entry, is_folder in storage.iter_entries(join(self.location, path)):
                 if is_folder:
                     inner.append(entry)
                 elif not _is_hidden(entry):
                     break
             else:
-                filled = [folder for folder in inner if any(list_files(join(uri, folder)))]
-                self._refuse(name, path, filled)
-
-    def _refuse(self, name: str, path: str, filled: list[str]) -> None:
-        """Raise InputError for a class folder whose files, if any, are all in folders: `filled`."""
-        if filled:
-            classes = ", ".join(f"{folder}/" for folder in self._class_folders)
-            raise InputError(
-                f"source=images:{self.location} has the classes {_shorten(classes)}, but {path}/ "
-                f"contains only folders ({_shorten(', '.join(sorted(filled)))}); {_LAYOUTS}"
-            )
-        raise InputError(
-            f"class {name!r} is empty: no file in {join(self.location, path)}; add images or "
-            "remove the folder"
-        )
+                found = (
+                    f"only folders ({_shorten(', '.join(sorted(inner)))})" if inner else "no file"
+                )
+                raise InputError(
+                    f"source=images:{self.location}: class {name!r} is empty: {path}/ contains "
+                    f"{found}; add images, remove the folder, or {_LAYOUTS}"
+                )
 
     def _examine_file(self, file: File) -> Example | Rejection:
         path = file.path
@@ -181,7 +170,6 @@ class ImageFolder(ImageSource):
 
 
 def _list_folders(uri: str) -> list[str]:
-    """Return the names of the visible folders in a folder."""
     return [name for name, folder in storage.list_entries(uri) if folder and not _is_hidden(name)]
 
 

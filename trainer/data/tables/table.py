@@ -120,16 +120,13 @@ class Table:
         return {**self.__dict__, "features": []}
 
     def _check_classes(self, totals: Totals) -> None:
-        """Raise InputError for a label without classes to learn."""
         rows, rejections = totals.counts.total(), totals.rejections
-        if not rows and not rejections:
-            raise InputError(f"source={self._source!r} has no rows, only columns; add rows")
         first = ""
         if rejections:
             rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
             first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
         if not rows:
-            raise InputError(f"source={self._source!r}: none of its rows can be used{first}")
+            raise InputError(f"source={self._source!r} has no rows that can be used{first}")
         label = self._schema.label
         column = f"source={self._source!r}: label column {label.column!r}"
         order = self.classes
