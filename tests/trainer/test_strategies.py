@@ -1,7 +1,6 @@
 """A replica trains under the strategy that its replicas call for, and refuses any other."""
 
 import pytest
-import tensorflow as tf
 
 from trainer.errors import InputError
 from trainer.training import strategies
@@ -38,14 +37,6 @@ def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, roles):
 def test_single_replica_waits_for_no_other(name):
     assert strategies.resolve(name, Cluster()) == name
     strategies.barrier(strategies.create_strategy(name, Cluster()))
-
-
-@pytest.mark.parametrize("text", ["two", "0", "-1", "1.5"])
-def test_number_of_logical_devices_is_checked(text):
-    if tf.config.list_physical_devices("GPU"):
-        pytest.skip("a CPU is divided only where there is no GPU")
-    with pytest.raises(InputError, match=f"LOGICAL_CPUS='{text}' is not a number of devices"):
-        strategies.divide_cpu({"LOGICAL_CPUS": text})
 
 
 def test_logical_devices_stand_in_for_gpus():

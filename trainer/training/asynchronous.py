@@ -209,7 +209,6 @@ class AsynchronousRun(Run):
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
     def _add_report(self, report: Any) -> None:
-        """Wait for a step and add its report to the progress."""
         try:
             loss, correct, examples, waited = report.fetch().tolist()
         except tf.errors.CancelledError:

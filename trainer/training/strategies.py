@@ -64,14 +64,12 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
     MirroredStrategy spans as many devices as on Vertex AI. Call this before any other TensorFlow
     operation.
     """
-    text = environment.get(LOGICAL_CPUS, "")
-    if not text or tf.config.list_physical_devices("GPU"):
+    count = int(environment.get(LOGICAL_CPUS, "0"))
+    if not count or tf.config.list_physical_devices("GPU"):
         return
-    if not text.isdecimal() or not int(text):
-        raise InputError(f"{LOGICAL_CPUS}={text!r} is not a number of devices, such as 2")
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * int(text)
+        cpu, [tf.config.LogicalDeviceConfiguration()] * count
     )
 
 

@@ -13,7 +13,6 @@ from trainer.errors import InputError, one_line
 from trainer.models import find_model_class
 
 FILE_NAME = "model.keras"
-_SUFFIXES = (".keras", ".weights.h5")
 _MISMATCH = re.compile(
     r"<\w+ name=([^,>]+).*?variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))",
     re.DOTALL,
@@ -33,7 +32,7 @@ def copy(start: str, directory: str) -> str:
     """
     folder = start.rstrip("/")
     candidates = [join(folder, FILE_NAME), join(folder.rpartition("/")[0], FILE_NAME)]
-    if start.endswith(_SUFFIXES):
+    if start.endswith(".keras"):
         candidates = [start]
     existing = [uri for uri in candidates if tf.io.gfile.exists(uri) and not tf.io.gfile.isdir(uri)]
     if not existing:
@@ -41,8 +40,7 @@ def copy(start: str, directory: str) -> str:
             f"warm_start: there is no {' and no '.join(candidates)}; a model that was trained "
             "before such files were written must be trained again"
         )
-    suffix = next(suffix for suffix in _SUFFIXES if existing[0].endswith(suffix))
-    target = join(directory, f"warm_start{suffix}")
+    target = join(directory, "warm_start.keras")
     if not tf.io.gfile.exists(target):
         files.copy(existing[0], target)
     return target
