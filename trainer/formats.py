@@ -1,6 +1,7 @@
 """Format numbers, durations and values for people; the report's templates use them as filters."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 UNDEFINED = "–"  # noqa: RUF001 - a dash in tables
@@ -28,6 +29,12 @@ def decimal(value: float | None, digits: int = 3) -> str:
 def count(value: float, noun: str, plural: str = "") -> str:
     """Format a count with its noun: `1 example`, `1,797 examples`."""
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"
+
+
+def choices(names: Iterable[Any]) -> str:
+    """Format a list of choices: `1, 2 or 4`."""
+    *leading, last = map(str, names)
+    return f"{', '.join(leading)} or {last}" if leading else last
 
 
 def size(count: int) -> str:

@@ -7,12 +7,13 @@ check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainer.errors import InputError
 from trainer.fields import suggest
+from trainer.formats import choices
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_suffix(".toml")
@@ -149,12 +150,11 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
         counts = machine_type.attached[accelerator]
         if count not in counts:
             raise InputError(
-                f"{option}={name!r} can't have {wanted}; set accelerator_count to "
-                f"{_format_choices(counts)}"
+                f"{option}={name!r} can't have {wanted}; set accelerator_count to {choices(counts)}"
             )
         return
     fitting = [machine_type.name for machine_type in find_types(accelerator, count)]
-    remedy = f"use {_format_choices(fitting[:4])}" if fitting else "set another accelerator_count"
+    remedy = f"use {choices(fitting[:4])}" if fitting else "set another accelerator_count"
     raise InputError(f"{option}={name!r} can't have {wanted}; {remedy}")
 
 
@@ -169,13 +169,7 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
         if disk not in types()[name].disks:
             remedy = "all replicas have the same disk type; use machines that support a common type"
             if common:
-                remedy = f"use {_format_choices(common)}"
+                remedy = f"use {choices(common)}"
             raise InputError(
                 f"boot_disk_type={disk!r} is not available on {name} ({option}); {remedy}"
             )
-
-
-def _format_choices(names: Sequence[Any]) -> str:
-    """Return a list for a message, such as `1, 2 or 4`."""
-    *leading, last = map(str, names)
-    return f"{', '.join(leading)} or {last}" if leading else last

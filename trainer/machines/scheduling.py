@@ -4,6 +4,7 @@ import re
 from decimal import Decimal
 
 from trainer.errors import InputError
+from trainer.formats import choices
 from trainer.machines.machine_types import accelerators, types
 from trainer.machines.worker_pools import MachineOptions
 
@@ -68,8 +69,7 @@ def check_scheduling(strategy: str, machines: MachineOptions) -> None:
     if machines.accelerator_type not in _FLEX_START_GPUS:
         raise InputError(
             f"{setting} with accelerator_type={machines.accelerator_type!r}: it provides machines "
-            f"with {', '.join(_FLEX_START_GPUS[:-1])} or {_FLEX_START_GPUS[-1]}; use one of these, "
-            "or STANDARD or SPOT"
+            f"with {choices(_FLEX_START_GPUS)}; use one of these, or STANDARD or SPOT"
         )
     for role in machines.replicas:
         machine_type = machines.machine_type(role)

@@ -18,6 +18,7 @@ import numpy as np
 import pydantic_core
 from PIL import Image
 
+from trainer.formats import choices
 from trainer.serving.instances import (
     BYTES,
     DEFAULT,
@@ -150,8 +151,8 @@ class ImageInstances:
         features = parse_features(content)
         if self._name not in features:
             raise InstanceError(
-                f"is neither a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image nor a serialized "
-                f"tf.Example with the feature {self._name!r}"
+                f"is neither a {choices(FORMATS)} image nor a serialized tf.Example with the "
+                f"feature {self._name!r}"
             )
         for image in features[self._name].bytes_list.value:
             if image.startswith(_FILE_STARTS):

@@ -11,7 +11,6 @@ pipeline keeps no examples.
 
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from trainer.data.schema import join
 from trainer.data.sources import Example, Rejection
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
+from trainer.data.write.process_pool import cut
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import digest_halves, shard_numbers, sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
@@ -115,7 +115,6 @@ class RecordsPipeline:
         return beam.FlatMap(run_step, *side_inputs)
 
     def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
-        """Return blocks of examples as rows, and totals of parts."""
         listed = (
             pipeline
             | "Source" >> beam.Create([None])
@@ -142,9 +141,7 @@ class RecordsPipeline:
 
     def _list_chunks(self, _: None) -> Iterator[list[Any]]:
         """Yield chunks of items to digest; of examples, if the source does not use `mapped`."""
-        items = iter(self.source.examples(lambda function, items: items))
-        while chunk := list(itertools.islice(items, CHUNK)):
-            yield chunk
+        return cut(self.source.examples(lambda function, items: items), CHUNK)
 
     def _digest_chunk(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
         if isinstance(chunk[0], Example | Rejection):
@@ -162,7 +159,6 @@ class RecordsPipeline:
         yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
 
     def _add_tables(self, pipeline: Any) -> tuple[Any, Any]:
-        """Return blocks of rows, and totals of parts."""
         parsed = (
             pipeline
             | "Source" >> beam.Create(range(len(self.source.reader.names)))
@@ -199,7 +195,6 @@ class RecordsPipeline:
     def _group_by_shard(
         self, rows: pa.RecordBatch, plan: Plan
     ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
-        """Yield the rows of a block by shard."""
         if not plan.counts:
             return
         halves, splits = digest_halves(pa.chunked_array([rows["digest"]])), rows["split"].to_numpy()

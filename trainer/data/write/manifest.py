@@ -36,19 +36,6 @@ def describe_conditions(source: Source, options: RecordOptions) -> list[Any]:
     return [*_describe_source(source), dataclasses.asdict(options), _read_versions()]
 
 
-def describe_creation(source: Source, totals: Totals, options: RecordOptions) -> dict[str, Any]:
-    """Return how records are created; the fingerprint covers this, the schema and the examples."""
-    creation: dict[str, Any] = {
-        "source": options.source,
-        "given": totals.given,
-        **source.details,
-        "options": dataclasses.asdict(options),
-        "versions": _read_versions(),
-    }
-    fingerprint = totals.fingerprint([*_describe_source(source), creation])
-    return {**creation, "fingerprint": fingerprint}
-
-
 def begin(
     source: Source, totals: Totals, options: RecordOptions, uri: str, rows: Spill | None = None
 ) -> tuple[ShardWriter, Dataset | None]:
@@ -58,8 +45,17 @@ def begin(
     """
     checks.check_rejections(totals.rejections, totals.given, options, source.unit)
     checks.check_counts(totals.counts, source, options)
-    creation = describe_creation(source, totals, options)
-    writer = ShardWriter(source, uri, creation, creation["fingerprint"], rows)
+    creation: dict[str, Any] = {
+        "source": options.source,
+        "given": totals.given,
+        **source.details,
+        "options": dataclasses.asdict(options),
+        "versions": _read_versions(),
+    }
+    # It covers how records are created, their schema and the examples.
+    fingerprint = totals.fingerprint([*_describe_source(source), creation])
+    creation["fingerprint"] = fingerprint
+    writer = ShardWriter(source, uri, creation, fingerprint, rows)
     return writer, output.find_finished(writer)
 
 

@@ -90,7 +90,6 @@ def _read_note(note: str) -> bytes:
 
 
 def _describe_holder(note: str) -> str:
-    """Describe the holder of a folder, from its writer.json."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         holder = json.loads(_read_note(note))
         return (

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile
 
+from trainer import formats
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.write import resizing
@@ -34,7 +35,6 @@ from trainer.data.write.records import Values
 from trainer.errors import InputError
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-FORMAT_NAMES = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 MAX_PIXELS = 89_478_485
 """Pillow's limit against decompression bombs: 256 MiB as RGB."""
@@ -98,7 +98,7 @@ class PixelFormat:
         except RejectedError:
             raise
         except Image.UnidentifiedImageError:
-            raise RejectedError(f"not a {FORMAT_NAMES} image") from None
+            raise RejectedError(f"not a {formats.choices(FORMATS)} image") from None
         except Image.DecompressionBombError:
             raise RejectedError(f"more than {MAX_PIXELS:,} pixels") from None
         # Malicious bytes can make a decoder raise anything: OSError, SyntaxError, struct.error...
@@ -251,15 +251,12 @@ def _turn(pixels: np.ndarray, turn: Image.Transpose) -> np.ndarray:
 def symmetries(operations: Sequence[str]) -> list[Image.Transpose]:
     """Return all combinations of `operations` as symmetries of a square, without the identity."""
     horizontal, vertical = "horizontal_flip" in operations, "vertical_flip" in operations
+    quarters = [_TURN.ROTATE_90, _TURN.ROTATE_180, _TURN.ROTATE_270]
     if "quarter_turn" in operations:
-        if horizontal or vertical:
-            return list(_TURN)
-        return [_TURN.ROTATE_90, _TURN.ROTATE_180, _TURN.ROTATE_270]
-    turns = []
-    if horizontal:
-        turns.append(_TURN.FLIP_LEFT_RIGHT)
-    if vertical:
-        turns.append(_TURN.FLIP_TOP_BOTTOM)
-    if horizontal and vertical:
-        turns.append(_TURN.ROTATE_180)
-    return turns
+        return list(_TURN) if horizontal or vertical else quarters
+    wanted = {
+        _TURN.FLIP_LEFT_RIGHT: horizontal,
+        _TURN.FLIP_TOP_BOTTOM: vertical,
+        _TURN.ROTATE_180: horizontal and vertical,
+    }
+    return [turn for turn in wanted if wanted[turn]]

@@ -89,8 +89,7 @@ class Processes:
 
         A process gets `size` items at a time.
         """
-        waiting = iter(items)
-        pieces = iter(lambda: list(itertools.islice(waiting, size)), [])
+        pieces = cut(items, size)
         started, cores = time.monotonic(), available_cores()
         while not self.ready and (piece := next(pieces, None)):
             yield from map(function, piece)
@@ -159,6 +158,12 @@ class Processes:
         for process in self._workers.values():
             process.wait()
         self._workers = {}
+
+
+def cut(items: Iterable[Task], size: int) -> Iterator[list[Task]]:
+    """Return the items in lists of `size`, the last perhaps shorter."""
+    remaining = iter(items)
+    return iter(lambda: list(itertools.islice(remaining, size)), [])
 
 
 def _map_chunk(

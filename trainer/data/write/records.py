@@ -97,7 +97,6 @@ _MESSAGES: dict[str, dict[str, str]] = {
 
 
 def _example_class() -> Any:
-    """Return the message class of tf.train.Example."""
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"

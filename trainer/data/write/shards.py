@@ -149,7 +149,6 @@ class ShardWriter:
         return ShardResult(shard, counts, rejections)
 
     def _make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
-        """Yield each example's records."""
         rows_as_dicts = (row for part in rows for row in part.to_pylist())
         uri = self.source.location
         for row, content in storage.read_ahead(self._fetch, rows_as_dicts, uri=uri):

@@ -111,7 +111,6 @@ class Spill:
         return rows.take(np.argsort(partitions_of_rows, kind="stable")).combine_chunks()
 
     def _flush(self) -> None:
-        """Write waiting rows to the files of their partitions."""
         if not self._waiting:
             return
         if not self._folder:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from trainer.data import storage
 from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES, Example, ImageSource, Reference, Rejection
-from trainer.data.write.process_pool import Processes
+from trainer.data.write.process_pool import Processes, cut
 from trainer.data.write.spill import Spill, digest_halves, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.data.write.writing_progress import ProgressLines
@@ -38,10 +38,8 @@ def list_examples(
     def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
         if not storage.is_remote(source.location):
             return processes.map(function, items, size=PIECE)
-        remaining = iter(items)
-        pieces = iter(lambda: list(itertools.islice(remaining, PIECE)), [])
         results = storage.read_ahead(
-            lambda piece: list(map(function, piece)), pieces, uri=source.location
+            lambda piece: list(map(function, piece)), cut(items, PIECE), uri=source.location
         )
         return itertools.chain.from_iterable(results)
 
@@ -55,7 +53,7 @@ def plan_splits(
 ) -> tuple[Totals, Spill]:
     """Return the totals of what a source lists, and the rows of the examples that are kept."""
     totals, spill, rows = Totals(), Spill(), Spill()
-    while batch := list(itertools.islice(listed, BATCH)):
+    for batch in cut(listed, BATCH):
         totals.rejections += [item for item in batch if isinstance(item, Rejection)]
         spill.add(to_rows(item for item in batch if isinstance(item, Example)))
     spill.finish()
