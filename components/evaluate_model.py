@@ -127,7 +127,6 @@ def _report_arguments(
 def _log_metrics(
     evaluated: Any, metrics: dsl.Metrics, classification: dsl.ClassificationMetrics
 ) -> None:
-    """Log the metrics and curves of a `trainer.evaluation.scoring.Evaluation` for the console."""
     for name, value in evaluated.scalars().items():
         metrics.log_metric(name, value)
     classification.log_confusion_matrix(evaluated.classes, evaluated.confusion_matrix)

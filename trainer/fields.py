@@ -187,7 +187,6 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 @functools.cache
 def _field_validator(cls: Any, name: str) -> tuple[Any, SchemaValidator]:
-    """Return the type of a field, and its validator."""
     from pydantic_core import SchemaValidator
 
     return _hints(cls)[name], SchemaValidator(_field_schema(cls, name))
@@ -199,7 +198,6 @@ def _field_schema(cls: Any, name: str) -> CoreSchema:
 
 
 def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any]) -> CoreSchema:
-    """Return a schema that converts and checks values of a type."""
     from pydantic_core import core_schema as core
 
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):

@@ -88,7 +88,6 @@ class WideAndDeep(Model):
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")
 
     def _hidden_sizes(self) -> list[int]:
-        """Return the number of units of each hidden layer."""
         if not self.first_units:
             return self.hidden_units
         return [

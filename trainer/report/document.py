@@ -112,7 +112,6 @@ def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tup
 
 
 def _describe_epochs(training: dict[str, Any], history: Rows) -> str:
-    """Return the number of epochs and the best one in words."""
     epochs, best = training["epochs"], training["best_epoch"]
     suffix = f", the best is {best}{format_phase(best, history)}" if best and epochs > 1 else ""
     return count(epochs, "epoch") + suffix

@@ -13,26 +13,23 @@ Rows = list[dict[str, float | None]]
 
 def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
     """Return the curves and facts about the epochs for the report's section."""
-    best, starts = training["best_epoch"], _find_phase_starts(history)
+    best, kept = training["best_epoch"], training.get("kept_epoch")
+    pairs = itertools.pairwise(history)
+    starts = [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]
     rates, scored = set(known_values(history, "learning_rate")), column(history, "validation_loss")
     drawn = len(history) > 1
     return {
         "epochs": len(history),
         "phase_starts": starts,
         "best": f"{best}{format_phase(best, history)}" if drawn and best is not None else None,
-        "kept": _find_kept_epoch(training),
+        # Only if another epoch was the best.
+        "kept": kept if best and kept != best else None,
         "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
         "stopped": _find_early_stops(training),
         "only_epoch": [] if drawn else _format_epoch(history[0]),
         "figures": _draw_curves(history, best, starts) if drawn else [],
     }
-
-
-def _find_kept_epoch(training: dict[str, Any]) -> int | None:
-    """Return the epoch whose weights the model has, if another one was the best."""
-    kept, best = training.get("kept_epoch"), training["best_epoch"]
-    return kept if best and kept != best else None
 
 
 def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:
@@ -79,12 +76,6 @@ def _find_early_stops(training: dict[str, Any]) -> list[tuple[int, str]]:
     phases = training["stopped_phases"]
     first = 1 if len(phases) > 1 else 0
     return [(number, text) for number, text in enumerate(phases, start=first) if text]
-
-
-def _find_phase_starts(history: Rows) -> list[float]:
-    """Return the first epoch of each phase except the first phase."""
-    pairs = itertools.pairwise(history)
-    return [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]
 
 
 def format_phase(epoch: float, history: Rows) -> str:

@@ -139,7 +139,6 @@ class ImageSource(SourceKind):
         return cls.open(place, options).classes
 
     def _check_classes(self, source: str) -> None:
-        """Raise InputError for fewer than two classes."""
         if len(self.classes) < 2:
             found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
             raise InputError(

@@ -37,8 +37,8 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
     Raise InputError if a wanted column contains neither numbers nor text.
     """
     columns = {
-        name: _decode_dictionary(batch.rows.column(name))
-        for name in sorted(batch.rows.schema.names)
+        name: column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for name, column in sorted(zip(batch.rows.schema.names, batch.rows.columns, strict=True))
     }
     chosen = {name: _to_numbers_or_text(name, columns[name]) for name in wanted}
     texts = [
@@ -53,11 +53,6 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
         halves = np.frombuffer(digests, ">u8")[::2]
         numbers = (halves >> np.uint64(1)).astype(np.int64)
     return Rows(numbers, digests, chosen, [])
-
-
-def _decode_dictionary(column: pa.Array) -> pa.Array:
-    """Return a column without dictionary encoding."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:

@@ -75,11 +75,9 @@ class FileReader(TableKind):
         return []
 
     def _read_header(self, uri: str) -> tuple[str, ...]:
-        """Return the names of a file's columns."""
         raise NotImplementedError
 
     def _list_files(self, location: str) -> list[str]:
-        """Return the files that `location` refers to, sorted."""
         if is_pattern(location):
             uris = [uri for uri in storage.list_matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):

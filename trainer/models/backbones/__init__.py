@@ -97,7 +97,6 @@ def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
 
 @contextlib.contextmanager
 def _socket_timeout() -> Iterator[None]:
-    """Set the default timeout of sockets to DOWNLOAD_TIMEOUT_SECONDS."""
     previous = socket.getdefaulttimeout()
     socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_SECONDS)
     try:
