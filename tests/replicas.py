@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
@@ -124,13 +123,3 @@ def position(run: Path) -> tuple[int, int]:
     """Return a run's epochs before its newest checkpoint, and the steps of the next."""
     newest = tf.train.latest_checkpoint(str(run / "checkpoints"))
     return divmod(int(newest.rpartition("-")[2]), 10**9) if newest else (0, 0)
-
-
-def newest_checkpoint(run: Path) -> dict[str, np.ndarray]:
-    """Return all numbers of a run's newest checkpoint but the count of saves."""
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(run / "checkpoints")))
-    return {
-        name: reader.get_tensor(name)
-        for name, dtype in reader.get_variable_to_dtype_map().items()
-        if dtype != tf.string and "save_counter" not in name
-    }

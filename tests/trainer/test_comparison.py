@@ -67,7 +67,10 @@ def test_interval_covers_the_true_difference():
     [(1.0, 400, 0.0, 0.05 + TOLERANCE), (0.6, 40, 0.9, 1.0)],
     ids=["equal", "better"],
 )
-def test_only_the_better_log_loss_wins(scale, tries, least, most):
+def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
+    # The test of permutations is exact with any number of them; the interval is not asked for.
+    monkeypatch.setattr(comparison, "_PERMUTATIONS", 999)
+    monkeypatch.setattr(comparison, "_BOOTSTRAPS", 100)
     generator = np.random.default_rng(5)
     right, wins = np.ones(60, bool), 0
     for _ in range(tries):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.records import digits
+from tests.weights import newest_checkpoint
 from trainer.config import TrainingConfig
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import replica, synchronous
@@ -47,7 +48,7 @@ def position(folder: Path) -> int:
 def assert_ended_at(steps: int, folder: Path) -> None:
     """Check the newest checkpoint's position and the optimizer's count, its one integer."""
     assert position(folder) == steps
-    numbers = replicas.newest_checkpoint(folder / "run").values()
+    numbers = newest_checkpoint(folder / "run").values()
     integers = [value for value in numbers if np.issubdtype(value.dtype, np.integer)]
     assert {int(value) for value in integers if value.shape == ()} == {steps}
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.conftest import TRAINED
+from tests.weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
 from trainer.data.read.decoding import parse_examples
 from trainer.data.schema import load_dataset
@@ -138,7 +139,7 @@ def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, 
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     flags = replicas.flags(digit_records, run, TRAINED)
-    learned = replicas.newest_checkpoint(run)
+    learned = newest_checkpoint(run)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
@@ -147,8 +148,7 @@ def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, 
     log = (tmp_path / "chief-0.log").read_text()
     assert "ckpt-6000000000 is damaged; resuming from" in log
     assert "resuming from the checkpoint at epoch 6, step 0" in log
-    for name, value in replicas.newest_checkpoint(run).items():
-        np.testing.assert_array_equal(value, learned[name], err_msg=name)
+    assert_equal_arrays(newest_checkpoint(run), learned)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     newest.unlink()
     older.write_bytes(b"")

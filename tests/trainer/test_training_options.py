@@ -18,9 +18,10 @@ def few(tmp_path_factory):
     return digits(tmp_path_factory.mktemp("few"), (130,), 40)
 
 
-SMALL = {"epochs": 2, "batch_size": 32}
+SMALL_MODEL = {"batch_size": 32, "model_options": {"filters": [8], "units": 16, "dropout": 0.0}}
+SMALL = {"epochs": 2, **SMALL_MODEL}
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.01}
-AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": {"dropout": 0.0}}
+AUGMENTED = {"schedule": "one_cycle", "augmentation": "model"}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ AUGMENTED = {"schedule": "one_cycle", "augmentation": "model", "model_options": 
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_every_precision_learns(few, tmp_path, options):
-    run = train(few, tmp_path, learning_rate=0.005, epochs=4, batch_size=32, **options)
+    run = train(few, tmp_path, learning_rate=0.005, epochs=4, **SMALL_MODEL, **options)
     losses = [row["loss"] for row in run.progress.history]
     assert np.isfinite(losses).all()
     assert losses[-1] < losses[0]
@@ -50,7 +51,7 @@ def test_loss_that_is_not_finite_is_an_error(few, tmp_path):
 
 
 def test_early_stopping_returns_the_best_weights(few, tmp_path):
-    options = {"epochs": 40, "batch_size": 32, "learning_rate": 0.02, "monitor": "accuracy"}
+    options = {"epochs": 40, "learning_rate": 0.02, "monitor": "accuracy", **SMALL_MODEL}
     run = train(few, tmp_path, **options, early_stopping_patience=2)
     progress = run.progress
     assert progress.stopped == "no better accuracy in 2 epochs"

@@ -137,9 +137,8 @@ def test_failed_job_ends_the_run_with_its_reason(command, untrained_model, tmp_p
     assert json.loads(Path("runs/latest/summary.json").read_text())["state"] == "FAILED"
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_ended_run_leaves_no_server(untrained_model, tmp_path, number):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_text(f"{json.dumps([[0] * 8] * 8)}\n" * 100_000)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from tests import replicas
 from tests.trainer.data.folders import flip, refused, two_classes, write
 from trainer.data.read.reader import InputShare, read_evaluation_batches, read_training_batches
 from trainer.data.schema import Dataset, limit_examples, load_dataset
+from trainer.errors import RETRY_EXIT_CODE
 from trainer.evaluation.prediction import read_stored_batches
+from trainer.training import rejoin
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +117,9 @@ def test_deeply_nested_dataset_json_is_refused(tmp_path):
     "strategy",
     ["multi_worker_mirrored", pytest.param("parameter_server", marks=pytest.mark.slow)],
 )
-def test_job_on_damaged_records_ends_without_training(tmp_path, dataset, strategy):
+def test_job_on_damaged_records_ends_without_training(tmp_path, dataset, monkeypatch, strategy):
+    # A replica that has waited for so long does not wait again.
+    monkeypatch.setenv(rejoin.WAITED_SINCE, str(time.time() - rejoin.PATIENCE_SECONDS - 1))
     roles, finder = replicas.CHIEF_AND_WORKER, "worker"
     if strategy == "parameter_server":
         roles, finder = [*roles, ("ps", 0)], "chief"
@@ -124,6 +129,11 @@ def test_job_on_damaged_records_ends_without_training(tmp_path, dataset, strateg
     with replicas.Cluster("trainer.task", options, roles, tmp_path / "logs") as cluster:
         cluster.start_all()
         assert cluster.processes[finder, 0].wait(240) == 2, cluster.tails()
+        if finder == "worker":
+            assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
+            *_, line = (tmp_path / "logs" / "chief-0.log").read_text().splitlines()
+            assert line.startswith("error: a peer of chief 0 is gone (")
+            assert line.endswith("), and did not come back")
     log = (tmp_path / "logs" / f"{finder}-0.log").read_text()
     assert "Traceback" not in log
     assert "tfrecord is damaged or was replaced" in log.splitlines()[-1]

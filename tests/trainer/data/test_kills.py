@@ -43,8 +43,15 @@ def expected(photos, tmp_path_factory) -> dict[str, str]:
     return content(output)
 
 
-@pytest.mark.parametrize("threshold", [POOL, ALONE])
-@pytest.mark.parametrize("source", ["photos", "trips"])
+@pytest.mark.parametrize(
+    ("source", "threshold"),
+    [
+        ("photos", POOL),
+        ("trips", ALONE),
+        pytest.param("photos", ALONE, marks=pytest.mark.slow),
+        pytest.param("trips", POOL, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_run_repeated_writes_the_same_bytes(request, tmp_path, source, threshold):
     options = request.getfixturevalue(source)
     killing.run(options, tmp_path / "whole")

@@ -114,7 +114,7 @@ def test_mixed_forms_are_answered_with_their_keys(image_server, image_model, dig
     assert np.abs(given - expected[:4]).max() < 1e-5
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.5, pytest.param(60, marks=pytest.mark.slow)])
 def test_16_clients_get_their_own_answers(image_server, image_model, digit_records, seconds):
     expected, examples = judged(image_model, digit_records)
     end = time.monotonic() + seconds
