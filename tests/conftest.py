@@ -1,6 +1,7 @@
 """Fixtures that tests share: one set of records and one trained model."""
 
 import fcntl
+import functools
 import gc
 import os
 import shlex
@@ -106,8 +107,18 @@ def elsewhere(tmp_path, monkeypatch):
             monkeypatch.delenv(name)
 
 
+@pytest.fixture(scope="session")
+def commands_built_once():
+    """Build the tree of commands once, which takes longer than most commands."""
+    import typer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
+
+
 @pytest.fixture
-def command(capfd):
+def command(capfd, commands_built_once):
     """Run a command line, its first argument split as by a shell; return code, output, errors."""
     from pipelines.commands import command_line
 
