@@ -92,9 +92,7 @@ def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_
     assert max(np.abs(value - old).max() for value, old in pairs) > 100 * 1e-5
 
 
-def test_run_without_a_lost_worker_is_equalled_by_its_retry(
-    records, start, two_workers, tmp_path, monkeypatch
-):
+def test_run_that_lost_a_worker_learns_the_same(records, start, two_workers, tmp_path, monkeypatch):
     finish_with_losses(records, tmp_path, monkeypatch, learn(start, SGD), KILLS[:1])
     # Only kill -9 leaves temporary files.
     assert not list((tmp_path / "temporary").iterdir())
