@@ -18,9 +18,8 @@ from trainer.models.backbone_table import BACKBONES
 def show(word: str, console: Console) -> None:
     """Print parameters with their types, defaults and descriptions, by topic.
 
-    Args:
-        word: a topic, or part of a name or a description, in any case; empty: all parameters.
-            The exact names model_options and columns add the options of each model or type.
+    `word` is a topic, or part of a name or a description, in any case; empty: all parameters. The
+    exact names model_options and columns add the options of each model or type.
     """
     wanted = word.lower()
     found = {topic: _find_names(topic, wanted) for topic in TOPICS}

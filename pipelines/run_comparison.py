@@ -65,8 +65,7 @@ class RunComparison:
 def compare(first: PastRun, second: PastRun, client: Any = None) -> RunComparison:
     """Compare two runs by their parameters, metrics, predictions and curves.
 
-    Args:
-        client: of Cloud Storage, for runs on Vertex AI.
+    Files of runs on Vertex AI are read by `client`, of Cloud Storage.
     """
     answers = [_read_predictions(run, client) for run in (first, second)]
     # Metrics that can be tested come first.

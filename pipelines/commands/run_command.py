@@ -79,7 +79,10 @@ def run_recipe(
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
         fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
-        _refuse_with_resume(fixed + for_vertex * local)
+        for option in fixed + for_vertex * local:
+            raise InputError(
+                f"{option} can't be given with --resume: a run continues as it was started"
+            )
         if others:
             raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")
         if local:
@@ -126,13 +129,6 @@ def run_recipe(
     if batch is not None:
         return batch_launch.launch(loaded, values, resolved, name=name, detach=detach)
     return launch(loaded, values, resolved, name=name, detach=detach, cache=cache)
-
-
-def _refuse_with_resume(options: Sequence[str]) -> None:
-    for option in options:
-        raise InputError(
-            f"{option} can't be given with --resume: a run continues as it was started"
-        )
 
 
 def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:

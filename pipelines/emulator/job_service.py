@@ -58,7 +58,9 @@ class JobService(BackgroundJobs[CustomJob]):
         folder = self._find_folder(name)
         # The state of this process's jobs is in memory, as the disk may be full.
         current = [job.message for job in self.jobs if job.directory == folder]
-        return messages.CustomJob(current[0]) if current else read_message(folder)
+        if current:
+            return messages.CustomJob(current[0])
+        return messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))
 
     def list_all(self) -> list[Any]:
         return [self.find(name) for name in self.find_folders()]
@@ -118,8 +120,3 @@ def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, p
     paths = [path.parent for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
     existing = [path for path in paths if not (path / _DELETED).exists()]
     return {job_state.read(path).job["name"]: path for path in existing}
-
-
-def read_message(folder: pathlib.Path) -> Any:
-    """Return the CustomJob in a folder, in its last stored state."""
-    return messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))

@@ -73,7 +73,8 @@ class Resources:
         return self.find(request.name)
 
     def list_page(self, request: Any) -> Any:
-        return self.build_page(self.list_in(request.parent), request, self.kind, f"{self._field}s")
+        inside = [one for one in self.list_all() if one.name.startswith(f"{request.parent}/")]
+        return self.build_page(inside, request, self.kind, f"{self._field}s")
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""
@@ -104,10 +105,6 @@ class Resources:
 
     def list_all(self) -> list[Any]:
         return [self.refresh(resource) for resource in self.stored.values()]
-
-    def list_in(self, parent: str) -> list[Any]:
-        """Return the resources of a project and region, projects/P/locations/L."""
-        return [resource for resource in self.list_all() if resource.name.startswith(f"{parent}/")]
 
     def store(self, resource: Any) -> None:
         resource.update_time = self.clock.now()

@@ -134,11 +134,9 @@ class TaskExecutor:
 def resolve_placeholders(
     command: list[str], values: dict[str, Any], *, run_name: str, **others: str
 ) -> list[str]:
-    """Resolve the placeholders in a container's command.
+    """Resolve the placeholders in a container's command, and in the string parameters in `values`.
 
-    Args:
-        values: the ExecutorInput as JSON. Placeholders in its string parameters are also resolved.
-        others: values of the constant placeholders that kfp.local supports.
+    `values` is the ExecutorInput as JSON, `others` the constants that kfp.local supports.
     """
     from kfp.local import placeholder_utils
 

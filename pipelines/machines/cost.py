@@ -80,17 +80,20 @@ def load_table() -> PriceTable:
         date=content["date"],
         run=content["pipeline"]["run"],
         sizes={
-            f"{line['name']}-{kind}-{vcpus}": (vcpus, float(vcpus * gb))
-            for line in content["series"]
-            for kind, gb in line.get("memory", {}).items()
-            for vcpus in line["vcpus"][kind]
-        }
-        | {
             name: (vcpus, float(gb))
             for line in content["series"]
-            for name, (vcpus, gb, _) in line.get("machines", {}).items()
+            for name, vcpus, gb, _ in _list_machines(line)
         },
     )
+
+
+def _list_machines(series: Mapping[str, Any]) -> Iterator[tuple[str, int, Decimal, int]]:
+    """Yield name, vCPUs, GB of memory and built-in accelerators of a series' machine types."""
+    for kind, gb in series.get("memory", {}).items():
+        for vcpus in series["vcpus"][kind]:
+            yield f"{series['name']}-{kind}-{vcpus}", vcpus, vcpus * gb, 0
+    for name, (vcpus, gb, count) in series.get("machines", {}).items():
+        yield name, vcpus, gb, count
 
 
 def _list_prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
@@ -99,14 +102,8 @@ def _list_prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
         yield line["name"], line["hour"]
     elif "month" in line:
         yield line["name"], line["month"] / _HOURS_A_MONTH
-    for kind, gb in line.get("memory", {}).items():
-        for vcpus in line["vcpus"][kind]:
-            yield f"{line['name']}-{kind}-{vcpus}", vcpus * (line["vcpu"] + gb * line["gb"])
-    for name, (vcpus, gb, count) in line.get("machines", {}).items():
-        yield (
-            name,
-            vcpus * line["vcpu"] + gb * line["gb"] + count * line["accelerator"],
-        )
+    for name, vcpus, gb, count in _list_machines(line):
+        yield name, vcpus * line["vcpu"] + gb * line["gb"] + count * line.get("accelerator", 0)
 
 
 def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
