@@ -1,7 +1,6 @@
 """Print text to the console as data, not as markup."""
 
 import os
-import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.console import Console
@@ -47,11 +46,6 @@ def shorten_path(path: object) -> str:
     """Return a path relative to the working folder, if that is shorter."""
     short = os.path.relpath(str(path))
     return short if len(short) < len(str(path)) else str(path)
-
-
-def error_console(console: Console) -> Console:
-    """Return the console for errors: the standard error, unless `console` writes to a file."""
-    return Console(stderr=True) if console.file is sys.stdout else console
 
 
 def make_cell(text: str, style: str = "") -> Text:

@@ -41,7 +41,7 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         state = run_history.KILLED if was_killed else replica.state
         say(f"replica   {state:<13}  {replica.name}{restarts}")
     if summary := _read_summary(directory):
-        show_results(Console(), vars(summary))
+        show_results(vars(summary))
     say(f"run       {directory}")
     if run.error:
         say(f"error: {run.error}")
@@ -49,8 +49,9 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         say(f"resume    {run_history.resume_command(directory)}")
 
 
-def show_results(console: Console, summary: Mapping[str, Any]) -> None:
+def show_results(summary: Mapping[str, Any]) -> None:
     """Print the results in a summary.json; on a terminal, break lines between words."""
+    console = Console()
     for line in _format_results(summary):
         if console.is_terminal:
             line = textwrap.fill(

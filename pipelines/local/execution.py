@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.console import print_plain, shorten_path
+from pipelines.console import say, shorten_path
 from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, run_end, run_summary, terminal
@@ -44,7 +44,6 @@ def run(
     recipe: str,
     parameters: Mapping[str, Any],
     runs_directory: pathlib.Path,
-    console: Console | None = None,
     cache: bool = True,
     in_containers: bool = False,
     root: str = "",
@@ -73,7 +72,7 @@ def run(
     directory = folders.make(runs_directory, recipe, package_path, record.root)
     with locked(directory) as lock:
         write_record(record, directory)
-        return execute(pipeline, record, directory, lock, console or Console(), engine)
+        return execute(pipeline, record, directory, lock, engine)
 
 
 def new_record(
@@ -91,12 +90,7 @@ def new_record(
 
 
 def execute(
-    pipeline: Package,
-    record: RunRecord,
-    directory: pathlib.Path,
-    lock: int,
-    console: Console,
-    engine: str = "",
+    pipeline: Package, record: RunRecord, directory: pathlib.Path, lock: int, engine: str = ""
 ) -> Run:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
@@ -114,15 +108,14 @@ def execute(
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
-            created = _create_containers(
-                engine, pipeline.image, record, directory, guardian, console
-            )
+            created = _create_containers(engine, pipeline.image, record, directory, guardian)
             containers = stack.enter_context(created)
         services = stack.enter_context(started_services(directory, guardian, containers))
         tasks = ProcessTasks(
             run_state, services, pipeline.launcher, artifacts_of(record, directory)
         )
         stack.callback(tasks.close)
+        console = Console()
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
         rows = functools.partial(make_rows, run_state, services.jobs.jobs)
         with choose_view(rows, console, shorten_path(directory)) as view:
@@ -137,7 +130,7 @@ def execute(
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
             run_end.link_tensorboard(services.jobs.jobs, directory)
-    run_end.show(console, content, run_state, failure)
+    run_end.show(content, run_state, failure)
     return Run(directory, state, content)
 
 
@@ -147,12 +140,10 @@ def _create_containers(
     record: RunRecord,
     directory: pathlib.Path,
     guardian: Guardian,
-    console: Console,
 ) -> Containers:
     """Return the containers of a run; warn if the code has changed since their image was built."""
     if commit := find_outdated_commit(engine, image):
-        print_plain(
-            console,
+        say(
             f"warning   {image} was built from {commit}, and the code of trainer/ or "
             "components/ has changed since; rebuild it with make image",
         )

@@ -10,8 +10,6 @@ import json
 import pathlib
 import sys
 
-from rich.console import Console
-
 from pipelines.local import kfp_patches
 from pipelines.local.execution import execute, new_record
 from pipelines.package import Package
@@ -35,7 +33,7 @@ def main(folder: str) -> int:
         parameters = kfp_patches.to_whole_numbers(request["parameters"])
         record = new_record(pipeline, request["recipe"], parameters)
         write_record(record, directory)
-        return int(execute(pipeline, record, directory, lock, Console()).state != "SUCCEEDED")
+        return int(execute(pipeline, record, directory, lock).state != "SUCCEEDED")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ bit-identical to those of an uninterrupted run.
 
 import pathlib
 
-from rich.console import Console
-
 from pipelines import run_history
-from pipelines.console import print_plain
+from pipelines.console import say
 from pipelines.emulator.containers import find_engine
 from pipelines.local import folders
 from pipelines.local.cache import code_digest
@@ -20,7 +18,7 @@ from pipelines.package import Package
 from trainer.errors import InputError
 
 
-def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
+def resume(directory: pathlib.Path) -> Run:
     """Execute the tasks of a run that are left: the YAML in its folder, with its parameters.
 
     Raise InputError, and start nothing, if the run is still running or has succeeded, its YAML has
@@ -29,7 +27,6 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
     # Later runs rely on the paths of artifacts in this folder.
     directory = directory.resolve()
     record = run_history.read_record(directory)
-    console = console or Console()
     with run_history.locked(directory) as lock:
         if run_history.load(directory).state == "SUCCEEDED":
             raise InputError(f"{directory.name} has succeeded; there is nothing to resume")
@@ -41,11 +38,10 @@ def resume(directory: pathlib.Path, console: Console | None = None) -> Run:
             )
         engine = find_engine(pipeline.image) if record.in_containers else ""
         if not engine and record.code != code_digest():
-            print_plain(
-                console,
+            say(
                 "warning   the code of trainer/ or components/ has changed since the run started: "
                 "its results may differ from those of an uninterrupted run",
             )
         folders.set_aside(directory, Journal(directory).tasks)
         folders.point_latest_to(directory)
-        return execute(pipeline, record, directory, lock, console, engine)
+        return execute(pipeline, record, directory, lock, engine)

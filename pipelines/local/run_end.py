@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines import local_runs
-from pipelines.console import error_console, print_plain, shorten_path
+from pipelines.console import print_error, say, shorten_path
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.replica_process import Replica
 from pipelines.local import failures
@@ -89,32 +89,27 @@ def link_tensorboard(jobs: list[CustomJob], directory: pathlib.Path) -> None:
             return
 
 
-def show(
-    console: Console,
-    summary: Mapping[str, Any],
-    run_state: RunState,
-    failure: Failure | None,
-) -> None:
+def show(summary: Mapping[str, Any], run_state: RunState, failure: Failure | None) -> None:
     """Print the run's result: its state, warnings and metrics, or the failure and its log."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
     seconds = time.monotonic() - run_state.started
-    console.print(line.append(f" in {seconds:.1f} s", "default"))
+    Console().print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
-        _show_failure(error_console(console), failure)
+        _show_failure(failure)
     for task in run_state.tasks.values():
         for warning in failures.find_warnings(task.log):
-            print_plain(console, f"warning   {warning}")
-    local_runs.show_results(console, summary)
-    print_plain(console, f"run       {shorten_path(run_state.folder)}")
+            say(f"warning   {warning}")
+    local_runs.show_results(summary)
+    say(f"run       {shorten_path(run_state.folder)}")
     if state == "CANCELLED":
-        print_plain(console, f"resume    {resume_command(run_state.folder)}")
+        say(f"resume    {resume_command(run_state.folder)}")
 
 
-def _show_failure(console: Console, failure: Failure) -> None:
+def _show_failure(failure: Failure) -> None:
     """Print the failure: its message, last log lines unless expected, and the log's path."""
-    print_plain(console, f"error: {failure.message}")
+    print_error(f"error: {failure.message}")
     if failure.log:
         for line in [] if failure.expected else failures.read_last_lines(failure.log):
-            print_plain(console, f"  {line}")
-        print_plain(console, f"log       {shorten_path(failure.log)}")
+            print_error(f"  {line}")
+        print_error(f"log       {shorten_path(failure.log)}")

@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import psutil
 from kfp import compiler
-from rich.console import Console
 
 from pipelines.local.execution import run
 from tests.pipelines.local.conftest import REPLICA, wait_for
@@ -34,9 +34,13 @@ def compile_to(folder, pipeline):
 
 def run_package(package, runs, parameters, **options):
     """Run a compiled pipeline; return the result and what the console showed."""
-    shown = io.StringIO()
-    options = {"recipe": package.stem, "console": Console(file=shown, width=100), **options}
-    result = run(package, parameters=parameters, runs_directory=runs, **options)
+    shown, options = io.StringIO(), {"recipe": package.stem, **options}
+    with (
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(shown),
+        mock.patch.dict(os.environ, COLUMNS="100"),
+    ):
+        result = run(package, parameters=parameters, runs_directory=runs, **options)
     return result, shown.getvalue()
 
 

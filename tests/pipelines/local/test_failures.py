@@ -1,7 +1,8 @@
 """The lines of a log and of a summary that are shown of a run."""
 
+import re
+
 import pytest
-from rich.console import Console
 
 from pipelines.local import failures, run_end
 from pipelines.local.run_state import RunState
@@ -73,31 +74,35 @@ def test_runtime_noise_is_left_out():
 def show(tmp_path, capsys):
     """Show a summary at the end of a run; return the lines."""
 
-    def show(console, **summary):
+    def show(**summary):
         summary = {"state": "SUCCEEDED", "report": "", "artifacts": str(tmp_path), **summary}
-        run_end.show(console, summary, RunState({}, tmp_path / "logs"), None)
+        run_end.show(summary, RunState({}, tmp_path / "logs"), None)
         return capsys.readouterr().out.splitlines()
 
     return show
 
 
 def test_metric_below_1_is_not_shown_as_1(show):
-    lines = show(Console(), metrics={"accuracy": 1.0, "roc_auc": 0.999997})
+    lines = show(metrics={"accuracy": 1.0, "roc_auc": 0.999997})
     assert "test set  accuracy 1.0000, roc auc 0.9999" in lines
     assert str(Value(0.99999, (0.98, 1.0))) == "0.9999 (0.98 to 1)"
 
 
-def test_only_a_terminal_breaks_lines_between_words(show):
+def test_only_a_terminal_breaks_lines_between_words(show, monkeypatch):
     names = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
     results = {
         "metrics": dict.fromkeys(names, 0.87654),
         "verdict": "accepted",
         "gate": {"reason": "better " * 9},
     }
-    broken = show(Console(force_terminal=True, width=80, no_color=True), **results)
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    # Without codes for bold text, which colors don't include.
+    broken = [re.sub("\x1b[^m]*m", "", line) for line in show(**results)]
     assert broken[1].startswith("test set  accuracy 0.8765, f1")
     assert broken[2] == "          expected calibration error 0.8765"
     assert broken[4].startswith("          better")
     assert max(map(len, broken[:-1])) <= 80  # The last line is the run's folder, a path.
-    whole = show(Console(force_terminal=False, width=80, no_color=True), **results)
+    monkeypatch.delenv("FORCE_COLOR")
+    whole = show(**results)
     assert min(map(len, whole[1:3])) > 80
