@@ -57,6 +57,7 @@ class ScheduleService(Resources):
 
     def resume_schedule(self, request: Any) -> None:
         """Resume a schedule from its next time; skip the runs that it missed."""
+        refuse(request.catch_up, "catch_up is not supported here: missed runs are skipped")
         with self.changing(request.name) as schedule:
             _check_state(schedule, "PAUSED")
             schedule.state = messages.Schedule.State.ACTIVE
@@ -74,10 +75,16 @@ class ScheduleService(Resources):
     def fire(self) -> None:
         """Start a run of each active schedule that is due, and plan its next run.
 
-        A run that would exceed max_concurrent_active_run_count is skipped or queued.
+        A run that would exceed max_concurrent_active_run_count is skipped or queued. A schedule
+        that has no next run is completed at its end.
         """
         for schedule in self.list_all():
-            if schedule.state.name != "ACTIVE" or schedule.next_run_time > self.clock.now():
+            due = schedule.next_run_time or schedule.end_time
+            if schedule.state.name != "ACTIVE" or due > self.clock.now():
+                continue
+            if not schedule.next_run_time:
+                schedule.state = messages.Schedule.State.COMPLETED
+                self.store(schedule)
                 continue
             limit = schedule.max_concurrent_active_run_count
             if not limit or self._active_runs(schedule) < limit:
@@ -101,12 +108,13 @@ class ScheduleService(Resources):
         return sum(state_of(job) not in ENDED for job in mine)
 
     def _plan(self, schedule: Any) -> None:
-        """Set the time of a schedule's next run; if there is none, complete the schedule."""
+        """Set the time of a schedule's next run, if any; complete a schedule after its last run."""
         start = max(self.clock.now(), schedule.start_time)
         schedule.next_run_time = following = cron.parse(schedule.cron).next_after(start)
-        over = schedule.end_time and following > schedule.end_time
-        if over or 0 < schedule.max_run_count <= schedule.started_run_count:
+        last = 0 < schedule.max_run_count <= schedule.started_run_count
+        if last:
             schedule.state = messages.Schedule.State.COMPLETED
+        if last or (schedule.end_time and following > schedule.end_time):
             schedule._pb.ClearField("next_run_time")
 
 

@@ -101,10 +101,22 @@ def test_schedule_changes_only_as_its_state_allows(services):
         services.update_schedule(name, cron="0 4 * * 1")
 
 
+def test_schedule_is_active_until_its_end(services):
+    now = services.clock.now()
+    # The first of a month that has passed, or has just begun: the next one is far.
+    yearly = {"cron": f"0 0 1 {now.month} *", "end_time": now + datetime.timedelta(days=3)}
+    schedule = services.create("schedule", **yearly)
+    assert (schedule.state.name, schedule.next_run_time) == ("ACTIVE", None)
+    services.forward(days=3)
+    assert services.schedule.get_schedule(name=schedule.name).state.name == "COMPLETED"
+
+
 def test_resumed_schedule_skips_missed_runs(services):
     name = services.create("schedule").name
     services.schedule.pause_schedule(name=name)
     services.forward(days=15)
+    with pytest.raises(exceptions.BadRequest, match="catch_up is not supported here"):
+        services.schedule.resume_schedule({"name": name, "catch_up": True})
     services.schedule.resume_schedule(name=name)
     schedule = services.schedule.get_schedule(name=name)
     paused, resumed = schedule.last_pause_time, schedule.last_resume_time
