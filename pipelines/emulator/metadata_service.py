@@ -1,14 +1,17 @@
 """MetadataService: executions, and contexts, which are experiments and their runs."""
 
 import dataclasses
+import uuid
 from collections.abc import Container
 from typing import Any
 
 from pipelines.emulator import messages
 from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.field_rules import check_id
+from pipelines.emulator.field_rules import check_common, check_id, refuse
 from pipelines.emulator.messages import id_of, parent_of
 from pipelines.emulator.operations import Operations
+
+_MAX_PARENTS = 10
 
 
 @dataclasses.dataclass
@@ -18,6 +21,7 @@ class MetadataService:
     operations: Operations
     runs: Container[str] = ()  # names of pipeline jobs, each of which also has a context
     executions: set[str] = dataclasses.field(default_factory=set)  # names
+    contexts: dict[str, Any] = dataclasses.field(default_factory=dict)  # those created, by name
     # Names of the contexts of runs, by the name of their experiment's context.
     experiments: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
@@ -28,16 +32,19 @@ class MetadataService:
         return self.operations.start(request.name)
 
     def create_context(self, request: Any) -> Any:
-        check_id("context_id", request.context_id)
-        name = f"{request.parent}/contexts/{request.context_id}"
-        if name in self.experiments or self._is_run(name):
+        context_id = request.context_id or str(uuid.uuid4())
+        check_id("context_id", context_id)
+        check_common(request.context, "context", parent_of(request.parent))
+        name = f"{request.parent}/contexts/{context_id}"
+        if name in self.contexts or self._is_run(name):
             raise ApiError("ALREADY_EXISTS", f"{name} already exists")
+        self.contexts[name] = messages.Context(request.context, name=name)
         self.experiments[name] = []
-        return messages.Context(request.context, name=name)
+        return self.contexts[name]
 
     def get_context(self, request: Any) -> Any:
-        if request.name in self.experiments:
-            return messages.Context(name=request.name, schema_title="system.Experiment")
+        if request.name in self.contexts:
+            return self.contexts[request.name]
         if self._is_run(request.name):
             return messages.Context(name=request.name, schema_title="system.PipelineRun")
         raise not_found(request.name)
@@ -49,10 +56,19 @@ class MetadataService:
         for child in request.child_contexts:
             if not child.startswith(f"{store}/contexts/"):
                 raise not_found(child)
+            parents = [name for name, runs in self.experiments.items() if child in runs]
             # "If any … have already been added to the parent Context, they are simply skipped."
-            if child not in self.experiments[request.context]:
-                self.experiments[request.context].append(child)
+            if request.context in parents:
+                continue
+            refuse(len(parents) == _MAX_PARENTS, f"{child} has {_MAX_PARENTS} parents already")
+            refuse(self._is_below(request.context, child), f"{child} is above {request.context}")
+            self.experiments[request.context].append(child)
         return messages.AddContextChildrenResponse()
+
+    def _is_below(self, context: str, other: str) -> bool:
+        """Return whether a context is another, or one of its children, or of theirs."""
+        children = self.experiments.get(other, ())
+        return context == other or any(self._is_below(context, child) for child in children)
 
     def _is_run(self, context: str) -> bool:
         return f"{parent_of(context)}/pipelineJobs/{id_of(context)}" in self.runs

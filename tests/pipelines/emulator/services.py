@@ -137,7 +137,9 @@ class Services:
         return self.endpoint.deploy_model({**request, "traffic_split": split})
 
     def create_context(self, context_id):
-        return self.metadata.create_context(parent=STORE, context={}, context_id=context_id)
+        return self.metadata.create_context(
+            parent=STORE, context={"display_name": context_id}, context_id=context_id
+        )
 
     def forward(self, **ahead):
         self.clock.advance(datetime.timedelta(**ahead))

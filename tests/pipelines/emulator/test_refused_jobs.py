@@ -140,3 +140,16 @@ def test_run_joins_an_experiment_once(services):
     for _ in range(2):
         services.metadata.add_context_children(children)
     assert services.experiments == {experiment: [f"{STORE}/contexts/one"]}
+    assert services.metadata.get_context(name=experiment).display_name == "digits"
+
+
+def test_context_above_another_is_no_child_of_it(services):
+    first, second = (services.create_context(name).name for name in ("first", "second"))
+    add = services.metadata.add_context_children
+    add(context=first, child_contexts=[second])
+    with pytest.raises(exceptions.BadRequest, match=r"first is above .*second"):
+        add(context=second, child_contexts=[first])
+    for _ in range(9):
+        add(context=services.create_context("").name, child_contexts=[second])
+    with pytest.raises(exceptions.BadRequest, match="second has 10 parents already"):
+        add(context=services.create_context("last").name, child_contexts=[second])
