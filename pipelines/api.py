@@ -161,13 +161,7 @@ def _compile_and_run(
 
         package = Package(compile(recipe, batch=batch))
     arguments["labels"] = {**arguments["labels"], **package.labels}
-    result = run_locally(
-        package.path,
-        recipe=package.recipe,
-        parameters=arguments,
-        runs_directory=runs_directory,
-        **options,
-    )
+    result = run_locally(package, parameters=arguments, runs_directory=runs_directory, **options)
     return run_history.load(result.directory.resolve())
 
 

@@ -3,8 +3,7 @@
 from pipelines.local.execution import run
 
 result = run(
-    pathlib.Path("build/digits.yaml"),
-    recipe="digits",
+    Package(pathlib.Path("build/digits.yaml")),
     parameters={"epochs": 3},
     runs_directory=pathlib.Path("runs"),
 )

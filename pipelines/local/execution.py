@@ -39,9 +39,8 @@ class Run:
 
 
 def run(
-    package_path: pathlib.Path,
+    pipeline: Package,
     *,
-    recipe: str,
     parameters: Mapping[str, Any],
     runs_directory: pathlib.Path,
     cache: bool = True,
@@ -59,28 +58,24 @@ def run(
     has the wrong type, or runs_directory or root is not writable.
 
     Args:
-        package_path: the YAML that compile.py wrote.
-        recipe: name of the run.
+        pipeline: the YAML that compile.py wrote.
         parameters: values that replace the file's defaults.
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
         cache, in_containers, root: as in `api.run`.
     """
-    pipeline = Package(package_path)
     options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}
-    record = new_record(pipeline, recipe, parameters, **options)
+    record = new_record(pipeline, parameters, **options)
     engine = find_engine(pipeline.image) if in_containers else ""
-    directory = folders.make(runs_directory, recipe, package_path, record.root)
+    directory = folders.make(runs_directory, pipeline.path, record.root)
     with locked(directory) as lock:
         write_record(record, directory)
         return execute(pipeline, record, directory, lock, engine)
 
 
-def new_record(
-    pipeline: Package, recipe: str, parameters: Mapping[str, Any], **options: Any
-) -> RunRecord:
+def new_record(pipeline: Package, parameters: Mapping[str, Any], **options: Any) -> RunRecord:
     """Return the record of a run that starts now; raise InputError as `run` does."""
     return RunRecord(
-        recipe=recipe,
+        recipe=pipeline.recipe,
         parameters=pipeline.arguments(parameters),
         started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
         package=pipeline.digest,

@@ -16,9 +16,7 @@ from trainer.errors import InputError
 _ATTEMPT = "attempt-"
 
 
-def make(
-    runs_directory: pathlib.Path, recipe: str, package_path: pathlib.Path, root: str
-) -> pathlib.Path:
+def make(runs_directory: pathlib.Path, package: pathlib.Path, root: str) -> pathlib.Path:
     """Make a run's folder with the package in it, and point `latest` there.
 
     If `root` in Cloud Storage is set, the package is also written below
@@ -28,14 +26,14 @@ def make(
     try:
         # Not Path.resolve, which raises RuntimeError for a loop of links.
         parent = pathlib.Path(os.path.realpath(runs_directory))
-        directory = new_folder(parent, f"{recipe}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
+        directory = new_folder(parent, f"{package.stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
     except OSError as error:
         raise _folder_error(runs_directory, error) from None
-    name = f"{recipe}.yaml"
     try:
         if root:
-            run_files.write_first(f"{root}/{directory.name}/{name}", package_path.read_bytes())
-        shutil.copyfile(package_path, directory / name)
+            uri = f"{root}/{directory.name}/{package.name}"
+            run_files.write_first(uri, package.read_bytes())
+        shutil.copyfile(package, directory / package.name)
         point_latest_to(directory)
     except (OSError, InputError) as error:
         shutil.rmtree(directory, ignore_errors=True)

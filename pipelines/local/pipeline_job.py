@@ -31,7 +31,7 @@ def main(folder: str) -> int:
     with exit_on_input_error(), locked(directory) as lock:
         pipeline = Package(directory / f"{request['recipe']}.yaml")
         parameters = kfp_patches.to_whole_numbers(request["parameters"])
-        record = new_record(pipeline, request["recipe"], parameters)
+        record = new_record(pipeline, parameters)
         write_record(record, directory)
         return int(execute(pipeline, record, directory, lock).state != "SUCCEEDED")
 

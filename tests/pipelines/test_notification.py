@@ -4,6 +4,7 @@ import yaml
 
 from pipelines import compilation, recipe
 from pipelines.local import execution
+from pipelines.package import Package
 
 TEXT = 'source = "images:{}"\nnotify = ["one@example.com", "two@example.com"]\nimage_size = 8\n'
 MAIL = "vertex-pipelines-notification-email"
@@ -27,7 +28,7 @@ def test_failed_local_run_sends_no_e_mail(tmp_path):
     (tmp_path / "mine.toml").write_text(TEXT.format(empty))
     loaded = recipe.load("mine", tmp_path)
     package = compilation.write_yaml(loaded, tmp_path / "build")
-    run = execution.run(package, recipe="mine", parameters={}, runs_directory=tmp_path / "runs")
+    run = execution.run(Package(package), parameters={}, runs_directory=tmp_path / "runs")
     states = {task["name"]: task["state"] for task in run.summary["tasks"]}
     assert run.state == "FAILED"
     assert states["fingerprint-source"] == "FAILED" and states[MAIL] == "SUCCEEDED"

@@ -12,6 +12,7 @@ import psutil
 from kfp import compiler
 
 from pipelines.local.execution import run
+from pipelines.package import Package
 from tests.pipelines.local.conftest import REPLICA, wait_for
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
@@ -19,7 +20,8 @@ ROOT = REPLICA.parents[3]
 _PROGRAM = """
 import json, pathlib, sys
 from pipelines.local.execution import run
-result = run(pathlib.Path(sys.argv[1]), recipe="small", parameters=json.loads(sys.argv[3]),
+from pipelines.package import Package
+result = run(Package(pathlib.Path(sys.argv[1])), parameters=json.loads(sys.argv[3]),
              runs_directory=pathlib.Path(sys.argv[2]))
 print(result.state)
 """
@@ -34,13 +36,13 @@ def compile_to(folder, pipeline):
 
 def run_package(package, runs, parameters, **options):
     """Run a compiled pipeline; return the result and what the console showed."""
-    shown, options = io.StringIO(), {"recipe": package.stem, **options}
+    shown = io.StringIO()
     with (
         contextlib.redirect_stdout(shown),
         contextlib.redirect_stderr(shown),
         mock.patch.dict(os.environ, COLUMNS="100"),
     ):
-        result = run(package, parameters=parameters, runs_directory=runs, **options)
+        result = run(Package(package), parameters=parameters, runs_directory=runs, **options)
     return result, shown.getvalue()
 
 

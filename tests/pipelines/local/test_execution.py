@@ -11,6 +11,7 @@ import pytest
 
 from pipelines.local import run_summary
 from pipelines.local.execution import run
+from pipelines.package import Package
 from tests.pipelines.local.conftest import REPLICA
 from tests.pipelines.local.runs import TASKS, run_package, run_small, states
 from trainer.errors import InputError
@@ -144,7 +145,7 @@ def acting(chief):
 )
 def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
     given = {"replica": [str(REPLICA)], **parameters}
-    result = run(small_package, recipe="small", parameters=given, runs_directory=tmp_path)
+    result = run(Package(small_package), parameters=given, runs_directory=tmp_path)
     assert json.loads((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
     before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)
