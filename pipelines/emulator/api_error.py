@@ -1,5 +1,7 @@
 """Errors in the form in which Google's APIs return them."""
 
+import grpc
+
 _HTTP_CODES = {
     "INVALID_ARGUMENT": 400,
     "FAILED_PRECONDITION": 400,
@@ -29,6 +31,11 @@ class ApiError(Exception):
     def json(self) -> dict[str, object]:
         """Return the response's body: a google.rpc.Status as JSON."""
         return {"error": {"code": self.code, "message": str(self), "status": self.status}}
+
+
+def code_of(status: str) -> int:
+    """Return the number of a google.rpc.Code, such as 3 for INVALID_ARGUMENT."""
+    return int(grpc.StatusCode[status].value[0])
 
 
 def invalid(message: str) -> ApiError:

@@ -6,15 +6,13 @@ import pathlib
 import threading
 from typing import Any, Generic, TypeVar
 
-from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.api_error import ApiError, code_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.resources import Resources
 from trainer.errors import InputError
 
 TASK_LABEL = "vertex-ai-pipelines-task"
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-CANCELLED_CODE, INVALID_CODE, TIMEOUT_CODE, INTERNAL_CODE = 1, 3, 4, 13
-"""https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 
 
 class BackgroundJob(threading.Thread):
@@ -37,11 +35,11 @@ class BackgroundJob(threading.Thread):
         """Return why the job failed, in Vertex AI's words; empty otherwise."""
         return str(self.message.error.message)
 
-    def set_state(self, state: str, code: int = 0, error: str = "") -> None:
-        """Change the state and store it; `code` and `error` are fields of a google.rpc.Status."""
+    def set_state(self, state: str, status: str = "", error: str = "") -> None:
+        """Change the state and store it; a failed job also has a google.rpc.Code and an error."""
         now = datetime.datetime.now(datetime.timezone.utc)
-        if code:
-            self.message.error.code, self.message.error.message = code, error
+        if status:
+            self.message.error.code, self.message.error.message = code_of(status), error
         if state == "RUNNING":
             self.message.start_time = now
         if state in ENDED:

@@ -16,12 +16,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipelines.emulator.background_jobs import (
-    CANCELLED_CODE,
-    INTERNAL_CODE,
-    INVALID_CODE,
-    BackgroundJob,
-)
+from pipelines.emulator.api_error import code_of
+from pipelines.emulator.background_jobs import BackgroundJob
 from pipelines.emulator.batch_input import Instance, read_instances
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_server import ModelServer
@@ -54,7 +50,7 @@ class BatchJob(BackgroundJob):
 
     def run(self) -> None:
         """Start the servers and predict to the end of the input."""
-        code, error = 0, ""
+        status, error = "", ""
         try:
             chunks = self._read_chunks()
             artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
@@ -70,20 +66,20 @@ class BatchJob(BackgroundJob):
                 self._predict(chunks)
                 if not self.message.completion_stats.successful_count:
                     error = self._first_failure or "the input has no instance"
-                    code = INVALID_CODE
+                    status = "INVALID_ARGUMENT"
         except InputError as failure:
-            code, error = INVALID_CODE, str(failure)
+            status, error = "INVALID_ARGUMENT", str(failure)
         # Any error: clients wait until the job has a final state.
         except Exception as failure:
-            code, error = INTERNAL_CODE, f"{type(failure).__name__}: {failure}"
+            status, error = "INTERNAL", f"{type(failure).__name__}: {failure}"
         for process in self.processes:
             process.kill()
         for process in self.processes:
             process.finished.wait()
         if self.cancelled.is_set():
-            self.set_state("CANCELLED", CANCELLED_CODE)
+            self.set_state("CANCELLED", "CANCELLED")
         else:
-            self.set_state("FAILED" if code else "SUCCEEDED", code, error)
+            self.set_state("FAILED" if status else "SUCCEEDED", status, error)
 
     def _read_chunks(self) -> Iterator[list[Instance]]:
         """Return the input in batches; read the first instance, to fail before servers start."""
@@ -139,7 +135,7 @@ class BatchJob(BackgroundJob):
                 failed = [(instance, instance.error) for instance in chunk if instance.error]
                 failed += [(instance, why) for instance in sound if why]
                 for instance, message in failed:
-                    error = {"code": INVALID_CODE, "message": message}
+                    error = {"code": code_of("INVALID_ARGUMENT"), "message": message}
                     _write(bad, {"instance": instance.shown, "error": error})
                 self._count(len(answers), [message for _, message in failed])
 

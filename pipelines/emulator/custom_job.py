@@ -9,12 +9,7 @@ import time
 from typing import Any
 
 from pipelines.emulator import job_state
-from pipelines.emulator.background_jobs import (
-    CANCELLED_CODE,
-    INTERNAL_CODE,
-    TIMEOUT_CODE,
-    BackgroundJob,
-)
+from pipelines.emulator.background_jobs import BackgroundJob
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.http_rules import to_json
 from pipelines.emulator.messages import id_of
@@ -60,17 +55,17 @@ class CustomJob(BackgroundJob):
             for replica in self.replicas:
                 replica.start(self._guardian, self._containers)
             self.set_state("RUNNING")
-            state, code, error = self._watch()
+            state, status, error = self._watch()
         # Any error: clients wait until the job has a final state.
         except Exception as failure:
-            state, code = "FAILED", INTERNAL_CODE
+            state, status = "FAILED", "INTERNAL"
             error = f"a replica could not be started: {failure}"
         cancelled = state == "CANCELLED"
         self._shut_down(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
-        self.set_state(state, code, error)
+        self.set_state(state, status, error)
 
-    def _watch(self) -> tuple[str, int, str]:
-        """Wait until the job's result is known; return its state, error code and error."""
+    def _watch(self) -> tuple[str, str, str]:
+        """Wait until the job's result is known; return its state, status and error."""
         seconds = self._spec.scheduling.timeout.total_seconds()
         deadline = time.monotonic() + seconds if seconds else float("inf")
         asked = self.directory / CANCEL_FILE_NAME
@@ -78,7 +73,7 @@ class CustomJob(BackgroundJob):
             if time.monotonic() > deadline:
                 return (
                     "FAILED",
-                    TIMEOUT_CODE,
+                    "DEADLINE_EXCEEDED",
                     f"The job ran longer than its timeout of {seconds:g} s. Raise the parameter "
                     "timeout, or max_cost if that shortened it.",
                 )
@@ -89,14 +84,14 @@ class CustomJob(BackgroundJob):
                 if replica.status == 0:
                     self.store()
                     if replica is self.replicas[0]:
-                        return "SUCCEEDED", 0, ""
+                        return "SUCCEEDED", "", ""
                 elif not self._restart(replica):
                     self.failed_replica = replica
                     error = error_message(
                         replica.pool_name, replica.status, out_of_memory=replica.out_of_memory
                     )
-                    return "FAILED", INTERNAL_CODE, error
-        return "CANCELLED", CANCELLED_CODE, ""
+                    return "FAILED", "INTERNAL", error
+        return "CANCELLED", "CANCELLED", ""
 
     def _restart(self, replica: Replica) -> bool:
         """Restart a failed replica, or all replicas, if the rules allow; return whether they do."""

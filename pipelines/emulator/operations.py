@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, not_found
+from pipelines.emulator.api_error import ApiError, code_of, not_found
 from pipelines.emulator.messages import parent_of
 
 
@@ -39,7 +39,6 @@ class Operations:
     def _build_operation(self, name: str) -> Any:
         from google.longrunning import operations_pb2
         from google.protobuf import empty_pb2
-        from google.rpc import code_pb2
 
         ready, response, is_done = self._known[name]
         if isinstance(response, operations_pb2.Operation):
@@ -49,7 +48,7 @@ class Operations:
             operation.done = time.monotonic() >= ready and is_done()
         except ApiError as error:
             operation.done = True
-            operation.error.code = code_pb2.Code.Value(error.status)
+            operation.error.code = code_of(error.status)
             operation.error.message = str(error)
         else:
             if operation.done:

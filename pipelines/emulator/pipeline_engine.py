@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.emulator import environment, messages
+from pipelines.emulator.api_error import code_of
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.job_service import find_job_folders
 from pipelines.emulator.messages import id_of, parent_of
@@ -18,7 +19,6 @@ from pipelines.emulator.processes import Guardian, Process
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
 """Vertex AI's words for two states of tasks on this machine."""
 _LAUNCHER_TASK = "custom-training-job"
-_FAILED_PRECONDITION = 9
 
 
 @dataclasses.dataclass
@@ -106,7 +106,7 @@ class PipelineEngine:
             state = summary.get("state", killed)
             job.end_time = self.clock.now()
             if state == "FAILED":
-                job.error.code = _FAILED_PRECONDITION
+                job.error.code = code_of("FAILED_PRECONDITION")
                 job.error.message = summary.get("error", "see its output.log")
         if state:
             job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
@@ -169,7 +169,7 @@ class PipelineEngine:
                 }
             if state == "FAILED":
                 reason = summary.get("error", "").removeprefix(f"{task['display_name']}: ")
-                detail["error"] = {"code": _FAILED_PRECONDITION, "message": reason}
+                detail["error"] = {"code": code_of("FAILED_PRECONDITION"), "message": reason}
             if name == _LAUNCHER_TASK:
                 jobs = [
                     {"resourceType": "CustomJob", "resourceUri": f"https://x/v1/{name}"}

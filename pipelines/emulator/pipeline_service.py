@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator import messages
+from pipelines.emulator.api_error import code_of
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.field_rules import check_common, refuse, refuse_state
 from pipelines.emulator.pipeline_engine import PipelineEngine
 from pipelines.emulator.resources import Resources
 
-_CANCELLED = 1
 _POSITIVE = re.compile(r"[1-9][0-9]*")
 
 
@@ -58,7 +58,7 @@ class PipelineService(Resources):
         if before not in ENDED:
             self.engine.update(job)
         if state_of(job) == "CANCELLED":
-            job.error.code = _CANCELLED
+            job.error.code = code_of("CANCELLED")
         if state_of(job) != before:
             self.store(job)
         return job
