@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.inputs import argument_name, require_columns
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import argument_name
 from trainer.data.tables.statistics import QUANTILES
 from trainer.errors import InputError
 from trainer.evaluation import drift
@@ -26,7 +27,9 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     Serialized tf.Examples among the instances are ignored. Returns the drift of each column except
     the label, as `drift.measure` does, and the number of rows.
     """
-    columns = require_columns(before)
+    columns = list_columns(before)
+    if not columns:
+        raise InputError(f"{before.uri} has images; the drift of requests is that of columns")
     names = {argument_name(column.name): column.dtype for column in columns}
     parts = list(_parse_instances(RowInstances(names, list(names)), instances))
     if not parts:

@@ -64,12 +64,13 @@ def records(folder: Path, count: int = 1500, **changes: Any) -> Dataset:
 
 def read_rows(dataset: Dataset, *splits: str) -> list[dict[str, Any]]:
     """Return rows, of all splits if none is given: values that are there, label and key."""
-    from trainer.data.tables.inputs import require_columns, row_values  # Imports TensorFlow.
+    from trainer.data.tables.columns import list_columns
+    from trainer.data.tables.inputs import row_values  # Imports TensorFlow.
 
     found = []
     for split in splits or dataset.splits:
         for example in read_examples(dataset, split):
-            row = row_values(example, require_columns(dataset))
+            row = row_values(example, list_columns(dataset))
             row = {name: value for name, value in row.items() if value is not None}
             found.append({**row, "label": example["label"][0], "key": example["key"][0]})
     return found

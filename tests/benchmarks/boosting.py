@@ -19,7 +19,8 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from tests.benchmarks.measuring import Row
 from trainer.data.schema import Dataset, load_dataset
-from trainer.data.tables.inputs import parse_columns, require_columns
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import parse_columns
 
 SEEDS = 3
 
@@ -76,8 +77,8 @@ def _table(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray, np.nda
     files = [dataset.shard_uri(shard) for shard in content.shards]
     serialized = next(iter(tf.data.TFRecordDataset(files).batch(content.examples)))
     columns = parse_columns(serialized, dataset, label=True)
-    numbers = [columns[one.name] for one in require_columns(dataset) if one.dtype != "string"]
-    text = [columns[one.name] for one in require_columns(dataset) if one.dtype == "string"]
+    numbers = [columns[one.name] for one in list_columns(dataset) if one.dtype != "string"]
+    text = [columns[one.name] for one in list_columns(dataset) if one.dtype == "string"]
     table = np.stack([column.numpy().astype(float) for column in numbers], axis=1)
     table[table == -1] = np.nan  # A missing whole number.
     names = np.stack([column.numpy().astype(str) for column in text], axis=1)

@@ -167,7 +167,8 @@ def _bytes_in(folder: Path) -> int:
 def _record_bytes(folder: Path) -> tuple[float, float]:
     """Return the mean bytes of a record, and of one with a feature a column."""
     # It imports TensorFlow, which the writing goes without.
-    from trainer.data.tables.inputs import require_columns, row_values
+    from trainer.data.tables.columns import list_columns
+    from trainer.data.tables.inputs import row_values
 
     dataset = load_dataset(str(folder))
     shard = dataset.splits["test"].shards[0]
@@ -175,7 +176,7 @@ def _record_bytes(folder: Path) -> tuple[float, float]:
     with (folder / shard.file).open("rb") as file:
         for _, record in read_records(file):
             example = parse(record)
-            row = row_values(example, require_columns(dataset))
+            row = row_values(example, list_columns(dataset))
             given = {name: value for name, value in row.items() if value is not None}
             given |= {"key": example["key"][0], "label": example["label"][0]}
             packed += len(frame(record))

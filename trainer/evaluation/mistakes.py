@@ -9,7 +9,8 @@ import PIL.Image
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.inputs import require_columns, row_values
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import row_values
 from trainer.data.write import records
 
 
@@ -57,7 +58,7 @@ class MostConfident:
         mistakes = []
         for confidence, label, predicted, label_probability, record in self._kept:
             example = records.parse(record)
-            row = row_values(example, require_columns(dataset)) if dataset.is_table else {}
+            row = row_values(example, list_columns(dataset))
             mistakes.append(
                 Mistake(
                     key=_format_value(example[kinds["key"].name][0]),

@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from trainer import saved_model
 from trainer.data.schema import find_training_data
-from trainer.data.tables.inputs import argument_name, require_columns
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import argument_name
 from trainer.errors import first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
@@ -79,7 +80,7 @@ class Predictor:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             # The signature has the types of the arguments, but not their order.
             dataset = find_training_data(artifacts_uri)
-            trained_on = require_columns(dataset) if dataset else []
+            trained_on = list_columns(dataset) if dataset else []
             order = [argument_name(column.name) for column in trained_on]
             self._parser = RowInstances(columns, order)
             # Rows take little memory, and a call has the overhead of a few hundred rows.

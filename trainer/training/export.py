@@ -18,7 +18,8 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
-from trainer.data.tables.inputs import Encoder, argument_name, parse_columns, require_columns
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import Encoder, argument_name, parse_columns
 from trainer.training import preprocessing
 
 
@@ -46,7 +47,7 @@ def _add_table_signatures(
     archive: keras.export.ExportArchive, predict: Callable[[Any], Any], dataset: Dataset
 ) -> None:
     encoder = Encoder(dataset)
-    columns = require_columns(dataset)
+    columns = list_columns(dataset)
     names = {argument_name(column.name): column.name for column in columns}
 
     def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

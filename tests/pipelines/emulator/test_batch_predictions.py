@@ -14,7 +14,7 @@ from pipelines.emulator.batch_input import read_instances
 from tests.pipelines.emulator.services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
-from trainer.data.tables.inputs import require_columns
+from trainer.data.tables.columns import list_columns
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"
@@ -140,7 +140,7 @@ def test_predictions_of_listed_files_equal_the_evaluation(
 
 def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, row_records, tmp_path):
     expected, examples = judged(row_model, row_records)
-    names = [column.name for column in require_columns(row_records)]
+    names = [column.name for column in list_columns(row_records)]
     path = tmp_path / "rows.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)

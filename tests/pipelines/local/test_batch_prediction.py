@@ -17,7 +17,7 @@ from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.test_serving_commands import register
 from tests.trainer.serving.servers import ROOT
 from tests.trainer.serving.test_answers import judged, pixels_of, row_of
-from trainer.data.tables.inputs import require_columns
+from trainer.data.tables.columns import list_columns
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -76,7 +76,7 @@ def test_taxi_trips_get_the_predictions_of_their_evaluation(command, real_data, 
     export(check_model("wide_and_deep", trips, {"hidden_units": [16]}).build(trips), trips, model)
     register(tmp_path, "chicago_taxi", model)
     expected, examples = judged(model, trips)
-    names = [column.name for column in require_columns(trips)]
+    names = [column.name for column in list_columns(trips)]
     rows = [row_of(example, trips) for example in examples]
     with Path("trips.csv").open("w", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
@@ -107,7 +107,7 @@ def test_invalid_batch_starts_nothing(
         ("bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
     ):
         assert words in refused(*BATCH, given)
-    columns = ", ".join(column.name for column in require_columns(row_records))
+    columns = ", ".join(column.name for column in list_columns(row_records))
     for given, words in (
         ("images.txt", "lists files, and the model takes rows of a table"),
         ("rows.csv", "has the columns hour, miles; batch prediction sends rows without names: "),

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.serving.servers import b64, png
-from trainer.data.tables.inputs import require_columns, row_values
+from trainer.data.tables.columns import list_columns
+from trainer.data.tables.inputs import row_values
 from trainer.data.write import records
 from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
@@ -60,7 +61,7 @@ def test_images_are_answered_as_evaluated(image_server, image_model, digit_recor
 
 def row_of(example, dataset):
     """Return the values of a serialized row by column, without missing ones."""
-    values = row_values(records.parse(example), require_columns(dataset))
+    values = row_values(records.parse(example), list_columns(dataset))
     given = {name: value for name, value in values.items() if value is not None}
     return {name: one.decode() if isinstance(one, bytes) else one for name, one in given.items()}
 
@@ -77,7 +78,7 @@ def row_of(example, dataset):
     ids=["row", "row with nulls", "row of text", "list", "example"],
 )
 def test_rows_are_answered_as_evaluated(row_server, row_model, row_records, form):
-    names = [column.name for column in require_columns(row_records)]
+    names = [column.name for column in list_columns(row_records)]
     assert names != sorted(names)
     sizes = set()
 

@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, list_columns
-from trainer.errors import InputError
 
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
@@ -44,17 +43,6 @@ class Category(NamedTuple):
     indicators: bool
 
 
-def require_columns(dataset: Dataset) -> list[Feature]:
-    """Return a table's columns in the order of its records; raise InputError for images."""
-    columns = list_columns(dataset)
-    if not columns:
-        raise InputError(
-            f"{dataset.uri} holds {', '.join(f.kind for f in dataset.features)} and no column of a "
-            "table; use records of a table, such as csv:URI"
-        )
-    return columns
-
-
 def argument_name(column: str) -> str:
     """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
     name = re.sub(r"\W", "_", column, flags=re.ASCII)
@@ -65,7 +53,7 @@ def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
     """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" (int64 [n])."""
-    columns = require_columns(dataset)
+    columns = list_columns(dataset)
     names_by_dtype = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
     }
@@ -102,13 +90,13 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 
 
 def list_categories(dataset: Dataset) -> list[Category]:
-    """Return the categories in the order of `ids`; raise InputError as `require_columns`."""
-    sizes = {column.name: _id_count(column) for column in require_columns(dataset)}
+    """Return the categories in the order of `ids`."""
+    sizes = {column.name: _id_count(column) for column in list_columns(dataset)}
     categories = [
         Category(
             column.name, sizes[column.name], column.settings["embedding"], column.dtype != "float32"
         )
-        for column in require_columns(dataset)
+        for column in list_columns(dataset)
         if sizes[column.name]
     ]
     for cross in list_crosses(dataset):
@@ -125,8 +113,8 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 
 
 def number_count(dataset: Dataset) -> int:
-    """Return the width of `numbers`; raise InputError as `require_columns`."""
-    columns = [column for column in require_columns(dataset) if column.dtype == "float32"]
+    """Return the width of `numbers`."""
+    columns = [column for column in list_columns(dataset) if column.dtype == "float32"]
     return sum(
         len(_bucket_edges(column)[1:]) + (column.kind == "numeric") + 1 for column in columns
     )
@@ -136,7 +124,7 @@ class Encoder:
     """Turns raw columns into {"numbers", "ids"}; may be created while a graph is traced."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._columns = require_columns(dataset)
+        self._columns = list_columns(dataset)
         self._crosses = list_crosses(dataset)
         self._sizes = {column.name: _id_count(column) for column in self._columns}
         self._vocabularies = {
