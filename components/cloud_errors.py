@@ -138,20 +138,16 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
         raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
     except exceptions.BadRequest as error:
         raise InputError(f"{doing}: {message_of(error)}") from None
-    except (exceptions.GoogleAPIError, auth.GoogleAuthError, requests.RequestException) as error:
+    # OSError: of the connection, or of a file of the SDK, such as the credentials file.
+    except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
         raise CloudError(f"{doing}: {describe(error, permission_hint)}") from None
-    except OSError as error:
-        if is_dropped(error):
-            raise CloudError(f"{doing}: the connection broke ({one_line(error)})") from None
-        # A file of the SDK, such as the credentials file.
-        raise CloudError(f"{doing}: {one_line(error)}") from None
 
 
 def _is_misread(error: BaseException) -> bool:
     """Return True if a client library failed on a malformed answer, such as a JSON array."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     module = frame.f_globals.get("__name__", "")
-    return isinstance(error, _MISREAD) and module.startswith(("google.", "requests."))
+    return module.startswith(("google.", "requests."))
 
 
 @contextlib.contextmanager
