@@ -30,7 +30,8 @@ def with_signature(name, answer):
 
 
 def parse_age(examples):
-    return tf.io.parse_example(examples, {"age": tf.io.FixedLenFeature([1], tf.float32)})
+    age = tf.io.parse_example(examples, {"age": tf.io.FixedLenFeature([1], tf.float32)})["age"]
+    return {"probabilities": age, "label": tf.as_string(age)}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def parse_age(examples):
         (lambda folder: None, r"no SavedModel at .*model"),
         (
             with_signature("predict", lambda x: {"y": x}),
-            r"no signature serving_examples \(it has: predict\)",
+            r"no signature serving_examples with the outputs .* \(it has: predict\)",
         ),
         (
             with_signature("serving_examples", parse_age),
@@ -81,11 +82,11 @@ def test_truncated_shard_is_refused(model, tmp_path):
         evaluate(model, str(tmp_path))
 
 
-@pytest.mark.parametrize(("count", "words"), [(11, "fewer"), (9, "more")])
-def test_wrong_count_of_a_shard_is_refused(model, tmp_path, count, words):
+@pytest.mark.parametrize("count", [11, 9])
+def test_wrong_count_of_a_shard_is_refused(model, tmp_path, count):
     dataset = write_twenty(tmp_path)
     shards = dataset.splits["test"].shards
     shards[1] = dataclasses.replace(shards[1], examples=count)
     (tmp_path / "dataset.json").write_text(dataset.to_json())
-    with pytest.raises(InputError, match=rf"contain {words} examples than the {10 + count}"):
+    with pytest.raises(InputError, match=rf"do not contain the {10 + count} examples"):
         evaluate(model, str(tmp_path))

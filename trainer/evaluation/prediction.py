@@ -128,6 +128,11 @@ def predict(
             f"the test records of {dataset.uri} can't be evaluated with the model at "
             f"{model.uri}, after {lines.done:,} of them: {first_line(error)}"
         ) from None
+    if lines.done != total:
+        raise InputError(
+            f"the test shards of {dataset.uri} do not contain the {total:,} examples of "
+            f"{schema.FILE_NAME}; run create_tfrecords again"
+        )
     return answers
 
 

@@ -87,11 +87,9 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
                     raise InputError(
                         f"{uri} has {len(carry):,} bytes without a line end; is it a CSV file?"
                     )
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{uri} is damaged or truncated ({error}); download it again") from None
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{uri} can't be read ({reason}); fix that and run again") from None
+    except (EOFError, zlib.error, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{uri} can't be read ({reason}); fix it, or download it again") from None
     if carry:
         yield Block(file, line, carry)
 
