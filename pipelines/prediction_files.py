@@ -45,7 +45,8 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
 
 def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    header = reader.fieldnames or []
+    # As create_tfrecords reads a header.
+    header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
     for name in columns:
         if name not in header:
             raise InputError(f"{file} has no column {name!r}{suggest(name, header)}")
