@@ -24,8 +24,12 @@ def read(uri: str, client: Any = None) -> bytes | None:
     if not is_object(uri):
         path = pathlib.Path(uri)
         return path.read_bytes() if path.is_file() else None
+    from google.api_core.exceptions import NotFound
+
     try:
         return _open_blob(uri, client).download_as_bytes()
+    except NotFound:
+        return None
     except Exception as error:
         logging.getLogger(__name__).warning("%s can't be read: %s", uri, error)
         return None

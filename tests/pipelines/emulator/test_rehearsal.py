@@ -100,6 +100,7 @@ def test_files_that_runs_compares_are_read_from_the_bucket(tmp_path, monkeypatch
             monkeypatch.setenv(name, value)
         client = Connection(settings.load({}, os.environ).require("project")).storage
         found = run_files.read("gs://my-bucket/one/history.csv", client)
+        assert run_files.read("gs://my-bucket/two/history.csv", client) is None
     assert found == b"epoch,loss"
     assert not caplog.messages
 
