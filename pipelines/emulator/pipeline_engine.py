@@ -104,7 +104,7 @@ class PipelineEngine:
             # A process that is cancelled while it starts leaves no summary.
             killed = "CANCELLED" if job.state.name.endswith("CANCELLING") else "FAILED"
             state = summary.get("state", killed)
-            job.end_time = self.clock.now()
+            job.end_time = self._find_end(job, directory)
             if state == "FAILED":
                 job.error.code = code_of("FAILED_PRECONDITION")
                 job.error.message = summary.get("error", "see its output.log")
@@ -113,6 +113,16 @@ class PipelineEngine:
         tasks = self._list_tasks(job, directory, summary if over else {})
         del job.job_detail.task_details[:]
         json_format.ParseDict({"taskDetails": list(tasks)}, job._pb.job_detail)
+
+    def _find_end(self, job: Any, directory: pathlib.Path) -> datetime.datetime:
+        """Return when a job ended: when its process wrote the summary; now if it wrote none."""
+        try:
+            started, ended = (
+                (directory / name).stat().st_mtime for name in ("request.json", "summary.json")
+            )
+        except OSError:
+            return self.clock.now()
+        return job.start_time + datetime.timedelta(seconds=ended - started)
 
     def to_uri(self, path: str) -> str:
         """Return the gs:// URI of a path of a run."""

@@ -1,6 +1,8 @@
 """The state of a PipelineJob is that of its process on this machine."""
 
+import datetime
 import json
+import os
 
 from google.cloud.aiplatform_v1 import types
 
@@ -21,3 +23,15 @@ def test_failed_task_has_the_error_of_its_run(tmp_path):
     PipelineEngine(tmp_path, None, Clock()).update(job)
     assert runs.failure_of(job, []) == "create-tfrecords: source='images:/none' does not exist"
     assert job.error.message == error
+
+
+def test_job_ends_with_its_process_not_when_it_is_looked_at(tmp_path):
+    folder = tmp_path / "runs" / "one.europe-west4.123"
+    folder.mkdir(parents=True)
+    for file, content, time in (("request", {"place": ""}, 1000), ("summary", {"tasks": []}, 1030)):
+        (folder / f"{file}.json").write_text(json.dumps({**content, "state": "SUCCEEDED"}))
+        os.utime(folder / f"{file}.json", (time, time))
+    name = "projects/123/locations/europe-west4/pipelineJobs/one"
+    job = types.PipelineJob(name=name, start_time=datetime.datetime(2027, 1, 1))
+    PipelineEngine(tmp_path, None, Clock()).update(job)
+    assert job.end_time.isoformat() == "2027-01-01T00:00:30+00:00"
