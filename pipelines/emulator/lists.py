@@ -24,6 +24,9 @@ def filter_resources(resources: Iterable[Any], text: str) -> list[Any]:
                 f'filter {term!r} is not supported here; give labels.KEY="VALUE" or '
                 'pipelineName="NAME", joined by AND'
             )
+        field = "labels" if match["label"] else "pipeline_spec"
+        lacking = any(not hasattr(resource, field) for resource in resources)
+        refuse(lacking, f"filter {term!r} names a field that the resources lack")
         resources = [
             resource
             for resource in resources
@@ -39,10 +42,10 @@ def _read_field(resource: Any, label: str | None) -> str | None:
 
 
 def sort_resources(resources: list[Any], order_by: str, kind: str) -> list[Any]:
-    """Return resources in the order of their kind, which is the only one that commands ask for."""
+    """Return resources in the order of their kind, or the latest first."""
     other = order_by not in ("", _LATEST_FIRST)
     refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST}")
-    if kind in _SORTED:
+    if order_by or kind in _SORTED:
         return sorted(resources, key=lambda resource: resource.create_time, reverse=True)
     return resources
 

@@ -103,6 +103,12 @@ def test_deployed_model_gets_an_unused_id(services, endpoint):
     assert [one.id for one in found] == ["2", "3"]
 
 
+def test_endpoints_are_ordered(services, endpoint):
+    later = services.create("endpoint").result().name
+    found = services.endpoint.list_endpoints({"parent": PARENT, "order_by": "create_time desc"})
+    assert [one.name for one in found] == [later, endpoint]
+
+
 def test_endpoint_with_models_is_not_deleted(services, endpoint):
     with pytest.raises(exceptions.BadRequest, match="has deployed models"):
         services.endpoint.delete_endpoint(name=endpoint)

@@ -50,6 +50,9 @@ def test_runs_are_ordered_and_filtered(services):
     assert listed(services) == ["nameless", "named"]
     assert listed(services, order_by="create_time desc") == ["nameless", "named"]
     assert listed(services, filter='pipelineName="training"') == ["named"]
+    services.create("schedule")
+    with pytest.raises(exceptions.BadRequest, match="names a field that the resources lack"):
+        services.schedule.list_schedules({"parent": PARENT, "filter": 'labels.team="vision"'})
 
 
 @pytest.mark.parametrize(
