@@ -9,11 +9,8 @@ from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
 from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
-from pipelines.emulator.model_service import ModelService
+from pipelines.emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
 
-FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
-"""Formats of instances for a custom-trained model."""
-_OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
 _LONGEST_URI = 2000
 DEFAULT_MAX_REPLICAS = 10
 
@@ -35,7 +32,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         check_replicas(job.dedicated_resources, parent)
 
     def begin(self, job: Any) -> None:
-        model = self.models.find(job.model)
+        model = self.models.find_servable(job.model)
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
         self.jobs.append(BatchJob(job, model, self))
@@ -64,7 +61,7 @@ def check_input(job: Any) -> None:
     """Refuse an unknown input format, or a source or fields that the format does not have."""
     config, instance = job.input_config, job.instance_config
     kind = config.instances_format
-    check_choice("instances_format", kind, FORMATS)
+    check_choice("instances_format", kind, INPUT_FORMATS)
     source = "bigquery_source" if kind == "bigquery" else "gcs_source"
     missing = source not in config
     refuse(missing, f"instances_format {kind} is read from input_config.{source}")
@@ -83,7 +80,7 @@ def check_output(job: Any) -> None:
     """Refuse an unknown output format, one without its destination, or one the input excludes."""
     config = job.output_config
     kind = config.predictions_format
-    check_choice("predictions_format", kind, _OUTPUT_FORMATS)
+    check_choice("predictions_format", kind, OUTPUT_FORMATS)
     # Its columns depend on the schemata of the model's predictions.
     refuse(kind == "csv", "predictions_format csv is not supported here; give jsonl")
     formats = (job.input_config.instances_format, kind)

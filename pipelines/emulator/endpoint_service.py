@@ -57,7 +57,7 @@ class EndpointService(Resources):
         with self.changing(request.endpoint) as endpoint:
             known = _deployed_by_id(endpoint)
             check_deployed_model(deployed, known, parent_of(endpoint.name))
-            model = self.models.find(deployed.model)
+            model = self.models.find_servable(deployed.model)
             deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
             deployed.model, deployed.model_version_id = model.name, model.version_id
             deployed.display_name = deployed.display_name or model.display_name

@@ -19,6 +19,9 @@ from pipelines.emulator.resources import Resources, set_etag
 FOLDER_NAME = ".registry"
 DEFAULT = "default"
 _ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]")
+INPUT_FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
+OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
+"""Formats of instances and predictions for a custom-trained model."""
 _LONGEST_DEPLOYMENT_SECONDS, _PORTS = 2 * 3600, range(1, 65536)
 Content = dict[str, Any]
 
@@ -60,9 +63,6 @@ class ModelService(Resources):
             aliases = [*model.version_aliases, *([DEFAULT] if number == "1" else [])]
             del model.version_aliases[:]
             model.name, model.version_id = name, number
-            if "container_spec" in model:
-                dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
-                model.supported_deployment_resources_types = [dedicated]
             model.create_time = model.version_create_time = now
             model.update_time = model.version_update_time = now
             entry["versions"][number] = model
@@ -75,6 +75,12 @@ class ModelService(Resources):
         """Return the version that a name refers to: NAME, NAME@version or NAME@alias."""
         entry, number = self._find_version(name)
         return self._to_response(entry["versions"][number])
+
+    def find_servable(self, name: str) -> Any:
+        """Return the version that a name refers to; refuse one without a container."""
+        model = self.find(name)
+        refuse_state("container_spec" not in model, f"{name} has no container_spec to serve it")
+        return model
 
     def list_all(self) -> list[Any]:
         """Return the default version of each model."""
@@ -186,6 +192,11 @@ class ModelService(Resources):
 
     def _to_response(self, model: Any) -> Any:
         model.artifact_uri = self.uri(model.artifact_uri)
+        if "container_spec" in model:
+            dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
+            model.supported_deployment_resources_types = [dedicated]
+            model.supported_input_storage_formats = INPUT_FORMATS
+            model.supported_output_storage_formats = OUTPUT_FORMATS
         return set_etag(model)
 
     def _find_entry(self, name: str) -> Content:

@@ -7,6 +7,7 @@ import json
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
+from components.registry.model_upload import PREBUILT
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.job_service import LogEntries
@@ -99,7 +100,8 @@ class VertexEmulator(FaultyEmulator):
     def put_version(self, number, aliases=(), **fields):
         """Add a version of the model digits."""
         names = {"name": f"{LOCATION}/models/digits", "display_name": "digits", "labels": LABELS}
-        version = types.Model(version_aliases=aliases, version_id=str(number), **names | fields)
+        names |= {"version_id": str(number), "container_spec": {"image_uri": PREBUILT}}
+        version = types.Model(version_aliases=aliases, **names | fields)
         entry = self.models.get("digits", {"last": 0, "versions": {}, "evaluations": {}})
         entry["versions"][str(number)] = version
         entry["last"] = max(entry["last"], number)

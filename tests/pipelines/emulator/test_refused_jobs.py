@@ -114,6 +114,17 @@ def test_invalid_container_of_a_model_is_refused(services, container_spec, reaso
         services.create("model", container_spec={"image_uri": PREBUILT, **container_spec})
 
 
+def test_model_without_a_container_predicts_nothing(services):
+    bare = services.upload(model={"display_name": "bare"}).model
+    with pytest.raises(exceptions.BadRequest, match="has no container_spec to serve it"):
+        services.create("batch_prediction_job", model=bare)
+    with pytest.raises(exceptions.BadRequest, match="has no container_spec to serve it"):
+        services.deploy(services.create("endpoint").result().name, {}, {"display_name": "bare"})
+    assert services.model.get_model(name=bare).supported_input_storage_formats == []
+    served = services.model.get_model(name=services.upload().model)
+    assert "file-list" in served.supported_input_storage_formats
+
+
 def test_parent_model_may_name_a_version(services):
     name = services.upload(model_id="digits").model
     assert services.upload(parent_model=f"{name}@1").model == name
