@@ -1,7 +1,6 @@
 """Start and end a command line; only the standard library is needed, not the project's packages."""
 
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ _PROJECT_PACKAGES = ("components", "pipelines", "trainer")
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
     """Exit without a traceback on Ctrl-C, and with a one-line error for a missing package."""
-    _open_closed_streams()
     try:
         yield
     except KeyboardInterrupt:
@@ -42,18 +40,3 @@ def end(code: int) -> NoReturn:
     """Exit with `code`; ignore Ctrl-C while the interpreter shuts down."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
-
-
-def _open_closed_streams() -> None:
-    """Replace standard streams that the caller has closed (`>&-`) with the null device.
-
-    Otherwise the next open file gets the stream's number, and a child's output ends up in it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            # This is the lowest free number, as those below are in use.
-            os.open(os.devnull, os.O_RDWR)
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -64,7 +64,8 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
             if not value.strip():
                 raise InputError(f"{name} {value!r} is empty; give a value, or leave it out")
         code = command.main(list(arguments), standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout:  # None if the caller has closed it (>&-).
+            sys.stdout.flush()
         return code
     except InputError as error:
         message = str(error)
