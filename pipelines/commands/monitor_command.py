@@ -11,6 +11,9 @@ from pipelines.console import say, show_table
 from trainer import quiet
 from trainer.errors import InputError
 
+# In two lines, which leave 35 of 80 characters for the name of a column.
+TITLES = ("Index", "By\nchance", "Distance", "Missing\nbefore", "Missing\nnow")
+
 
 def load_table_recipe(recipe: str, what: str) -> recipes.Recipe:
     """Return a recipe of a table; raise InputError for one of images."""
@@ -41,13 +44,11 @@ def monitor(
 
     before = schema.load_dataset(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, count = request_drift.measure(before, request_log.read(log))
-    # In two lines, which leave 35 of 80 characters for the name of a column.
-    titles = ("Index", "By\nchance", "Distance", "Missing\nbefore", "Missing\nnow")
     rows = []
     for column in drifts:
         figures = (f"{figure:.3f}" for figure in (column.index, column.noise, column.distance))
         rows.append((column.name, *figures, *(f"{share:.1%}" for share in column.missing)))
-    show_table(("Column", *titles), rows, right=titles)
+    show_table(("Column", *TITLES), rows, right=TITLES)
     drifted = drift.format_drifts([column for column in drifts if column.index > limit])
     result = f"have drifted: {drifted}" if drifted else "have not drifted by more than chance"
     if limit and not drifted:

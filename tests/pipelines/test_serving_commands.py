@@ -10,6 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from pipelines.commands.monitor_command import TITLES
+from pipelines.console import show_table
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
 from tests.emulator import OpenEmulator
@@ -147,6 +149,12 @@ def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):
     (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8", newline="")
     names = [one["instance"] for one in predicted("trips", "rows.jsonl")]
     assert names == ["rows.jsonl:1", "rows.jsonl:3"]
+
+
+def test_long_names_of_columns_are_shown_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    show_table(("Column", *TITLES), [("n" * 35, "0.123", "0.123", "0.123", "12.3%", "12.3%")])
+    assert "n" * 35 in capsys.readouterr().out
 
 
 def test_monitor_compares_logged_requests_with_training(command, succeed, refused, trips):
