@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines import run_history
-from pipelines.console import print_plain, say, shorten_path
+from pipelines.console import say, shorten_path
 from pipelines.emulator import job_state
 from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
@@ -61,7 +61,7 @@ def show_results(summary: Mapping[str, Any]) -> None:
                 break_long_words=False,
                 break_on_hyphens=False,
             )
-        print_plain(console, line.replace(_NO_BREAK, " "))
+        say(line.replace(_NO_BREAK, " "))
 
 
 def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -15,13 +15,13 @@ from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 
 
-def show(word: str, console: Console) -> None:
+def show(word: str) -> None:
     """Print parameters with their types, defaults and descriptions, by topic.
 
     `word` is a topic, or part of a name or a description, in any case; empty: all parameters. The
     exact names model_options and columns add the options of each model or type.
     """
-    wanted = word.lower()
+    console, wanted = Console(), word.lower()
     found = {topic: _find_names(topic, wanted) for topic in TOPICS}
     if not any(found.values()):
         hint = suggest(word, [*TOPICS, *PARAMETERS], f"; topics are {', '.join(TOPICS)}")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from components.cloud_errors import CloudError
 from pipelines import api, parameter_list, startup
@@ -140,7 +139,7 @@ def list_parameters(
     ] = None,
 ) -> None:
     """List the pipeline's parameters, which --set sets."""
-    parameter_list.show(word or "", Console())
+    parameter_list.show(word or "")
 
 
 @app.command()
