@@ -14,7 +14,6 @@ stability index", 2018). `noise` is a quantile of that variable.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -76,14 +75,14 @@ def measure_columns(
     before: Dataset,
     now: Sequence[Feature],
     rows_now: int,
-    others: Mapping[str, list[dict[str, float]]] = MappingProxyType({}),
+    others: Mapping[str, list[dict[str, float]]] | None = None,
 ) -> list[Drift]:
     """Compare a dataset's columns with columns that have statistics over `rows_now` rows.
 
     Like `measure`, return the largest index first. `others` are additional histograms to compare,
     before and now, by name.
     """
-    compared = dict(others)
+    compared = dict(others or {})
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier = {(feature.name, feature.kind): feature for feature in before.features}
     for feature in now:

@@ -160,8 +160,7 @@ class PredictionServer:
         """Append a request's body to `body`; raise HTTPException if it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
-            size = f"{int(length):,}"
-            raise HTTPException(413, f"the request has {size} bytes; send at most {MAX_BYTES:,}")
+            raise HTTPException(413, f"the request has more than {MAX_BYTES:,} bytes")
         async for chunk in request.stream():
             body += chunk
             self._bytes += len(chunk)

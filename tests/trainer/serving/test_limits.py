@@ -192,7 +192,7 @@ def test_error_of_the_predictor_is_status_500():
     [
         (10**6, (1024,), (1025,), 400, "the request has 1,025 instances; send at most 1,024"),
         (2000, (10,), (100,), 400, "send fewer than 100 instances"),
-        (9000, (1, 8900), (1, 8990), 413, "the request has 9,008 bytes; send at most 9,000"),
+        (9000, (1, 8900), (1, 8990), 413, "the request has more than 9,000 bytes"),
         (9000, (1, 8900), (1, 8990, False), 413, "the request has more than 9,000 bytes"),
     ],
 )
