@@ -28,8 +28,6 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     the label, as `drift.measure` does, and the number of rows.
     """
     columns = list_columns(before)
-    if not columns:
-        raise InputError(f"{before.uri} has images; the drift of requests is that of columns")
     names = {argument_name(column.name): column.dtype for column in columns}
     parts = list(_parse_instances(RowInstances(names, list(names)), instances))
     if not parts:
