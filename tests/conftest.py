@@ -4,6 +4,7 @@ import fcntl
 import functools
 import gc
 import os
+import pickle
 import shlex
 from pathlib import Path
 
@@ -94,6 +95,30 @@ def row_model(tmp_path_factory, row_records):
     """URI of the SavedModel of a network for `row_records`, as it is before training."""
     folder = tmp_path_factory.mktemp("row-model")
     return _exported(folder, "wide_and_deep", row_records, hidden_units=[16])
+
+
+@pytest.fixture(scope="session")
+def drawings():
+    """The plots of reports by their content; clear it to draw again."""
+    return {}
+
+
+@pytest.fixture
+def equal_plots_drawn_once(drawings, monkeypatch):
+    """Draw each of a report's plots once, which takes most of a report's time."""
+    from trainer.report import plots
+
+    def drawn_once(draw):
+        def look_up(*arguments, **options):
+            key = pickle.dumps((draw.__name__, arguments, options))
+            if key not in drawings:
+                drawings[key] = draw(*arguments, **options)
+            return drawings[key]
+
+        return look_up
+
+    for name in ("draw_lines", "draw_curves", "draw_reliability"):
+        monkeypatch.setattr(plots, name, drawn_once(getattr(plots, name)))
 
 
 @pytest.fixture

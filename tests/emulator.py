@@ -54,7 +54,7 @@ class FaultyEmulator(Emulator):
         return [name for name, _ in self.requests]
 
     def sent(self, name):
-        return [request for other, request in self.requests if other == name]
+        return [request for sent, request in self.requests if sent == name]
 
     def answer(self, *request):
         try:
@@ -64,7 +64,7 @@ class FaultyEmulator(Emulator):
 
     def call(self, name, function, request):
         self._before.pop(name, lambda: None)()
-        fault = next((one for one in self._faults if one[0] == name), None)
+        fault = next((fault for fault in self._faults if fault[0] == name), None)
         if fault:
             self._faults.remove(fault)
         self.requests.append((name, self.noted(name, request)))
@@ -121,5 +121,5 @@ class NoServers:
 class OpenEmulator(FaultyEmulator):
     """An emulator for clients without a token, or with that of another server."""
 
-    def _check_token(self, given):
+    def _check_token(self, token):
         """Accept any token."""

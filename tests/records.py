@@ -79,8 +79,8 @@ def write_shards(
     for number, examples in enumerate(shards):
         path = folder / f"{split}-{number:05}-of-{len(shards):05}.tfrecord"
         with tf.io.TFRecordWriter(str(path)) as writer:
-            for one in examples:
-                writer.write(_example(*one))
+            for example in examples:
+                writer.write(_example(*example))
         content = path.read_bytes()
         digest, size = hashlib.sha256(content).hexdigest(), len(content)
         written.append(Shard(file=path.name, examples=len(examples), bytes=size, sha256=digest))

@@ -21,9 +21,9 @@ def free_addresses(count: int) -> list[str]:
     """Return loopback addresses with ports that were free a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
 
 
 class Cluster:

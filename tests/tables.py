@@ -67,10 +67,10 @@ def read_rows(dataset: Dataset, *splits: str) -> list[dict[str, Any]]:
     from trainer.data.tables.columns import list_columns
     from trainer.data.tables.inputs import row_values  # Imports TensorFlow.
 
-    found = []
+    rows = []
     for split in splits or dataset.splits:
         for example in read_examples(dataset, split):
             row = row_values(example, list_columns(dataset))
             row = {name: value for name, value in row.items() if value is not None}
-            found.append({**row, "label": example["label"][0], "key": example["key"][0]})
-    return found
+            rows.append({**row, "label": example["label"][0], "key": example["key"][0]})
+    return rows

@@ -83,9 +83,9 @@ def test_plan_shows_each_worker_pool(succeed):
 
 def test_plan_names_dataflow_if_it_writes_the_records(succeed):
     flags = "--set records_engine=dataflow --set dataflow_max_workers=40"
-    for given, named in ((flags, True), ("", False)):
-        lines = succeed(f"plan digits {given}").splitlines()
-        (line,) = [one for one in lines if one.startswith("excluded")]
+    for options, named in ((flags, True), ("", False)):
+        lines = succeed(f"plan digits {options}").splitlines()
+        (line,) = [line for line in lines if line.startswith("excluded")]
         assert ("Dataflow (up to 40 e2-standard-4" in line) == named
 
 

@@ -44,16 +44,20 @@ def install(folder):
     site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
     # It falls back to the packages of this environment.
     Path(site.strip(), "base.pth").write_text(sysconfig.get_path("purelib"))
-    (found,) = folder.glob("*.whl")
-    run(*pip, "--python", str(python), "install", *alone, str(found))
+    (wheel_file,) = folder.glob("*.whl")
+    run(*pip, "--python", str(python), "install", *alone, str(wheel_file))
     shutil.rmtree(folder / "source")
 
 
 def run(*command, cwd=None, code=0):
     """Run a command that exits with `code`; return its output, or its errors if that is not 0."""
     settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "PYTHONPATH")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
-    result = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True)
+    environment_of_command = {
+        name: value for name, value in os.environ.items() if not name.startswith(settings)
+    }
+    result = subprocess.run(
+        command, cwd=cwd, env=environment_of_command, capture_output=True, text=True
+    )
     assert result.returncode == code, f"{command}: {result.stdout}\n{result.stderr}"
     return result.stderr if code else result.stdout
 

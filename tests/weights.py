@@ -30,8 +30,8 @@ def _variables(prefix: Path) -> dict[str, np.ndarray]:
     }
 
 
-def assert_equal_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+def assert_equal_arrays(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
     """Fail unless both have the same names, and each name the same bits."""
-    assert found.keys() == expected.keys()
+    assert arrays.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name, strict=True)
+        np.testing.assert_array_equal(arrays[name], value, err_msg=name, strict=True)

@@ -36,7 +36,7 @@ def content_of(records):
 
 def test_records_have_their_counts_as_metadata(records):
     run(records)
-    counts = {name: one["examples"] for name, one in content_of(records)["splits"].items()}
+    counts = {name: split["examples"] for name, split in content_of(records)["splits"].items()}
     assert sum(counts.values()) == 1797
     assert records.metadata == {
         "classes": [str(digit) for digit in range(10)],

@@ -96,7 +96,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     vertex.drop("DeleteEndpoint", times=1)
     deploy(digit_records, better, second)
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}
-    assert [one.id for one in vertex.endpoints["digits"].deployed_models] == ["1", "2"]
+    assert [model.id for model in vertex.endpoints["digits"].deployed_models] == ["1", "2"]
     deploy(digit_records, untrained_model, first)
     assert "digits@2 is the champion: digits@1 is not deployed" in capsys.readouterr().out
 

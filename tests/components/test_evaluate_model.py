@@ -23,6 +23,8 @@ from trainer.evaluation import answer_file
 from trainer.evaluation.gate_options import GateOptions
 from trainer.files import write_csv, write_json
 
+pytestmark = pytest.mark.usefixtures("equal_plots_drawn_once")
+
 CLASSES = ["rose", "tulip"]
 PLACE = {"project": "my-project", "location": "us-central1"}
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
@@ -141,11 +143,11 @@ def test_outputs_hold_metrics_matrix_curve_and_report(evaluated):
 def test_report_lists_settings_of_data_training_and_gate(evaluated):
     text = (evaluated.out / "report.html").read_text()
     assert "flowers-1" in text
-    own = text.split('<section id="recipe">')[1].split("<details>")[0]
+    recipe = text.split('<section id="recipe">')[1].split("<details>")[0]
     values = {"source": "images:photos", "image_<wbr>size": "64", "optimizer": "adamw"}
     for name, value in {**values, "min_<wbr>accuracy": "0.25"}.items():
-        assert f"<dt>{name}</dt><dd>{value}" in own
-    assert "<dt>channels" not in own and "confidence" not in own
+        assert f"<dt>{name}</dt><dd>{value}" in recipe
+    assert "<dt>channels" not in recipe and "confidence" not in recipe
 
 
 def test_answers_to_the_test_split_are_kept(evaluated):
@@ -183,7 +185,11 @@ def test_outputs_of_many_classes_keep_vertex_ais_limit(tmp_path, capsys, count):
     else:
         assert left_out in capsys.readouterr().out and not matrix["rows"]
     names = evaluate_model.component_spec.outputs
-    payload = [[one.name, one.uri, one.metadata] for n, one in artifacts.items() if n in names]
+    payload = [
+        [artifact.name, artifact.uri, artifact.metadata]
+        for n, artifact in artifacts.items()
+        if n in names
+    ]
     assert len(payload) == 6
     assert len(json.dumps([payload, outputs])) < 131_072
     assert artifacts["metrics"].metadata["examples"] == 2
@@ -213,8 +219,8 @@ def test_better_model_is_compared_registered_and_promoted(folder, service, tmp_p
     assert model.pipeline_job == f"{place}/pipelineJobs/Flowers/1"
     assert model.version_description.startswith("Flowers/1: better than the champion")
     digest = model.labels["dataset"]
-    own = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}
-    assert model.labels == {**LABELS, **own}
+    labels = {"run": "flowers-1", "dataset": digest, "configuration": "0123456789abcdef"}
+    assert model.labels == {**LABELS, **labels}
     assert version.metadata["dataset"].startswith(digest)
     metrics = service.sent("ImportModelEvaluation")[-1].model_evaluation.metrics
     assert metrics["confusionMatrix"]["rows"][0][0] == 8
@@ -264,7 +270,7 @@ def test_model_is_judged_again_when_the_champion_changed(folder, service, tmp_pa
     assert why.startswith("not better than the champion flowers@1")
     client = connect_vertex("model", "us-central1", service.environment)
     parent = "projects/my-project/locations/us-central1/models/flowers"
-    versions = {one.version_id: one for one in client.list_model_versions(name=parent)}
+    versions = {version.version_id: version for version in client.list_model_versions(name=parent)}
     assert sorted(versions) == (["1", "2"] if challengers else ["1"])
     assert "champion" in versions["1"].version_aliases
 

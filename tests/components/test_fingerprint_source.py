@@ -40,13 +40,13 @@ def digest(source="images:gs://bucket/photos"):
 def test_local_folder_is_listed_and_printed(tmp_path, capsys):
     (tmp_path / "rose").mkdir()
     (tmp_path / "rose" / "a.jpg").write_bytes(b"x" * 1_500_000)
-    found = digest(f"images:{tmp_path}")
-    assert capsys.readouterr().out == f"Digest {found}: 1 files, 1.5 MB of images:{tmp_path}\n"
+    before = digest(f"images:{tmp_path}")
+    assert capsys.readouterr().out == f"Digest {before}: 1 files, 1.5 MB of images:{tmp_path}\n"
     (tmp_path / "rose" / "b.jpg").write_bytes(b"x")
-    assert digest(f"images:{tmp_path}") != found
+    assert digest(f"images:{tmp_path}") != before
     capsys.readouterr()
-    found = digest("digits")
-    assert capsys.readouterr().out == f"Digest {found}: digits\n"
+    before = digest("digits")
+    assert capsys.readouterr().out == f"Digest {before}: digits\n"
 
 
 def test_digest_follows_each_change_of_the_objects(bucket):

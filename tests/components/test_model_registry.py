@@ -37,7 +37,7 @@ def promote_each(registry, *runs):
 
 
 def aliases(registry):
-    return {one.version: set(one.aliases) for one in registry.list_versions("digits")}
+    return {version.version: set(version.aliases) for version in registry.list_versions("digits")}
 
 
 def test_alias_of_the_commit_has_no_underscore(registry):
@@ -56,7 +56,9 @@ def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     assert spec.image_uri == "us-central1-docker.pkg.dev/p/images/serving:1"
     assert [port.container_port for port in spec.ports] == [8080]
     assert (spec.health_route, spec.predict_route) == ("/health", "/predict")
-    assert [(one.name, one.value) for one in spec.env] == [("MODEL_VERSION", "digits/digits-1")]
+    assert [(variable.name, variable.value) for variable in spec.env] == [
+        ("MODEL_VERSION", "digits/digits-1")
+    ]
     assert upload.model.labels["recipe"] == "digits"
     assert upload.model.version_description == "one: better"
     (imported,) = service.sent("ImportModelEvaluation")
@@ -71,8 +73,8 @@ def test_later_versions_join_the_model_and_take_the_alias(registry, service):
     promote_each(registry, "one", "two", "three")
     uploads = service.sent("UploadModel")
     parent = f"{PARENT}/models/digits"
-    assert [one.parent_model for one in uploads] == ["", parent, parent]
-    assert [one.model_id for one in uploads] == ["digits", "", ""]
+    assert [upload.parent_model for upload in uploads] == ["", parent, parent]
+    assert [upload.model_id for upload in uploads] == ["digits", "", ""]
     assert aliases(registry) == {
         "1": {"champion-1"},
         "2": {"champion-2"},
@@ -118,12 +120,14 @@ def test_step_retried_after_a_lost_answer_uploads_once(registry, service, role, 
 def test_refused_evaluation_is_left_out(registry, service, capsys):
     service.fail("ImportModelEvaluation", 400, "INVALID_ARGUMENT", "confusionMatrix.rows")
     version = registry.register("digits", candidate("one"), "champion", "")
-    sent = [one.model_evaluation.metrics for one in service.sent("ImportModelEvaluation")]
-    assert [sorted(one) for one in sent] == [["auRoc", "confusionMatrix"], ["auRoc"]]
+    sent = [
+        evaluation.model_evaluation.metrics for evaluation in service.sent("ImportModelEvaluation")
+    ]
+    assert [sorted(metrics) for metrics in sent] == [["auRoc", "confusionMatrix"], ["auRoc"]]
     assert len(list(registry.client.list_model_evaluations(parent=version.resource))) == 1
     service.fail("ImportModelEvaluation", 403, "PERMISSION_DENIED", "not for you")
-    other = registry.register("digits", candidate("two"), "champion", "digits@1")
-    assert "champion" in other.aliases
+    champion = registry.register("digits", candidate("two"), "champion", "digits@1")
+    assert "champion" in champion.aliases
     assert "warning: the registry did not import the evaluation: 403" in capsys.readouterr().out
 
 
@@ -136,7 +140,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service):
         new = model_service.candidate(uri)
         barrier.wait(60)
         made = registry.register(
-            model, new, "champion", "", lambda other: champions.append(other.artifact_uri) or ""
+            model, new, "champion", "", lambda seen: champions.append(seen.artifact_uri) or ""
         )
         return (made.name if made else "", *champions)
 
@@ -163,34 +167,36 @@ def test_lock_left_by_a_crash_expires(registry, monkeypatch):
 
 
 @pytest.fixture
-def other(service, tmp_path):
+def other_run(service, tmp_path):
     """Yield the registry as another run sees it, through a server of its own."""
     with ModelService(tmp_path / "registry") as second:
         yield registry_at(second.environment)
 
 
-def test_champion_promoted_during_an_upload_is_kept(registry, service, other):
+def test_champion_promoted_during_an_upload_is_kept(registry, service, other_run):
     promote_each(registry, "one")
     better = candidate("other")
-    service.before("GetOperation", lambda: other.register("digits", better, "champion", "digits@1"))
+    service.before(
+        "GetOperation", lambda: other_run.register("digits", better, "champion", "digits@1")
+    )
     late = registry.register("digits", candidate("late"), "champion", "digits@1")
     assert "challenger" in late.aliases
     assert registry.find_champion("digits").artifact_uri == "gs://bucket/other/model"
 
 
-def test_two_first_versions_at_once_are_both_registered(registry, service, other):
+def test_two_first_versions_at_once_are_both_registered(registry, service, other_run):
     first = candidate("other")
-    service.before("UploadModel", lambda: other.register("digits", first, "champion", ""))
+    service.before("UploadModel", lambda: other_run.register("digits", first, "champion", ""))
     second = registry.register("digits", candidate("late"), "champion", "")
     assert (second.name, "challenger" in second.aliases) == ("digits@2", True)
     assert registry.find_champion("digits").name == "digits@1"
 
 
-def test_model_of_an_abandoned_upload_is_not_uploaded_again(registry, service, other):
-    one = candidate("one")
-    service.before("UploadModel", lambda: other.register("digits", one, "challenger", ""))
-    registry.register("digits", one, "champion", "")
-    assert [one.artifact_uri for one in registry.list_versions("digits")] == [
+def test_model_of_an_abandoned_upload_is_not_uploaded_again(registry, service, other_run):
+    version = candidate("one")
+    service.before("UploadModel", lambda: other_run.register("digits", version, "challenger", ""))
+    registry.register("digits", version, "champion", "")
+    assert [version.artifact_uri for version in registry.list_versions("digits")] == [
         "gs://bucket/one/model"
     ]
     assert registry.find_champion("digits").name == "digits@1"

@@ -152,8 +152,8 @@ def test_drift_since_the_champion_starts_or_refuses_training(service, records, t
     assert decided(records, max_drift=0.1, **new)[0] == "yes"
     reason = "no drift of min_drift=0.1 since digits@1"
     assert decided(records, min_drift=0.1, **new) == ("no", reason, "digits@1")
-    other = write_training_counts(tmp_path / "other", records, [500, 500])
-    register(service, records, "champion", compared_with="digits@1", artifact_uri=other)
+    changed = write_training_counts(tmp_path / "other", records, [500, 500])
+    register(service, records, "champion", compared_with="digits@1", artifact_uri=changed)
     assert decided(records, min_drift=0.1, **new)[0] == "yes"
     error = refused(decided, records, max_drift=0.1, **new)
     assert "max_drift=0.1: the training data have drifted since digits@2: label " in error

@@ -40,15 +40,15 @@ def imported_modules(paths, *, top_level: bool = False) -> set[str]:
 def imported_by_the_server() -> list[Path]:
     """Return the files outside of trainer/serving that it imports, directly or indirectly."""
     left = [*SERVING.glob("*.py")]
-    found: list[Path] = []
+    reached: list[Path] = []
     while left:
         path = left.pop()
-        found.append(path)
+        reached.append(path)
         for module in imported_modules([path], top_level=path.parent != SERVING):
             file = files.ROOT / f"{module.replace('.', '/')}.py"
-            if file.exists() and file not in (*left, *found):
+            if file.exists() and file not in (*left, *reached):
                 left.append(file)
-    return [path for path in found if path.parent != SERVING]
+    return [path for path in reached if path.parent != SERVING]
 
 
 def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
@@ -56,7 +56,7 @@ def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
     lines = (CONTAINERS / f"{name}.in").read_text().splitlines()
     named = {re.split("[~<=]", line)[0].strip() for line in lines if not line.startswith("#")}
     packages, namespace_modules = installed()
-    ours, found = files.copied_folders(), {}
+    ours, unnamed_modules = files.copied_folders(), {}
     for module in modules:
         top = module.split(".")[0]
         if top not in sys.stdlib_module_names and top not in ours:
@@ -65,8 +65,8 @@ def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
             )
             names = {re.sub(r"[-_.]+", "-", owner).lower() for owner in owners or ()}
             if names and not names & (named | ELSEWHERE):
-                found[module] = names
-    return found
+                unnamed_modules[module] = names
+    return unnamed_modules
 
 
 @functools.cache
@@ -86,6 +86,7 @@ def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
     return packages, inside
 
 
+@pytest.mark.slow
 def test_copied_files_suffice_to_import_every_module(tmp_path):
     files.copy_folders(files.copied_folders(), tmp_path)
     script = (
@@ -168,7 +169,7 @@ def test_builder_gets_only_what_the_dockerfile_copies():
 def test_changed_code_reinstalls_no_package():
     stages = "\n".join(files.instructions()).split("FROM ")
     for target in ("cpu", "gpu", "serving"):
-        (stage,) = (one for one in stages if one.startswith(f"packages-{target} AS {target}\n"))
+        (stage,) = (line for line in stages if line.startswith(f"packages-{target} AS {target}\n"))
         code, check, labels = map(stage.index, ("COPY --from=code", "check.py", "ARG COMMIT"))
         assert code < check < labels
         assert stage.index("USER 1000") < check

@@ -24,25 +24,29 @@ def test_cudnn_and_cuda_support_every_offered_gpu():
     cudnn, cuda = (versions[f"nvidia-{name}-cu12"] for name in ("cudnn", "cuda-runtime"))
     lowest, highest = capabilities(Version(cudnn), Version(cuda))
     known = {name: accelerators()[name].capability for name in list_offered_accelerators()}
-    assert {name: one for name, one in known.items() if not lowest <= one <= highest} == {}
+    assert {
+        name: version for name, version in known.items() if not lowest <= version <= highest
+    } == {}
 
 
 def test_locked_libraries_satisfy_tensorflow():
     versions = files.locked("containers/gpu")
-    needed = [Requirement(one) for one in importlib.metadata.requires("tensorflow") or ()]
-    of_cuda = [one for one in needed if one.name.startswith("nvidia-")]
+    needed = [Requirement(text) for text in importlib.metadata.requires("tensorflow") or ()]
+    of_cuda = [need for need in needed if need.name.startswith("nvidia-")]
     assert len(of_cuda) > 10
-    assert [str(one) for one in of_cuda if versions[one.name] not in one.specifier] == []
+    assert [str(need) for need in of_cuda if versions[need.name] not in need.specifier] == []
 
 
 def test_tensorflow_has_kernels_for_every_offered_gpu():
     import tensorflow as tf
 
     built = tf.sysconfig.get_build_info()["cuda_compute_capabilities"]
-    binary = [int(one.removeprefix("sm_")) for one in built if one.startswith("sm_")]
-    compiled_later = [int(one.removeprefix("compute_")) for one in built if one.startswith("comp")]
+    binary = [int(name.removeprefix("sm_")) for name in built if name.startswith("sm_")]
+    compiled_later = [
+        int(name.removeprefix("compute_")) for name in built if name.startswith("comp")
+    ]
     for name in list_offered_accelerators():
         capability = round(10 * accelerators()[name].capability)
         # A binary runs on later GPUs of its generation, PTX is compiled for all later ones.
-        runs = [one for one in binary if one // 10 == capability // 10 and one <= capability]
-        assert runs or [one for one in compiled_later if one <= capability], name
+        runs = [arch for arch in binary if arch // 10 == capability // 10 and arch <= capability]
+        assert runs or [arch for arch in compiled_later if arch <= capability], name

@@ -132,5 +132,5 @@ def test_serving_image_is_small_without_cache_or_components(engine, image):
     assert int(size) < LARGEST
     unwanted = ["-path", "*/.cache/*", "-o", "-path", "/tmp/*", "-o", "-path", "/app/components"]
     command = ["find", "/", "-xdev", *unwanted]
-    found = run([engine, "run", "--rm", "--network=none", "--user=0", image, *command])
-    assert (found.returncode, found.stdout) == (0, "")
+    result = run([engine, "run", "--rm", "--network=none", "--user=0", image, *command])
+    assert (result.returncode, result.stdout) == (0, "")

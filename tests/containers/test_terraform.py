@@ -35,7 +35,11 @@ def test_bucket_is_private_uniform_and_deletes_old_objects():
 
 def test_images_and_pipelines_have_a_repository_each():
     kind = "google_artifact_registry_repository"
-    formats = {re.search(r'format += "(\w+)"', body(*one))[1] for one in DECLARED if one[0] == kind}
+    formats = {
+        re.search(r'format += "(\w+)"', body(*declared))[1]
+        for declared in DECLARED
+        if declared[0] == kind
+    }
     assert formats == {"DOCKER", "KFP"}
 
 

@@ -94,11 +94,13 @@ def test_cloud_build_uses_the_dockerfile_as_make_does():
     stages = {line.split(" AS ")[1] for line in files.instructions() if " AS " in line}
     declared = [line for line in files.instructions() if line.startswith("ARG ")]
     arguments = {line.split()[1].split("=")[0] for line in declared}
-    given = [argument for step in build["steps"] for argument in step["args"]]
+    words = [argument for step in build["steps"] for argument in step["args"]]
     for target in ("cpu", "gpu", "serving"):
-        targets = [one.replace("${_TARGET}", target) for one in given if "--target=" in one]
-        assert targets and {one.removeprefix("--target=") for one in targets} <= stages
-    passed = {one.split("=")[1] for one in given if one.startswith("--build-arg=")}
+        targets = [
+            argument.replace("${_TARGET}", target) for argument in words if "--target=" in argument
+        ]
+        assert targets and {argument.removeprefix("--target=") for argument in targets} <= stages
+    passed = {argument.split("=")[1] for argument in words if argument.startswith("--build-arg=")}
     assert {"VERSION", "COMMIT", "BACKBONES"} <= passed <= {*arguments, "BUILDKIT_INLINE_CACHE"}
     used = set(re.findall(r"\$\{(_\w+)\}", yaml.safe_dump(build)))
     assert used == set(build["substitutions"])

@@ -78,11 +78,11 @@ def disturbed(bucket, tmp_path_factory):
 
 
 def test_run_writes_every_artifact_to_the_bucket(undisturbed):
-    summary, found = undisturbed.summary, undisturbed.objects
+    summary, size_of = undisturbed.summary, undisturbed.objects
     assert summary["state"] == "SUCCEEDED"
     assert summary["dataset"]["examples"]["train"] > 0
     assert summary["artifacts"] == f"gs://bucket/{undisturbed.name}"
-    assert "create-tfrecords/records/rejected.jsonl" in found
+    assert "create-tfrecords/records/rejected.jsonl" in size_of
     training = "plan-training/training"
     for pattern in (
         "flowers.yaml",
@@ -101,8 +101,8 @@ def test_run_writes_every_artifact_to_the_bucket(undisturbed):
         "evaluate-model/evaluation",
         "evaluate-model/decision",
     ):
-        sizes = [found[name] for name in fnmatch.filter(found, pattern)]
-        assert any(sizes), f"{pattern} is not among {sorted(found)}"
+        sizes = [size_of[name] for name in fnmatch.filter(size_of, pattern)]
+        assert any(sizes), f"{pattern} is not among {sorted(size_of)}"
     outputs = {"executor_output.json", "gcp_resources"}
     here = [path for path in undisturbed.directory.glob("artifacts/**/*") if path.is_file()]
     assert {path.name for path in here} <= outputs

@@ -52,7 +52,7 @@ def test_unchanged_shards_are_reused_in_the_bucket(server, photos):
         lines = []
         dataset = create_tfrecords(options, f"{uri}-{name}", progress=lines.append)
         shards = [shard for split in dataset.splits.values() for shard in split.shards]
-        return {shard.sha256 for shard in shards}, [one for one in lines if "reused" in one]
+        return {shard.sha256 for shard in shards}, [line for line in lines if "reused" in line]
 
     first, _ = write("first")
     add("cat", range(60, 63))

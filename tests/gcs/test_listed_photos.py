@@ -61,13 +61,15 @@ def test_bucket_gives_the_records_of_a_folder(photos, tmp_path, proxy, monkeypat
     read = {name: n for name, n in proxy.downloads.items() if name.startswith(prefix)}
     here = write(folder, tmp_path / "local", **options)
 
-    found, expected = content(tmp_path / "remote"), content(tmp_path / "local")
-    del found["dataset.json"], expected["dataset.json"]
-    assert found == expected
-    remote, local = (json.loads(Path(one.uri, "dataset.json").read_text()) for one in (made, here))
-    for one in (remote, local):
-        made_of = one["creation"]
-        del one["sha256"], made_of["source"], made_of["fingerprint"], made_of["options"]["source"]
+    written, expected = content(tmp_path / "remote"), content(tmp_path / "local")
+    del written["dataset.json"], expected["dataset.json"]
+    assert written == expected
+    remote, local = (
+        json.loads(Path(records.uri, "dataset.json").read_text()) for records in (made, here)
+    )
+    for text in (remote, local):
+        made_of = text["creation"]
+        del text["sha256"], made_of["source"], made_of["fingerprint"], made_of["options"]["source"]
     assert remote == local
     assert made.creation["given"] == here.creation["given"] > 40
     assert made.creation["contradictions"]["count"] == 1

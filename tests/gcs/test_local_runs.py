@@ -18,9 +18,9 @@ def package(tmp_path_factory):
 @pytest.fixture
 def start(package, proxy, tmp_path):
     """Run the pipeline below a root of the test's own; return the result and what was shown."""
-    own = f"gs://bucket/{uuid.uuid4().hex}"
+    unique_root = f"gs://bucket/{uuid.uuid4().hex}"
 
-    def start(root=own, **parameters):
+    def start(root=unique_root, **parameters):
         return run_package(package, tmp_path / "runs", parameters, root=root)
 
     return start

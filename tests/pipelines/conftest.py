@@ -43,7 +43,9 @@ def trips_recipe(own_recipe):
     from tests import tables  # which imports TensorFlow
 
     def inline(table):
-        return "{" + ", ".join(f"{name} = {json.dumps(one)}" for name, one in table.items()) + "}"
+        return (
+            "{" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in table.items()) + "}"
+        )
 
     def write(source, more=""):
         columns = ", ".join(map(inline, tables.COLUMNS))

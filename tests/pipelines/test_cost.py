@@ -30,8 +30,8 @@ def pools(name="digits", **values):
 def alone(machine_type, accelerator="", count=0):
     """Return the settings of a job of one machine."""
     accelerators = {"accelerator_type": accelerator, "accelerator_count": count}
-    one = {"worker_count": 0, "strategy": "auto"}
-    return {"chief_machine_type": machine_type, **accelerators, **one}
+    settings = {"worker_count": 0, "strategy": "auto"}
+    return {"chief_machine_type": machine_type, **accelerators, **settings}
 
 
 V100 = {"worker_count": 3, "accelerator_type": "NVIDIA_TESLA_V100", "accelerator_count": 2}
@@ -106,10 +106,12 @@ def test_page_names_every_type_without_a_price():
     page = (recipe.DIRECTORY.parents[1] / "docs" / "vertex.md").read_text()
     (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
     named = re.findall("`(.*?)`", sentence)
-    offered = [name for name, one in types().items() if not one.refused]
-    unpriced = [one for one in (*offered, *disk_types()) if one not in cost.load_table().rates]
-    assert {one for one in unpriced if not one.startswith(tuple(named))} == set()
-    assert {one for one in named if not any(name.startswith(one) for name in unpriced)} == set()
+    offered = [name for name, kind in types().items() if not kind.refused]
+    unpriced = [name for name in (*offered, *disk_types()) if name not in cost.load_table().rates]
+    assert {name for name in unpriced if not name.startswith(tuple(named))} == set()
+    assert {
+        prefix for prefix in named if not any(name.startswith(prefix) for name in unpriced)
+    } == set()
 
 
 def test_every_price_has_a_source_a_date_and_a_status():

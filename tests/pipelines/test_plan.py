@@ -51,9 +51,9 @@ def test_labels_of_a_plan_are_aligned(labeled):
 
 def test_own_rates_get_no_discount(labeled):
     rates = ["--rate", "n1-standard-8=1", "--rate", "NVIDIA_TESLA_V100=2"]
-    own = labeled("cats_vs_dogs", *rates)
-    assert own["on demand"] == own["spot"][:1]
-    assert own["spot"][1].endswith("; rates of --rate get no discount")
+    machine = labeled("cats_vs_dogs", *rates)
+    assert machine["on demand"] == machine["spot"][:1]
+    assert machine["spot"][1].endswith("; rates of --rate get no discount")
     part = labeled("cats_vs_dogs", *rates[:2])
     assert part["on demand"] != part["spot"][:1]
 
@@ -112,8 +112,8 @@ def test_flex_start_needs_preemptible_quota(plan):
 def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, counted):
     own_recipe('source = "digits"\nstep_machines.evaluation.accelerator_type = "NVIDIA_L4"\n')
     quota = [line.split() for line in labeled("mine", **settings)["quota"]]
-    found = {name: amount for amount, _, name in quota if name.endswith("_gpus")}
-    assert found == {METRIC + one: "1" for one in counted}
+    amounts = {name: amount for amount, _, name in quota if name.endswith("_gpus")}
+    assert amounts == {METRIC + name: "1" for name in counted}
 
 
 def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, refused):
@@ -136,9 +136,9 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
     )
     text = compilation.compile_yaml(recipe.load("mine"), "image:1", "image:gpu")
     executors = yaml.safe_load(text)["deploymentSpec"]["executors"]
-    containers = {name: one["container"] for name, one in executors.items()}
+    containers = {name: executor["container"] for name, executor in executors.items()}
     evaluation, records = containers["exec-evaluate-model"], containers["exec-create-tfrecords"]
-    sized = {name for name, one in containers.items() if one.get("resources")}
+    sized = {name for name, container in containers.items() if container.get("resources")}
     assert sized == {"exec-create-tfrecords", "exec-evaluate-model"}
     assert records["resources"]["resourceCpuLimit"] == "30"
     assert records["resources"]["resourceMemoryLimit"] == "100G"
@@ -147,12 +147,12 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
     assert (accelerator["resourceType"], accelerator["resourceCount"]) == ("NVIDIA_L4", "1")
     assert evaluation["image"] == "image:gpu"
     assert containers["exec-register-model"]["image"] == records["image"] == "image:1"
-    line, other = labeled("mine")["step"]
+    line, price = labeled("mine")["step"]
     rates = cost.load_table().rates
     hour = f"{rates['e2-standard-32']:.2f}"
     assert line.startswith(f"records: {hour} USD an hour for 30 CPUs and 100 GB: the price")
     assert "e2-standard-32" in line
-    assert other.startswith(
+    assert price.startswith(
         f"evaluation: {rates['g2-standard-4']:.2f} USD an hour for 4 CPUs and 16 GB with "
         "1 x NVIDIA_L4: the price of the cheapest fitting type, g2-standard-4;"
     )

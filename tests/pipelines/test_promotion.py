@@ -56,7 +56,7 @@ def test_one_request_moves_the_alias_in_a_project(succeed, refused, tmp_path, mo
         sent = service.requests[before:]
         merges = [request for name, request in sent if name == "MergeVersionAliases"]
         # The others take and leave the lock of promotions.
-        (merge,) = [one for one in merges if "champion" in one.version_aliases]
+        (merge,) = [merge for merge in merges if "champion" in merge.version_aliases]
         assert merge.name.endswith("models/digits@1")
         assert set(merge.version_aliases) == {"champion", "default", "champion-3"}
         assert registry.find_champion("digits").name == "digits@1"

@@ -39,8 +39,8 @@ def scans(tmp_path):
     from sklearn.datasets import load_digits
 
     pixels = np.round(load_digits().images[:3] * 255 / 16).astype(np.uint8)
-    for name, one in zip(SCANS, pixels, strict=True):
-        Image.fromarray(one).save(tmp_path / name)
+    for name, scan in zip(SCANS, pixels, strict=True):
+        Image.fromarray(scan).save(tmp_path / name)
     return pixels[..., None]
 
 
@@ -55,8 +55,8 @@ def predicted(succeed):
     return run
 
 
-def assert_close(given, expected):
-    assert np.abs(np.subtract(given, expected)).max() < 1e-5
+def assert_close(probabilities, expected):
+    assert np.abs(np.subtract(probabilities, expected)).max() < 1e-5
 
 
 def test_predict_prints_a_table_or_json(succeed, predicted, registered, untrained_model, scans):
@@ -71,13 +71,13 @@ def test_predict_prints_a_table_or_json(succeed, predicted, registered, untraine
             for file, label, row in zip(SCANS, labels, probabilities, strict=True)
         ),
     ]
-    instances = [{"image": one.tolist(), "key": f"k{n}"} for n, one in enumerate(scans)]
+    instances = [{"image": scan.tolist(), "key": f"k{n}"} for n, scan in enumerate(scans)]
     Path("scans.jsonl").write_text("\n".join(map(json.dumps, instances)))
-    found = predicted("digits", "scans.jsonl")
-    assert [one["instance"] for one in found] == [f"scans.jsonl:{n}" for n in (1, 2, 3)]
-    assert [one["key"] for one in found] == ["k0", "k1", "k2"]
-    assert {one["model_version"] for one in found} == {"digits@1"}
-    assert_close([one["probabilities"] for one in found], probabilities)
+    answers = predicted("digits", "scans.jsonl")
+    assert [answer["instance"] for answer in answers] == [f"scans.jsonl:{n}" for n in (1, 2, 3)]
+    assert [answer["key"] for answer in answers] == ["k0", "k1", "k2"]
+    assert {answer["model_version"] for answer in answers} == {"digits@1"}
+    assert_close([answer["probabilities"] for answer in answers], probabilities)
 
 
 @contextlib.contextmanager
@@ -94,9 +94,9 @@ def test_served_model_predicts_until_ctrl_c(predicted, refused, registered, scan
         asked = predicted("digits", *SCANS, "--endpoint", url)
         bare = url.removesuffix("/predict")
         assert predicted("digits", *SCANS, "--endpoint", bare) == asked
-        for one, other in zip(asked, predicted("digits", *SCANS), strict=True):
-            assert_close(one.pop("probabilities"), other.pop("probabilities"))
-            assert one == other
+        for remote, local in zip(asked, predicted("digits", *SCANS), strict=True):
+            assert_close(remote.pop("probabilities"), local.pop("probabilities"))
+            assert remote == local
         (tmp_path / "damaged.png").write_bytes((tmp_path / "scan0.png").read_bytes()[:-30])
         error = refused("predict", "digits", "scan0.png", "damaged.png", "--endpoint", url)
         assert error.startswith("error: damaged.png can't be read by the model: Invalid PNG data")
@@ -119,8 +119,8 @@ def test_csv_rows_are_predicted_by_the_recipes_columns(
 ):
     spaced = tables.HEADER.replace(",", ", ")
     tables.write_csv(tmp_path / "trips.csv", tables.lines(150), spaced)
-    found = predicted("trips", "trips.csv")
-    assert len(found) == 150 and found[-1]["instance"] == "trips.csv:151"
+    rows = predicted("trips", "trips.csv")
+    assert len(rows) == 150 and rows[-1]["instance"] == "trips.csv:151"
     header = tables.HEADER.split(",")
     row = dict(zip(header, tables.lines(150)[-1].split(","), strict=True))
     expected = tf.saved_model.load(row_model).signatures["serving_default"](
@@ -130,7 +130,7 @@ def test_csv_rows_are_predicted_by_the_recipes_columns(
         company=tf.constant([row["company"]]),
         Zone_Id=tf.constant([row["Zone Id"]]),
     )
-    assert_close(found[-1]["probabilities"], expected["probabilities"].numpy()[0])
+    assert_close(rows[-1]["probabilities"], expected["probabilities"].numpy()[0])
     header = "miles,hour,payment,company,Zone Id\n"
     typo = header.replace("hour", "hours")
     for file, content, words in (
@@ -147,7 +147,7 @@ def test_csv_rows_are_predicted_by_the_recipes_columns(
 def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):
     lines = '{"payment": "a\u2028b\x85c"}\r\n\n{"hour": 1}\n'
     (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8", newline="")
-    names = [one["instance"] for one in predicted("trips", "rows.jsonl")]
+    names = [line["instance"] for line in predicted("trips", "rows.jsonl")]
     assert names == ["rows.jsonl:1", "rows.jsonl:3"]
 
 
@@ -160,7 +160,7 @@ def test_long_names_of_columns_are_shown_whole(capsys, monkeypatch):
 def test_monitor_compares_logged_requests_with_training(command, succeed, refused, trips):
     lines = tables.lines(600, seed=5)
     tables.write_csv(Path("like.csv"), lines)
-    tables.write_csv(Path("other.csv"), [one.replace("voucher", "card") for one in lines])
+    tables.write_csv(Path("other.csv"), [row.replace("voucher", "card") for row in lines])
     with served("trips", "--log", "asked.jsonl") as (_, url):
         succeed(f"predict trips like.csv --endpoint {url}")
         *rows, line = succeed("monitor trips asked.jsonl").splitlines()
@@ -233,17 +233,17 @@ class Endpoint(OpenEmulator):
         content = {"endpoint": asked.match["endpoint"], **json.loads(asked.body)}
         json_format.ParseDict(content, request._pb)
         self.asked = request
-        one = {"label": "3", "probabilities": [0.25, 0.75], "model_version": "run-1"}
-        return {"predictions": [one] * len(request.instances), "deployedModelId": "4"}
+        prediction = {"label": "3", "probabilities": [0.25, 0.75], "model_version": "run-1"}
+        return {"predictions": [prediction] * len(request.instances), "deployedModelId": "4"}
 
 
-@pytest.mark.parametrize("given", ["77", "projects/p1/locations/us-central1/endpoints/77"])
-def test_endpoint_on_vertex_ai_is_found_by_id_or_name(succeed, scans, monkeypatch, given):
+@pytest.mark.parametrize("endpoint", ["77", "projects/p1/locations/us-central1/endpoints/77"])
+def test_endpoint_on_vertex_ai_is_found_by_id_or_name(succeed, scans, monkeypatch, endpoint):
     with Endpoint() as server:
         monkeypatch.setenv("VERTEX_AI_ENDPOINT", server.url)
         monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-        shown = succeed(f"predict digits scan0.png --endpoint {given}")
+        shown = succeed(f"predict digits scan0.png --endpoint {endpoint}")
         assert shown.splitlines()[1].split() == ["scan0.png", "3", "0.7500"]
-        project = "p1" if "/" in given else "my-project"
+        project = "p1" if "/" in endpoint else "my-project"
         assert server.asked.endpoint == f"projects/{project}/locations/us-central1/endpoints/77"
         assert len(server.asked.instances[0]["b64"]) > 50

@@ -53,8 +53,8 @@ def write(tmp_path, own_recipe, monkeypatch):
     (tmp_path / "own_model.py").write_text(MODEL)
     (tmp_path / "failing.py").write_text("import absent_package\n")
     monkeypatch.syspath_prepend(tmp_path)
-    own = 'source = "digits"\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\n'
-    yield lambda step: own_recipe(f'{own}steps = ["{step}"]\n')
+    text = 'source = "digits"\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\n'
+    yield lambda step: own_recipe(f'{text}steps = ["{step}"]\n')
     for name in ("own_steps", "own_pipeline", "own_model", "failing"):
         sys.modules.pop(name, None)
 
@@ -63,7 +63,11 @@ def test_step_gets_the_inputs_that_it_names_and_the_image(write):
     write("own_steps:announce")
     text = compilation.compile_yaml(recipe.load("mine"), "europe-docker.pkg.dev/p/r/training:1")
     document = yaml.safe_load(text)
-    dags = [one["dag"]["tasks"] for one in document["components"].values() if "dag" in one]
+    dags = [
+        component["dag"]["tasks"]
+        for component in document["components"].values()
+        if "dag" in component
+    ]
     (step,) = (tasks["announce"] for tasks in dags if "announce" in tasks)
     assert {"collect-training", "evaluate-model"} <= set(step["dependentTasks"])
     assert set(step["inputs"]["parameters"]) == {"accuracy", "epochs"}

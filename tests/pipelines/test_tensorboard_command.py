@@ -35,11 +35,11 @@ def shown(*names):
                 return json.load(answer)
 
         # TensorBoard loads one after the other.
-        found = wait_for(lambda: len(runs()) >= 3 and runs())
+        run_names = wait_for(lambda: len(runs()) >= 3 and runs())
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=240)
         assert process.returncode == 0
-        return sorted(found)
+        return sorted(run_names)
 
 
 def test_tensorboard_lists_each_run_once(elsewhere):
@@ -47,8 +47,8 @@ def test_tensorboard_lists_each_run_once(elsewhere):
         leave_logs(name, minute)
     leave("flowers-1", 9)
     Path("runs", "latest").symlink_to("mnist-1")
-    found = shown("latest", "digits", "digits-2")
-    assert found == ["digits-1/train", "digits-2/train", "mnist-1/train"]
+    names = shown("latest", "digits", "digits-2")
+    assert names == ["digits-1/train", "digits-2/train", "mnist-1/train"]
 
 
 def test_unknown_run_is_refused(elsewhere, refused):

@@ -70,14 +70,16 @@ def test_tasks_have_display_names_and_only_records_are_cached(executed_tasks):
         "register-model-2": "Register as challenger",
     }
     options = {name: task["cachingOptions"] for name, task in executed_tasks.items()}
-    assert [name for name, one in options.items() if one.get("enableCache")] == ["create-tfrecords"]
+    assert [name for name, task in options.items() if task.get("enableCache")] == [
+        "create-tfrecords"
+    ]
 
 
 def test_every_task_but_the_training_job_is_retried(executed_tasks):
     policies = {name: task.get("retryPolicy") for name, task in executed_tasks.items()}
     assert policies.pop("custom-training-job") is None
     pauses = {"backoffDuration": "30s", "backoffFactor": 2.0, "backoffMaxDuration": "3600s"}
-    assert all(one == {"maxRetryCount": 2, **pauses} for one in policies.values())
+    assert all(policy == {"maxRetryCount": 2, **pauses} for policy in policies.values())
 
 
 def test_tasks_get_their_inputs(pipeline):
@@ -91,11 +93,13 @@ def test_tasks_get_their_inputs(pipeline):
     assert sets == sorted(recipe.load("digits").given)
     registering = ("register-model", "register-model-2")
     for name in ("create-tfrecords", "plan-training", "evaluate-model", *registering):
-        place = [inputs[name][one]["runtimeValue"]["constant"] for one in ("project", "location")]
+        place = [inputs[name][key]["runtimeValue"]["constant"] for key in ("project", "location")]
         assert place == [PROJECT_ID_PLACEHOLDER, LOCATION_PLACEHOLDER]
-    given = [(name, "encryption_spec_key_name") for name in ("create-tfrecords", *registering)]
-    for name, one in [*given, ("create-tfrecords", "network")]:
-        assert inputs[name][one]["componentInputParameter"].endswith(one)
+    parameters_by_task = [
+        (name, "encryption_spec_key_name") for name in ("create-tfrecords", *registering)
+    ]
+    for name, key in [*parameters_by_task, ("create-tfrecords", "network")]:
+        assert inputs[name][key]["componentInputParameter"].endswith(key)
     assert "custom-training-job" in tasks["collect-training"]["dependentTasks"]
     for name in executors.keys() - {"exec-custom-training-job"}:
         assert {"name": "_KFP_RUNTIME", "value": "true"} in executors[name]["container"]["env"]
@@ -103,10 +107,11 @@ def test_tasks_get_their_inputs(pipeline):
 
 def conditions(pipeline, task):
     """Return the conditions of the branches that depend on the outputs of a task."""
-    found = [
-        one.get("triggerPolicy", {}).get("condition", "") for one in all_tasks(pipeline).values()
+    texts = [
+        branch.get("triggerPolicy", {}).get("condition", "")
+        for branch in all_tasks(pipeline).values()
     ]
-    return [one for one in found if f"pipelinechannel--{task}-" in one]
+    return [text for text in texts if f"pipelinechannel--{task}-" in text]
 
 
 def test_plan_decides_whether_a_job_trains(pipeline):
@@ -114,7 +119,11 @@ def test_plan_decides_whether_a_job_trains(pipeline):
     plan = "inputs.parameter_values['pipelinechannel--plan-training-trains']"
     assert skips == f"{plan} == 'no'"
     assert trains == f"!({skips}) && {plan} == 'yes'"
-    dags = [set(one["dag"]["tasks"]) for one in pipeline["components"].values() if "dag" in one]
+    dags = [
+        set(component["dag"]["tasks"])
+        for component in pipeline["components"].values()
+        if "dag" in component
+    ]
     (branch,) = (tasks for tasks in dags if "custom-training-job" in tasks)
     assert {"collect-training", "evaluate-model"} <= branch
     assert {"skip-training"} in dags
@@ -182,15 +191,15 @@ def test_empty_options_of_the_job_are_left_out(pipeline):
 
 
 def test_given_options_of_the_job_are_sent(pipeline):
-    given = {
+    values = {
         "service_account": "trainer@project.iam.gserviceaccount.com",
         "network": "projects/1/global/networks/n",
         "tensorboard": "projects/1/locations/us-central1/tensorboards/2",
         "enable_web_access": True,
     }
     others = {"scheduling_strategy": "SPOT", "timeout": "600s", "labels": {"team": "vision"}}
-    job = CustomJob(submitted_job(pipeline, encryption_spec_key_name=KEY, **others, **given))
-    assert {name: getattr(job.job_spec, name) for name in given} == given
+    job = CustomJob(submitted_job(pipeline, encryption_spec_key_name=KEY, **others, **values))
+    assert {name: getattr(job.job_spec, name) for name in values} == values
     assert job.job_spec.scheduling.strategy.name == "SPOT"
     assert job.job_spec.scheduling.timeout.total_seconds() == 600
     assert job.labels == {"team": "vision", "run": "digits-1"}

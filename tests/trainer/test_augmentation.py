@@ -25,19 +25,21 @@ def shift(image):
 
 @pytest.mark.parametrize(("layer", "variants"), [(RandomQuarterTurn, turn), (RandomShift, shift)])
 def test_layer_draws_every_variant_of_an_image(images, layer, variants):
-    found = set()
-    for one, image in zip(layer(seed=1)(images, training=True).numpy(), images, strict=True):
-        (place,) = [n for n, other in enumerate(variants(image)) if np.array_equal(one, other)]
-        found.add(place)
-    assert found == set(range(len(variants(images[0]))))
+    seen = set()
+    for augmented, image in zip(layer(seed=1)(images, training=True).numpy(), images, strict=True):
+        (place,) = [
+            n for n, variant in enumerate(variants(image)) if np.array_equal(augmented, variant)
+        ]
+        seen.add(place)
+    assert seen == set(range(len(variants(images[0]))))
 
 
 @pytest.mark.parametrize("layer", [RandomQuarterTurn, RandomShift])
 def test_layer_draws_anew_by_its_seed_and_only_in_training(layer, images):
-    one = layer(seed=3)
-    same = keras.layers.deserialize(keras.layers.serialize(one))
-    np.testing.assert_array_equal(one(images), images)
-    first, second = (one(images, training=True).numpy() for _ in range(2))
+    augmentation = layer(seed=3)
+    same = keras.layers.deserialize(keras.layers.serialize(augmentation))
+    np.testing.assert_array_equal(augmentation(images), images)
+    first, second = (augmentation(images, training=True).numpy() for _ in range(2))
     assert (first != second).any()
     for expected in (first, second):
         np.testing.assert_array_equal(same(images, training=True), expected)
@@ -50,6 +52,6 @@ def test_augmented_model_shares_weights_and_input(images):
     assert network.input_shape == model.input_shape
     assert network.inputs[0].dtype == "uint8"
     ours = [variable for variable in network.variables if "seed_generator" not in variable.path]
-    assert all(one is other for one, other in zip(ours, model.variables, strict=True))
+    assert all(variable is same for variable, same in zip(ours, model.variables, strict=True))
     np.testing.assert_array_equal(network(images, training=False), model(images))
     assert (network(images, training=True).numpy() != model(images).numpy()).any()

@@ -23,7 +23,7 @@ def test_process_without_tf_config_is_its_own_chief():
 
 
 def test_chief_comes_before_the_workers():
-    trainers = [read(MEMBERS, *one) for one in (("chief", 0), ("worker", 0), ("worker", 1))]
+    trainers = [read(MEMBERS, *task) for task in (("chief", 0), ("worker", 0), ("worker", 1))]
     assert [replica.is_chief for replica in trainers] == [True, False, False]
     assert [replica.trainer_index for replica in trainers] == [0, 1, 2]
     assert trainers[0].trainers == 3

@@ -58,8 +58,8 @@ def test_candidate_worse_by_the_margin_seldom_passes():
 def test_interval_covers_the_true_difference():
     difference = 0.2 * (0.7 - 0.5)
     results = compare_often(0.7, 0.5, seed=6)
-    assert np.mean([one.low > difference for one in results]) <= 0.05 + TOLERANCE
-    assert np.mean([one.high < difference for one in results]) <= 0.05 + TOLERANCE
+    assert np.mean([result.low > difference for result in results]) <= 0.05 + TOLERANCE
+    assert np.mean([result.high < difference for result in results]) <= 0.05 + TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
     for _ in range(tries):
         hardness = generator.gamma(0.3, 1, 60)
         losses = [hardness * generator.gamma(8, factor / 8, 60) for factor in (scale, 1)]
-        pairs = Pairs.of(*(Scores(right, one) for one in losses))
+        pairs = Pairs.of(*(Scores(right, loss) for loss in losses))
         wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
     assert least <= wins / tries <= most
 
@@ -103,8 +103,8 @@ def test_interval_of_two_shares_is_tangos():
 
 @pytest.mark.parametrize("gains", [[0.5], [0.5] * 3, [0.25] * 9], ids=len)
 def test_interval_of_equal_gains_is_the_gain(gains):
-    found = bootstrap_interval(np.array(gains), 0.95, np.random.default_rng(0))
-    assert found == (gains[0], gains[0])
+    interval = bootstrap_interval(np.array(gains), 0.95, np.random.default_rng(0))
+    assert interval == (gains[0], gains[0])
 
 
 def test_sign_flips_of_few_gains_are_counted():
@@ -114,8 +114,8 @@ def test_sign_flips_of_few_gains_are_counted():
 
 
 def test_comparison_has_all_its_figures_and_repeats_itself():
-    own = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
-    pairs = Pairs.of(*(Scores(one > 0.5, log_losses(one)) for one in own))
+    probabilities = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
+    pairs = Pairs.of(*(Scores(row > 0.5, log_losses(row)) for row in probabilities))
     result = compare(pairs, metric="accuracy", confidence=0.9)
     assert (result.candidate, result.champion, result.difference) == (0.75, 0.5, 0.25)
     assert (result.candidate_only, result.champion_only, result.examples) == (2, 1, 4)
@@ -135,7 +135,7 @@ def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     monkeypatch.setattr(comparison, "_MAX_GAINS", 300)
     pairs = Pairs(1000)
     for part in (slice(130), slice(130, None)):
-        pairs.add(*(Scores(*(values[part] for values in one)) for one in scores))
+        pairs.add(*(Scores(*(values[part] for values in score)) for score in scores))
     assert len(pairs.gains) == 250
     summed = compare(pairs, metric="log_loss", confidence=0.95)
     for name in ("examples", "candidate", "champion", "difference"):

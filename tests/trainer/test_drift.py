@@ -21,8 +21,8 @@ def sample(generator, rows, *, scale=1.0, kinds=(0.5, 0.3, 0.2)):
         ("payment", "vocabulary", {"counts": counts}),
     ]
     features = [
-        Feature(name=name, kind=kind, dtype="", statistics={**one, "missing": {"train": 0.0}})
-        for name, kind, one in columns
+        Feature(name=name, kind=kind, dtype="", statistics={**values, "missing": {"train": 0.0}})
+        for name, kind, values in columns
     ]
     split = Split(shards=[], class_counts=generator.multinomial(rows, [0.7, 0.3]).tolist())
     common = {"uri": "", "name": "sample", "rejected": {}, "creation": {}}
@@ -33,7 +33,10 @@ def sample(generator, rows, *, scale=1.0, kinds=(0.5, 0.3, 0.2)):
 def test_another_sample_has_not_drifted(rows):
     generator = np.random.default_rng(rows)
     alarms = sum(
-        any(one.is_drift for one in drift.measure(sample(generator, rows), sample(generator, rows)))
+        any(
+            drifted.is_drift
+            for drifted in drift.measure(sample(generator, rows), sample(generator, rows))
+        )
         for _ in range(100)
     )
     assert alarms <= 5
@@ -46,9 +49,9 @@ def test_another_sample_has_not_drifted(rows):
 )
 def test_changed_column_has_drifted(change, name):
     generator = np.random.default_rng(0)
-    found = drift.measure(sample(generator, 3000), sample(generator, 3000, **change))
-    assert [one.name for one in found if one.is_drift] == [name]
-    assert found[0].index > 0.2 and 0 < found[0].distance < 1
+    drifts = drift.measure(sample(generator, 3000), sample(generator, 3000, **change))
+    assert [column.name for column in drifts if column.is_drift] == [name]
+    assert drifts[0].index > 0.2 and 0 < drifts[0].distance < 1
 
 
 @pytest.mark.parametrize("share", [0.004, 0.005, 0.3])
@@ -65,9 +68,9 @@ def test_another_sample_of_mostly_zeros_has_not_drifted(share):
     for _ in range(50):
         before = sample(generator, 12_000)
         before.features[:] = draw(12_000)
-        (found,) = drift.measure_columns(before, draw(1000), 1000)
-        assert not found.is_drift
-        assert 0 <= found.distance < 0.1
+        (measured,) = drift.measure_columns(before, draw(1000), 1000)
+        assert not measured.is_drift
+        assert 0 <= measured.distance < 0.1
 
 
 def test_dates_as_numbers_drift():
@@ -75,7 +78,7 @@ def test_dates_as_numbers_drift():
     before, now = sample(generator, 1000), sample(generator, 1000)
     before.features[0].statistics["quantiles"] = np.floor(20240101 + 30 * POINTS).tolist()
     now.features[0].statistics["quantiles"] = np.floor(20240111 + 20 * POINTS).tolist()
-    (dates,) = (one for one in drift.measure(before, now) if one.is_drift)
+    (dates,) = (column for column in drift.measure(before, now) if column.is_drift)
     assert "to 20240104" in dates.bins
 
 
@@ -84,11 +87,11 @@ def test_index_and_distance_follow_their_formulas():
     before, now = sample(generator, 1000), sample(generator, 1000)
     before.features[1].statistics["counts"] = {"a": 500, "b": 300, "c": 200}
     now.features[1].statistics["counts"] = {"a": 300, "b": 300, "c": 400}
-    found = {one.name: one for one in drift.measure(before, now)}["payment"]
-    assert found.index == pytest.approx(-0.2 * np.log(0.6) + 0.2 * np.log(2))
+    payment = {column.name: column for column in drift.measure(before, now)}["payment"]
+    assert payment.index == pytest.approx(-0.2 * np.log(0.6) + 0.2 * np.log(2))
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.3, 0.4])
-    divergence = sum((one * np.log2(one / ((p + q) / 2))).sum() / 2 for one in (p, q))
-    assert found.distance == pytest.approx(np.sqrt(divergence))
+    divergence = sum((share * np.log2(share / ((p + q) / 2))).sum() / 2 for share in (p, q))
+    assert payment.distance == pytest.approx(np.sqrt(divergence))
 
 
 def test_records_of_a_table_hold_what_drift_is_measured_by(tmp_path):
@@ -100,12 +103,12 @@ def test_records_of_a_table_hold_what_drift_is_measured_by(tmp_path):
 
     rows = tables.lines(3000, seed=2)
     before = write("before", tables.lines(3000, seed=1))
-    found = drift.measure(before, write("same", rows))
-    assert {one.name for one in found} == {"label", "miles", "hour", "payment", "company"}
-    assert not drift.format_drifts(found)
+    drifts = drift.measure(before, write("same", rows))
+    assert {column.name for column in drifts} == {"label", "miles", "hour", "payment", "company"}
+    assert not drift.format_drifts(drifts)
     parts = [line.partition(",") for line in rows]
     longer = write("longer", [f"{float(miles or 0) + 5},{rest}" for miles, _, rest in parts])
-    first, *_ = found = drift.measure(before, longer)
-    assert first.name == "miles" and drift.format_drifts(found).startswith("miles ")
+    first, *_ = drifts = drift.measure(before, longer)
+    assert first.name == "miles" and drift.format_drifts(drifts).startswith("miles ")
     # Every missing value has become a number.
     assert first.missing == (pytest.approx(0.1, abs=0.02), 0)

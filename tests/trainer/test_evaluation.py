@@ -75,8 +75,8 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     n = 301  # more than a batch
     labels, pixels = sample(seed, n, classes, absent)
     evaluation = judge(labels, pixels)
-    given = probabilities_of(pixels).astype(float)
-    guesses = given.argmax(axis=1)  # the first of equals
+    probabilities = probabilities_of(pixels).astype(float)
+    guesses = probabilities.argmax(axis=1)  # the first of equals
     hits = guesses == labels
 
     assert evaluation.examples == n
@@ -91,17 +91,17 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
         ranked = np.argsort(-pixels.astype(int), axis=1, kind="stable")[:, :k]
         expected = (ranked == labels[:, None]).any(axis=1).mean()
         assert evaluation.scalars()[f"top_{k}_accuracy"] == pytest.approx(expected)
-    own = given[np.arange(n), labels]
-    assert evaluation.log_loss == pytest.approx(-np.log(own).mean(), rel=1e-5)
-    squares = ((given - np.eye(classes)[labels]) ** 2).sum() / n
+    of_label = probabilities[np.arange(n), labels]
+    assert evaluation.log_loss == pytest.approx(-np.log(of_label).mean(), rel=1e-5)
+    squares = ((probabilities - np.eye(classes)[labels]) ** 2).sum() / n
     assert evaluation.brier_score == pytest.approx(squares / (1 + (classes == 2)), rel=1e-5)
 
-    confidence = given.max(axis=1)
+    confidence = probabilities.max(axis=1)
     bins = np.minimum(14, np.ceil(confidence * 15).astype(int) - 1)
     error = np.abs(np.bincount(bins, confidence - hits)).sum() / n
     assert evaluation.expected_calibration_error == pytest.approx(error, abs=1e-6)
     counts = np.bincount(bins, minlength=15).tolist()
-    assert [one.count for one in evaluation.calibration] == counts
+    assert [bin.count for bin in evaluation.calibration] == counts
 
     matrix = np.zeros((classes, classes), int)
     np.add.at(matrix, (labels, guesses), 1)
@@ -112,23 +112,23 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     for index, row in enumerate(evaluation.per_class):
         support, predicted = matrix[index].sum(), matrix[:, index].sum()
         assert (row.support, row.predicted) == (support, predicted)
-        found = [row.precision, row.recall, row.f1, row.roc_auc, row.pr_auc]
+        row_values = [row.precision, row.recall, row.f1, row.roc_auc, row.pr_auc]
         if index in absent:
-            assert found == [None] * 5
+            assert row_values == [None] * 5
             continue
         right = matrix[index, index]
         precision = right / predicted if predicted else 0
-        one = [precision, right / support, 2 * right / (support + predicted)]
+        single = [precision, right / support, 2 * right / (support + predicted)]
         for area in (area_by_pairs, average_precision):
-            one.append(area(labels == index, given[:, index]))
-        assert found == pytest.approx(one, abs=1e-6)
-        scores.append(one)
+            single.append(area(labels == index, probabilities[:, index]))
+        assert row_values == pytest.approx(single, abs=1e-6)
+        scores.append(single)
     means = np.mean(scores, axis=0)
     if classes == 2:
         means[3:] = scores[1][3:]
-    found = [evaluation.precision, evaluation.recall, evaluation.f1]
-    found += [evaluation.roc_auc, evaluation.pr_auc]
-    assert found == pytest.approx(means.tolist(), abs=1e-6)
+    row_values = [evaluation.precision, evaluation.recall, evaluation.f1]
+    row_values += [evaluation.roc_auc, evaluation.pr_auc]
+    assert row_values == pytest.approx(means.tolist(), abs=1e-6)
     assert np.isfinite(list(evaluation.scalars().values())).all()
     json.dumps(build_classification_metrics(evaluation), allow_nan=False)
 
@@ -223,7 +223,7 @@ def test_operating_points_are_micro_averages():
     )
     blocks = [(labels[part], probabilities[part]) for part in (slice(3), slice(3, None))]
     points = dict(zip(THRESHOLDS, operating_points(blocks), strict=True))
-    assert [one["confidenceThreshold"] for one in points.values()] == list(points)
+    assert [point["confidenceThreshold"] for point in points.values()] == list(points)
     half, zero = points[0.5], points[0.0]
     # Three answers of at least 0.5, two of them right; the fourth example has none.
     assert (half["precision"], half["recall"]) == (pytest.approx(2 / 3), 0.5)

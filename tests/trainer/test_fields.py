@@ -22,7 +22,7 @@ class Options:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "expected"),
+    ("name", "raw", "expected"),
     [
         ("epochs", "3", 3),
         ("epochs", 3.0, 3),
@@ -38,14 +38,14 @@ class Options:
         ("model", "linear", "linear"),
     ],
 )
-def test_value_gets_its_fields_type(name, given, expected):
-    value = getattr(fields.build(Options, {name: given}), name)
+def test_value_gets_its_fields_type(name, raw, expected):
+    value = getattr(fields.build(Options, {name: raw}), name)
     assert value == expected
     assert type(value) is type(expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "message"),
+    ("name", "raw", "message"),
     [
         ("epochs", "ten", "epochs='ten' is not a whole number"),
         ("epochs", 2.5, "epochs=2.5 is not a whole number"),
@@ -68,9 +68,9 @@ def test_value_gets_its_fields_type(name, given, expected):
         ("epoch", 1, "unknown parameter 'epoch'; did you mean 'epochs'?"),
     ],
 )
-def test_unfit_value_is_refused_by_name_and_value(name, given, message):
+def test_unfit_value_is_refused_by_name_and_value(name, raw, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        fields.build(Options, {name: given})
+        fields.build(Options, {name: raw})
 
 
 def test_mutable_default_is_not_shared():

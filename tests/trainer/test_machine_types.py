@@ -42,7 +42,7 @@ def test_machine_types_are_those_of_the_page(compute):
     # An asterisk: "must be used with certain GPUs or TPUs".
     marked = matching("- .*?`(.*?)`.*<sup>.*", listed)
     tpus = {name for family in load_content()["families"] for name in family.get("tpus", ())}
-    assert marked == {one.name for one in types().values() if one.accelerator} | tpus
+    assert marked == {kind.name for kind in types().values() if kind.accelerator} | tpus
 
 
 def test_prediction_machines_are_those_of_the_page(page):
@@ -92,10 +92,12 @@ def test_disks_and_their_default_are_those_of_the_page(compute):
 def test_quotas_are_those_of_the_page(page):
     lines = page("quotas")
     gpus = matching("Number of (.* GPUs) for training, .*", lines)
-    assert gpus == {one.quota_title for one in accelerators().values()}
+    assert gpus == {kind.quota_title for kind in accelerators().values()}
     cpus = matching("Number of (.* CPUs) for training, .*", lines)
     assert "N1 and E2 CPUs" in cpus
-    of_cpus = {one.quota.removesuffix("cpus").strip("_") for one in types().values() if one.quota}
+    of_cpus = {
+        kind.quota.removesuffix("cpus").strip("_") for kind in types().values() if kind.quota
+    }
     # G2's is in the console alone.
     assert of_cpus - {"", "g2"} == {title.split()[-2].lower() for title in cpus} - {"e2"}
     of_disks = matching("(.*) usage .GB. during training.*", lines)
@@ -137,9 +139,9 @@ def test_regions_and_their_accelerators_are_those_of_the_page(page):
 
 def test_flex_start_has_the_accelerators_of_the_page(page):
     lines = page("training/schedule-jobs-dws")
-    (line,) = [one for one in lines if "training job requests" in one and one.endswith("GPUs.")]
+    (line,) = [line for line in lines if "training job requests" in line and line.endswith("GPUs.")]
     named = re.findall(r"[A-Z]+[0-9]+", line)
     assert named == ["L4", "A100", "H100", "H200", "B200"]
-    flexible = {one.name for one in accelerators().values() if one.flex_start}
+    flexible = {kind.name for kind in accelerators().values() if kind.flex_start}
     pattern = f".*_({'|'.join(named)})(_.*)?"
     assert flexible == {name for name in accelerators() if re.fullmatch(pattern, name)}

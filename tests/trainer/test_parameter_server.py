@@ -66,7 +66,9 @@ def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
         for role in ("chief", "evaluator"):
             assert cluster.processes[role, 0].wait(240) == 0, cluster.tails()
         # Vertex AI shuts the others down.
-        assert [cluster.processes[one].poll() for one in (("worker", 0), ("ps", 0))] == [None] * 2
+        assert [cluster.processes[place].poll() for place in (("worker", 0), ("ps", 0))] == [
+            None
+        ] * 2
     assert "/task:1 is gone; the others continue" in (tmp_path / "chief-0.log").read_text()
 
     metrics = json.loads((run / "metrics.json").read_text())

@@ -83,9 +83,9 @@ def test_signatures_agree(trained, digit_records):
 
     probabilities = by_image["probabilities"].numpy()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
-    for other in (by_example, by_bytes):
-        np.testing.assert_allclose(other["probabilities"].numpy(), probabilities, atol=1e-5)
-        np.testing.assert_array_equal(other["label"].numpy(), by_image["label"].numpy())
+    for answers in (by_example, by_bytes):
+        np.testing.assert_allclose(answers["probabilities"].numpy(), probabilities, atol=1e-5)
+        np.testing.assert_array_equal(answers["label"].numpy(), by_image["label"].numpy())
     predicted = by_image["label"].numpy().astype(str)
     assert (predicted == labels.numpy().astype(str)).mean() > 0.7
 
@@ -135,6 +135,7 @@ def test_checkpoints_of_another_configuration_are_refused(trained, digit_records
     assert "checkpoints of a run with epochs=6, not 7" in error
 
 
+@pytest.mark.slow
 def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, tmp_path, refused):
     run = tmp_path / "run"
     shutil.copytree(trained, run)

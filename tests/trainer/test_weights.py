@@ -26,6 +26,7 @@ print(keras.saving.load_model(sys.argv[2]).count_params())
 """
 
 
+@pytest.mark.slow
 def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
@@ -42,16 +43,18 @@ def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
 
 def test_model_with_a_backbone_keeps_its_weights(tmp_path, digit_records):
     features = [
-        dataclasses.replace(one, shape=[32, 32, 3]) if one.name == "image" else one
-        for one in digit_records.features
+        dataclasses.replace(feature, shape=[32, 32, 3]) if feature.name == "image" else feature
+        for feature in digit_records.features
     ]
     photos = dataclasses.replace(digit_records, features=features)
     options = {**MOBILENET, "weights": "none"}
-    model, other = (check_model("transfer", photos, options).build(photos) for _ in range(2))
+    model, copy_of_model = (
+        check_model("transfer", photos, options).build(photos) for _ in range(2)
+    )
     weights.save(model, str(tmp_path / "model.keras"))
-    weights.load(other, str(tmp_path / "model.keras"))
+    weights.load(copy_of_model, str(tmp_path / "model.keras"))
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for copy in (other, loaded):
+    for copy in (copy_of_model, loaded):
         for variable, same in zip(model.variables, copy.variables, strict=True):
             if "seed" not in variable.path:  # Of dropout.
                 np.testing.assert_array_equal(variable.numpy(), same.numpy(), variable.path)
@@ -88,9 +91,9 @@ def test_job_model_and_file_have_the_same_weights(trained, tmp_path, start):
     ],
 )
 def test_weights_of_another_shape_are_refused(trained, digit_records, model, options, message):
-    other = check_model(model, digit_records, options).build(digit_records)
+    wider = check_model(model, digit_records, options).build(digit_records)
     with pytest.raises(InputError, match=message) as raised:
-        weights.load(other, str(trained / weights.FILE_NAME))
+        weights.load(wider, str(trained / weights.FILE_NAME))
     assert "\n" not in str(raised.value)
 
 
@@ -103,10 +106,12 @@ def test_weights_of_other_classes_or_values_are_refused(
         weights.check_meaning(str(trained), turned)
     weights.check_meaning(row_model, row_records)
     features = [
-        dataclasses.replace(one, settings={**one.settings, "values": one.settings["values"][::-1]})
-        if one.name == "company"
-        else one
-        for one in row_records.features
+        dataclasses.replace(
+            feature, settings={**feature.settings, "values": feature.settings["values"][::-1]}
+        )
+        if feature.name == "company"
+        else feature
+        for feature in row_records.features
     ]
     with pytest.raises(InputError, match="column 'company' has other values, or in another order"):
         weights.check_meaning(row_model, dataclasses.replace(row_records, features=features))

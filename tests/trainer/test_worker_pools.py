@@ -17,7 +17,7 @@ GPUS = f"{T4} accelerator_count=2"
 
 def machines(text: str = "") -> MachineOptions:
     """Build the options of a text such as "worker_count=2 ps_count=1"."""
-    return fields.build(MachineOptions, dict(one.split("=") for one in text.split()))
+    return fields.build(MachineOptions, dict(word.split("=") for word in text.split()))
 
 
 def test_chief_alone_is_one_pool_of_one_replica():

@@ -69,7 +69,7 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ("rows.jsonl", "input: 'rows.jsonl' is on this machine; give gs://"),
         ("gs://bucket/out/*.jsonl", "there is no such file; give a file or a pattern"),
@@ -82,8 +82,8 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
         ("bq://p.d.t", "is in BigQuery, so Vertex AI writes the predictions there, too"),
     ],
 )
-def test_wrong_batch_request_sends_nothing(vertex, refused, champion, given, words):
-    assert words in refused(f"run digits --batch {given}")
+def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments, words):
+    assert words in refused(f"run digits --batch {arguments}")
     assert vertex.sent("CreatePipelineJob") == []
 
 
@@ -112,7 +112,7 @@ def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, r
     inputs = compiled["root"]["inputDefinitions"]["parameters"]
     assert inputs["machine_type"]["defaultValue"] == "n1-standard-8"
     tasks = compiled["root"]["dag"]["tasks"].values()
-    assert {one["taskInfo"]["name"] for one in tasks} == {"Find the champion", "Predict"}
+    assert {task["taskInfo"]["name"] for task in tasks} == {"Find the champion", "Predict"}
     schedule = vertex.sent_json("CreateSchedule")[1]["schedule"]
     assert schedule["cron"] == "TZ=UTC 0 5 * * *"
     job = schedule["createPipelineJobRequest"]["pipelineJob"]
@@ -121,7 +121,7 @@ def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, r
     assert (values["input"], values["replica_count"]) == ("gs://bucket/in/*.jsonl", 4)
     assert succeed("schedule apply digits-batch").startswith("unchanged: ")
     succeed("schedule pause digits-batch")
-    states = {one.display_name: one.state.name for one in vertex.schedules.values()}
+    states = {schedule.display_name: schedule.state.name for schedule in vertex.schedules.values()}
     assert states == {"digits": "ACTIVE", "digits-batch": "PAUSED"}
 
 

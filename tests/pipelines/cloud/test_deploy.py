@@ -17,7 +17,7 @@ def traffic(vertex):
 
 
 def deployed(vertex):
-    return [one.id for one in vertex.endpoints["digits"].deployed_models]
+    return [model.id for model in vertex.endpoints["digits"].deployed_models]
 
 
 def test_versions_are_deployed_rolled_back_and_undeployed(vertex, succeed, refused):

@@ -39,7 +39,9 @@ class SpoiledProject(ProjectServices):
 
     def test_permissions(self, request):
         asked = json.loads(request.body)["permissions"]
-        return {"permissions": [one for one in asked if one not in self.missing]}
+        return {
+            "permissions": [permission for permission in asked if permission not in self.missing]
+        }
 
     def get_policy(self, request):
         """Return the bindings; bindings with a condition only if version 3 is requested."""
@@ -157,7 +159,7 @@ def test_impossible_check_is_no_failure(cloud, vertex, command, succeed, monkeyp
     out = succeed("doctor")
     assert out.count("? API ") == out.count("could not be checked  -> 403 no") == 4
     assert f"? service account {ACCOUNT}: roles/aiplatform.user under a condition  -> " in out
-    (line,) = [one for one in out.splitlines() if "our-images" in one]
+    (line,) = [line for line in out.splitlines() if "our-images" in line]
     assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
     assert "service agents may pull it; they need roles/artifactregistry.reader on images" in line
 

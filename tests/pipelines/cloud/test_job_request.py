@@ -95,7 +95,9 @@ def test_accelerator_needs_a_gpu_image(vertex, succeed, refused, own_recipe, mon
 def test_cache_flag_applies_to_every_task(vertex, succeed, flag, cached):
     succeed(f"run digits --detach {flag}")
     spec = only_job(vertex)["pipelineSpec"]
-    graphs = [one.get("dag", {}) for one in (spec["root"], *spec["components"].values())]
+    graphs = [
+        component.get("dag", {}) for component in (spec["root"], *spec["components"].values())
+    ]
     tasks = [task for graph in graphs for task in graph.get("tasks", {}).values()]
     assert {task["cachingOptions"].get("enableCache", False) for task in tasks} == {cached}
 

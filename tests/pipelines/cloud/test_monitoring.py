@@ -27,7 +27,7 @@ def monitoring_job(endpoint, objective, *versions):
         display_name="digits",
         endpoint=endpoint,
         model_deployment_monitoring_objective_configs=[
-            {"deployed_model_id": one, "objective_config": objective} for one in versions
+            {"deployed_model_id": version, "objective_config": objective} for version in versions
         ],
         model_deployment_monitoring_schedule_config={"monitor_interval": {"seconds": 86400}},
         logging_sampling_strategy={"random_sample_config": {"sample_rate": 0.5}},
@@ -95,7 +95,7 @@ def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused,
     (job,) = vertex.monitoring_jobs.values()
     assert sent.model_deployment_monitoring_job.name == job.name
     objectives = job.model_deployment_monitoring_objective_configs
-    assert [one.deployed_model_id for one in objectives] == ["1", "2"]
+    assert [objective.deployed_model_id for objective in objectives] == ["1", "2"]
     succeed("deploy trips --undeploy")
     assert not vertex.monitoring_jobs
     assert not vertex.endpoints["digits"].deployed_models

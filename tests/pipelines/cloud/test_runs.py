@@ -133,7 +133,9 @@ def test_status_lists_the_latest_runs_without_their_specs(vertex, command):
     shown = [line.split()[0] for line in out.splitlines() if line.startswith("run-")]
     assert shown == [f"run-{number}" for number in range(20)]
     assert "older runs are not listed" in out
-    first = next(one for one in vertex.sent("ListPipelineJobs") if hasattr(one, "page_size"))
+    first = next(
+        request for request in vertex.sent("ListPipelineJobs") if hasattr(request, "page_size")
+    )
     assert first.page_size == 21
     assert "pipeline_spec" not in first.read_mask.paths
     assert "state" in first.read_mask.paths
@@ -145,8 +147,8 @@ def test_clock_ahead_of_ours_gives_no_negative_cost(vertex, succeed):
     vertex.finish("one", Outcome("RUNNING"))
     ahead = now() + datetime.timedelta(hours=2)
     job, (custom_job,) = vertex.pipeline_jobs["one"], vertex.custom_jobs.values()
-    for one in (*job.job_detail.task_details, custom_job):
-        one.start_time, one.end_time = ahead, None
+    for detail in (*job.job_detail.task_details, custom_job):
+        detail.start_time, detail.end_time = ahead, None
     out = succeed("status one")
     assert "training cost about 0.00 USD" in out
     (task,) = (line.split() for line in out.splitlines() if " Train" in line)

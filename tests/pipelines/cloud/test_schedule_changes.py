@@ -105,11 +105,11 @@ def test_fields_set_by_vertex_ai_are_no_change(apply, declared):
 
 
 def test_concurrent_applies_leave_one_schedule(vertex, command, apply):
-    other = []
-    vertex.before("CreateSchedule", lambda: other.append(command("schedule apply digits")))
+    applied = []
+    vertex.before("CreateSchedule", lambda: applied.append(command("schedule apply digits")))
     out, schedule = apply()
-    assert other[0][0] == 0
-    assert f": {schedule.name}\n" in other[0][1] and f": {schedule.name}\n" in out
+    assert applied[0][0] == 0
+    assert f": {schedule.name}\n" in applied[0][1] and f": {schedule.name}\n" in out
     assert vertex.names().count("CreateSchedule") == 2
     assert apply()[0].startswith("unchanged")
 
@@ -125,7 +125,7 @@ def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
     double()
     for action, state in (("pause", "PAUSED"), ("resume", "ACTIVE")):
         succeed(f"schedule {action} digits")
-        assert {one.state.name for one in vertex.schedules.values()} == {state}
+        assert {schedule.state.name for schedule in vertex.schedules.values()} == {state}
     succeed("schedule delete digits --yes")
     assert vertex.schedules == {}
 
@@ -142,11 +142,11 @@ def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
 def test_lost_answer_is_a_success(
     vertex, command, succeed, declared, before, action, request_name, states
 ):
-    for one in before:
-        succeed(f"schedule {one} digits")
+    for schedule in before:
+        succeed(f"schedule {schedule} digits")
     vertex.drop(request_name, after=True)
     code, out, err = command(f"schedule {action}")
     assert (code, "error" in err) == (0, False), err
     assert "no answer: " in err
     assert not action.startswith("apply") or out.startswith("unchanged:")
-    assert [one.state.name for one in vertex.schedules.values()] == states
+    assert [schedule.state.name for schedule in vertex.schedules.values()] == states

@@ -42,4 +42,4 @@ def test_command_gives_up_on_a_silent_server(silent, command, line, transport):
     *retries, last = err.splitlines()
     assert last.startswith("error: ")
     shown = [*retries, *out.splitlines()]
-    assert shown and all(one.startswith("no answer: ") for one in shown)
+    assert shown and all(line.startswith("no answer: ") for line in shown)

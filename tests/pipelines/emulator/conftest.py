@@ -22,8 +22,8 @@ class Rehearsal:
         self.variables = dict(re.findall(r"^export (\w+)=(.*)$", exports, re.MULTILINE))
         # `python` is this one; the project's folder is not the working one.
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-        own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "200"}
-        self.environment = {**os.environ, **own, **self.variables}
+        variables = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "200"}
+        self.environment = {**os.environ, **variables, **self.variables}
 
     def run(self, command):
         """Return the output of a command, which must succeed."""

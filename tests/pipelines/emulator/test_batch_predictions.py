@@ -15,6 +15,7 @@ from tests.pipelines.emulator.services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
+from trainer.serving.predictor import Predictor
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"
@@ -79,8 +80,8 @@ def run(services, model, kind, uri, folder):
     job = create(services, model=f"{name}@1", input_config=source, **{PREFIX: str(folder)})
 
     def ended():
-        found = services.job.get_batch_prediction_job(name=job.name)
-        return found.state.name not in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING") and found
+        current = services.job.get_batch_prediction_job(name=job.name)
+        return current.state.name not in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING") and current
 
     return wait_for(ended)
 
@@ -99,20 +100,24 @@ def test_records_are_sent_unchanged(digit_records, tmp_path):
     shards = sorted(Path(digit_records.uri).glob("train-*.tfrecord"))
     for shard in shards:
         (tmp_path / f"{shard.name}.gz").write_bytes(gzip.compress(shard.read_bytes()))
-    examples = [one.numpy() for one in tf.data.TFRecordDataset(list(map(str, shards)))]
+    examples = [example.numpy() for example in tf.data.TFRecordDataset(list(map(str, shards)))]
     for kind, pattern in (("tf-record", shards[0].parent / "train-*"), ("tf-record-gzip", "*.gz")):
-        found = list(read_instances(kind, [str(tmp_path / pattern)]))
-        assert [one.sent for one in found] == [one.shown for one in found]
-        assert [one.sent for one in found] == list(map(b64, examples))
+        instances = list(read_instances(kind, [str(tmp_path / pattern)]))
+        assert [instance.sent for instance in instances] == [
+            instance.shown for instance in instances
+        ]
+        assert [instance.sent for instance in instances] == list(map(b64, examples))
 
 
 def test_files_in_a_bucket_are_listed_by_their_uris(tmp_path):
     (tmp_path / "names.txt").write_text("gs://photos/1.png\n")
     (tmp_path / "1.png").write_bytes(b"1")
-    found = read_instances(
+    instances = read_instances(
         "file-list", ["gs://photos/*.txt"], lambda uri: uri.replace("gs://photos", str(tmp_path))
     )
-    assert [(one.shown, one.sent) for one in found] == [("gs://photos/1.png", b64(b"1"))]
+    assert [(instance.shown, instance.sent) for instance in instances] == [
+        ("gs://photos/1.png", b64(b"1"))
+    ]
 
 
 def test_predictions_of_listed_files_equal_the_evaluation(
@@ -125,10 +130,10 @@ def test_predictions_of_listed_files_equal_the_evaluation(
     names = tmp_path / "images.txt"
     names.write_text("\n".join([*shown, f"{tmp_path}/none.png"]))
     job = run(services, untrained_model, "file-list", names, tmp_path / "out")
-    found = written(tmp_path / "out", "results")
-    assert [one["instance"] for one in found] == shown
-    given = np.array([one["prediction"]["probabilities"] for one in found])
-    assert np.abs(given - expected).max() < 1e-5
+    results = written(tmp_path / "out", "results")
+    assert [result["instance"] for result in results] == shown
+    probabilities = np.array([result["prediction"]["probabilities"] for result in results])
+    assert np.abs(probabilities - expected).max() < 1e-5
     assert (job.state.name, counts(job)) == ("JOB_STATE_SUCCEEDED", (len(shown), 1))
     assert job.model_version_id == "1"
     assert job.create_time < job.start_time < job.end_time
@@ -138,7 +143,9 @@ def test_predictions_of_listed_files_equal_the_evaluation(
     assert failed == {"instance": f"{tmp_path}/none.png", "error": error}
 
 
-def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, row_records, tmp_path):
+@pytest.fixture
+def table(row_model, row_records, tmp_path):
+    """A CSV file of rows and then three invalid ones; the rows' probabilities."""
     expected, examples = judged(row_model, row_records)
     names = [column.name for column in list_columns(row_records)]
     path = tmp_path / "rows.csv"
@@ -150,17 +157,37 @@ def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, row_r
             writer.writerow([row.get(name, "") for name in names])
         file.write('1,far\r\n1,"a\nb"\r\n')
         writer.writerow([1] * (len(names) + 1))
+    return path, expected
+
+
+ERRORS = ["; quote all text", "a cell has a line break", "6 cells under a header of 5"]
+
+
+def test_rows_that_a_model_can_not_take_are_named(table, row_model):
+    path, expected = table
+    instances = list(read_instances("csv", [str(path)]))
+    *rows, _, _, _ = (instance.sent for instance in instances)
+    predictor = Predictor()
+    predictor.load(row_model)
+    answers = predictor.predict(predictor.preprocess({"instances": rows}))
+    predictions = predictor.postprocess(answers)["predictions"]
+    probabilities = np.array([prediction["probabilities"] for prediction in predictions])
+    assert np.abs(probabilities - expected).max() < 1e-5
+    for instance, error in zip(instances[-3:], ERRORS, strict=True):
+        assert instance.error.endswith(error)
+
+
+@pytest.mark.slow
+def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, table, tmp_path):
+    path, expected = table
     job = run(services, row_model, "csv", path, tmp_path / "out")
-    found = written(tmp_path / "out", "results")
-    assert counts(job) == (len(examples), 3)
-    given = np.array([one["prediction"]["probabilities"] for one in found])
-    assert np.abs(given - expected).max() < 1e-5
-    failed = [one["error"]["message"] for one in written(tmp_path / "out", "errors_stats")]
-    assert failed[0].endswith("'far'; quote all text")
-    assert failed[1:] == [
-        "a cell has a line break",
-        f"{len(names) + 1} cells under a header of {len(names)}",
-    ]
+    results = written(tmp_path / "out", "results")
+    assert counts(job) == (len(expected), 3)
+    probabilities = np.array([result["prediction"]["probabilities"] for result in results])
+    assert np.abs(probabilities - expected).max() < 1e-5
+    lines = written(tmp_path / "out", "errors_stats")
+    assert lines[0]["error"]["message"].endswith("'far'; quote all text")
+    assert [line["error"]["message"] for line in lines[1:]] == ERRORS[1:]
 
 
 def test_failed_job_reports_why_and_stops_its_server(services, untrained_model, tmp_path):
@@ -174,7 +201,7 @@ def test_failed_job_reports_why_and_stops_its_server(services, untrained_model, 
     assert counts(job) == (0, 2)
     job = run(services, str(tmp_path), "jsonl", lines, tmp_path / "out")
     assert job.error.message.startswith("model server never became ready.")
-    started = [process for one in services.batches.jobs for process in one.processes]
+    started = [process for batch in services.batches.jobs for process in batch.processes]
     assert started and all(process.finished.is_set() for process in started)
 
 

@@ -22,7 +22,7 @@ JOB = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])
 def clients(tmp_path):
     """Clients, by REST and by gRPC, of two emulators that share a folder."""
     with contextlib.ExitStack() as stack:
-        found = []
+        connected = []
         for transport in ("rest", "grpc"):
             operations = Operations()
             guardian = stack.enter_context(Guardian())
@@ -30,30 +30,30 @@ def clients(tmp_path):
             stack.enter_context(jobs)
             server = stack.enter_context(Emulator(jobs, operations))
             options = {"credentials": local_credentials(server.environment), "transport": transport}
-            found.append(connect_service(JobServiceClient, server.endpoint, **options))
-        yield found
+            connected.append(connect_service(JobServiceClient, server.endpoint, **options))
+        yield connected
 
 
 def test_job_is_cancelled_and_deleted_by_another_process(clients):
-    one, other = clients
-    name = one.create_custom_job(parent=PARENT, custom_job=JOB).name
-    assert [job.name for job in other.list_custom_jobs(parent=PARENT)] == [name]
-    other.cancel_custom_job(name=name)
-    wait_for(lambda: one.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
-    assert one.get_custom_job(name=name).error.code == 1
-    one.delete_custom_job(name=name).result()
+    first, second = clients
+    name = first.create_custom_job(parent=PARENT, custom_job=JOB).name
+    assert [job.name for job in second.list_custom_jobs(parent=PARENT)] == [name]
+    second.cancel_custom_job(name=name)
+    wait_for(lambda: first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
+    assert first.get_custom_job(name=name).error.code == 1
+    first.delete_custom_job(name=name).result()
     for client in clients:
         with pytest.raises(exceptions.NotFound):
             client.get_custom_job(name=name)
 
 
 def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
-    one, other = clients
-    name = one.create_custom_job(parent=PARENT, custom_job=JOB).name
-    one.cancel_custom_job(name=name)
+    first, second = clients
+    name = first.create_custom_job(parent=PARENT, custom_job=JOB).name
+    first.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: '"JOB_STATE_CANCELLED"' in (folder / "job.json").read_text())
     (folder / "job.json").write_text("[]")
     with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
-        other.get_custom_job(name=name)
-    assert one.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"
+        second.get_custom_job(name=name)
+    assert first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"

@@ -49,9 +49,9 @@ def test_display_name_is_required(services, kind):
     ],
 )
 def test_id_is_checked_and_unique(services, kind, invalid, longest):
-    for one in invalid:
-        with pytest.raises(exceptions.BadRequest, match=f"{kind}_id '{one}' is not up to"):
-            services.create(kind, one)
+    for pattern in invalid:
+        with pytest.raises(exceptions.BadRequest, match=f"{kind}_id '{pattern}' is not up to"):
+            services.create(kind, pattern)
     services.create(kind, longest)
     with pytest.raises(exceptions.Conflict):
         services.create(kind, longest)
@@ -76,12 +76,12 @@ def test_id_is_used_again_in_another_region_or_project(services):
     for parent in (PARENT, *ELSEWHERE):
         model = services.model.get_model(name=f"{parent}/models/digits")
         assert (model.name, model.description) == (f"{parent}/models/digits", parent)
-        assert [one.name for one in services.model.list_models(parent=parent)] == [model.name]
+        assert [model.name for model in services.model.list_models(parent=parent)] == [model.name]
         endpoint = services.endpoint.get_endpoint(name=f"{parent}/endpoints/digits")
         run = services.pipeline.get_pipeline_job(name=f"{parent}/pipelineJobs/digits")
         assert endpoint.display_name == run.display_name == parent
         listed = services.pipeline.list_pipeline_jobs(parent=parent)
-        assert [one.name for one in listed] == [run.name]
+        assert [run.name for run in listed] == [run.name]
     services.model.delete_model(name=f"{PARENT}/models/digits").result()
     with pytest.raises(exceptions.NotFound):
         services.model.get_model(name=f"{PARENT}/models/digits")

@@ -99,8 +99,8 @@ def test_deployed_model_gets_an_unused_id(services, endpoint):
         endpoint=endpoint, deployed_model_id="1", traffic_split={"2": 100}
     )
     services.deploy(endpoint, {}, id="").result()
-    found = services.endpoint.get_endpoint(name=endpoint).deployed_models
-    assert [one.id for one in found] == ["2", "3"]
+    deployed = services.endpoint.get_endpoint(name=endpoint).deployed_models
+    assert [model.id for model in deployed] == ["2", "3"]
 
 
 def test_endpoints_are_ordered(services, endpoint):

@@ -128,21 +128,21 @@ def test_model_without_a_container_predicts_nothing(services):
 def test_parent_model_may_name_a_version(services):
     name = services.upload(model_id="digits").model
     assert services.upload(parent_model=f"{name}@1").model == name
-    assert [one.name for one in services.model.list_models(parent=PARENT)] == [name]
+    assert [model.name for model in services.model.list_models(parent=PARENT)] == [name]
     versions = services.model.list_model_versions(name=name)
-    assert [one.name for one in versions] == [f"{name}@1", f"{name}@2"]
+    assert [version.name for version in versions] == [f"{name}@1", f"{name}@2"]
 
 
 def test_deployed_version_is_not_deleted(services):
     services.deploy(services.create("endpoint").result().name, {})
     (name,) = (model.name for model in services.model.list_models(parent=PARENT))
     services.upload(parent_model=name)
-    for delete, given in (
+    for delete, request in (
         (services.model.delete_model_version, f"{name}@1"),
         (services.model.delete_model, name),
     ):
         with pytest.raises(exceptions.BadRequest, match="is deployed to an endpoint"):
-            delete(name=given)
+            delete(name=request)
 
 
 def test_run_joins_an_experiment_once(services):

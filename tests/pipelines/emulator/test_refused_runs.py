@@ -14,8 +14,8 @@ STEP = {"executors": {"exec-step": {"container": {"resources": NO_GPU}}}}
 
 def listed(services, **request):
     """Return the runs that a list request finds, by ID."""
-    found = services.pipeline.list_pipeline_jobs({"parent": PARENT, **request})
-    return [one.name.rpartition("/")[2] for one in found]
+    jobs = services.pipeline.list_pipeline_jobs({"parent": PARENT, **request})
+    return [job.name.rpartition("/")[2] for job in jobs]
 
 
 @pytest.mark.parametrize(

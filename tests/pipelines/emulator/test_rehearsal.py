@@ -23,9 +23,11 @@ def commands():
     """Return the page's commands of this project, in order."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    own = [line for line in lines if line.startswith(("python -m pipelines ", "python compile.py"))]
+    project_lines = [
+        line for line in lines if line.startswith(("python -m pipelines ", "python compile.py"))
+    ]
     # Needs Apache Beam and Dataflow.
-    return [line for line in own if "records_engine=dataflow" not in line]
+    return [line for line in project_lines if "records_engine=dataflow" not in line]
 
 
 def put_photos(folder):
@@ -40,7 +42,7 @@ def put_photos(folder):
 
 
 @pytest.fixture
-def own(command, elsewhere, monkeypatch):
+def on_emulator(command, elsewhere, monkeypatch):
     """Run a command line in this process, on the emulator of a rehearsal; return its output."""
 
     def run(rehearsal, line):
@@ -53,11 +55,11 @@ def own(command, elsewhere, monkeypatch):
     return run
 
 
-def test_runs_and_schedules_outlive_the_emulator(tmp_path, own):
+def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
     with emulated(tmp_path) as rehearsal:
-        shown = own(rehearsal, "compile digits --upload")
+        shown = on_emulator(rehearsal, "compile digits --upload")
         assert "/my-project/pipelines/training-digits/sha256:" in shown
-        assert "created" in own(rehearsal, "schedule apply digits")
+        assert "created" in on_emulator(rehearsal, "schedule apply digits")
         assert rehearsal.send("POST", "/clock:forward", {"days": 7}, token="guessed")[0] == 401
         assert rehearsal.runs() == {}
         rehearsal.forward(7)
@@ -66,17 +68,17 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, own):
         # A second one is active as long as the first is: it is skipped.
         rehearsal.forward(7)
         assert list(rehearsal.runs()) == [name]
-        own(rehearsal, f"cancel {name}")
+        on_emulator(rehearsal, f"cancel {name}")
         wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
-        assert "unchanged" in own(rehearsal, "schedule apply digits")
+        assert "unchanged" in on_emulator(rehearsal, "schedule apply digits")
         # The clock of a new process is the machine's again.
         rehearsal.forward(21)
         assert len(rehearsal.runs()) == 2
 
 
-def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, own):
+def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, on_emulator):
     text = (ROOT / "pipelines" / "recipes" / "flowers.toml").read_text()
     bucket = "images:gs://my-project-training/photos"
     recipe = pathlib.Path("recipes/photos.toml")
@@ -84,9 +86,9 @@ def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, own):
     recipe.write_text(text.replace("tfds:tf_flowers", bucket))
     put_photos(tmp_path)
     with emulated(tmp_path) as rehearsal:
-        own(rehearsal, "run photos --detach --name one")
+        on_emulator(rehearsal, "run photos --detach --name one")
         (request,) = tmp_path.glob("emulated/runs/*/request.json")
-        own(rehearsal, "cancel one")
+        on_emulator(rehearsal, "cancel one")
     folder = tmp_path / "emulated" / "buckets" / "my-project-training" / "photos"
     assert json.loads(request.read_text())["parameters"]["source"] == f"images:{folder}"
 
@@ -99,9 +101,9 @@ def test_files_that_runs_compares_are_read_from_the_bucket(tmp_path, monkeypatch
         for name, value in rehearsal.variables.items():
             monkeypatch.setenv(name, value)
         client = Connection(settings.load({}, os.environ).require("project")).storage
-        found = run_files.read("gs://my-bucket/one/history.csv", client)
+        content = run_files.read("gs://my-bucket/one/history.csv", client)
         assert run_files.read("gs://my-bucket/two/history.csv", client) is None
-    assert found == b"epoch,loss"
+    assert content == b"epoch,loss"
     assert not caplog.messages
 
 
@@ -131,8 +133,8 @@ def test_every_command_of_the_page_runs(rehearsal):
     registry = registry_at(rehearsal.environment)
     first = registry.find_champion("digits")
     assert first.artifact_uri.startswith("gs://my-project-training/runs/")
-    other = candidate("gs://elsewhere/model")
-    second = registry.register("digits", other, "champion", first.name)
+    later = candidate("gs://elsewhere/model")
+    second = registry.register("digits", later, "champion", first.name)
     assert registry.find_champion("digits") == second
     (rollback,) = re.findall("`(python -m pipelines promote digits --rollback)`", PAGE)
     assert "digits@1 is the champion of digits again" in rehearsal.run(rollback)
@@ -161,6 +163,6 @@ def test_scheduled_batch_uses_the_current_champion(rehearsal, untrained_model):
         rehearsal.forward(7)
         wait_for(lambda n=number: list(rehearsal.runs().values()) == ["SUCCEEDED"] * n, 600)
         files = rehearsal.folder.glob("emulated/runs/*/artifacts/**/prediction.results-*")
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        answered.append({one["prediction"]["model_version"] for one in found})
+        results = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        answered.append({result["prediction"]["model_version"] for result in results})
     assert answered == [{"scans/1"}, {"scans/1", "scans/2"}]

@@ -120,8 +120,8 @@ def test_runs_of_two_regions_have_their_own_folders(ask):
         code, answer = ask("POST", f"{place}/pipelineJobs?pipelineJobId=twin", RUN)
         assert (code, answer["name"]) == (200, name)
         _, answer = ask("GET", f"{place}/pipelineJobs")
-        assert [one["name"] for one in answer["pipelineJobs"]] == [name]
-    folders = sorted(one.name for one in ask.folder.glob("emulated/runs/twin*"))
+        assert [job["name"] for job in answer["pipelineJobs"]] == [name]
+    folders = sorted(folder.name for folder in ask.folder.glob("emulated/runs/twin*"))
     assert folders == ["twin.europe-west4.123456", "twin.us-central1.123456"]
 
 

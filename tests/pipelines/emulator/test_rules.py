@@ -11,14 +11,14 @@ from tests.pipelines.emulator.rules import as_markdown, load_rules
 @functools.cache
 def definitions(path):
     """Return the names of a module's functions and classes; of a method, Class.name."""
-    found = set()
+    functions = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            functions.add(node.name)
         if isinstance(node, ast.ClassDef):
-            members = (one for one in node.body if isinstance(one, ast.FunctionDef))
-            found.update(f"{node.name}.{one.name}" for one in members)
-    return found
+            members = (member for member in node.body if isinstance(member, ast.FunctionDef))
+            functions.update(f"{node.name}.{method.name}" for method in members)
+    return functions
 
 
 def is_defined(dotted):

@@ -21,8 +21,8 @@ def predict(services, name, *instances):
 
 def servers():
     """The processes that serve models, below this one."""
-    commands = {one: one.cmdline() for one in psutil.Process().children(recursive=True)}
-    return [one for one, command in commands.items() if "trainer.serving" in command]
+    commands = {process: process.cmdline() for process in psutil.Process().children(recursive=True)}
+    return [process for process, command in commands.items() if "trainer.serving" in command]
 
 
 def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
@@ -41,9 +41,9 @@ def test_deployed_models_share_traffic_and_restart(tmp_path, untrained_model):
         answer = predict(services, name, PIXELS.tolist())
         model = tf.saved_model.load(untrained_model)
         expected = model.signatures["serving_default"](image=PIXELS[None])["probabilities"]
-        (found,) = answer.predictions
-        assert np.abs(np.array(found["probabilities"]) - expected.numpy()[0]).max() < 1e-5
-        assert (answer.deployed_model_id, found["model_version"]) == ("1", "v1")
+        (prediction,) = answer.predictions
+        assert np.abs(np.array(prediction["probabilities"]) - expected.numpy()[0]).max() < 1e-5
+        assert (answer.deployed_model_id, prediction["model_version"]) == ("1", "v1")
         assert answer.model_display_name == MODEL["display_name"]
         with pytest.raises(exceptions.BadRequest, match="is not a nested list of numbers"):
             predict(services, name, [["far"]])

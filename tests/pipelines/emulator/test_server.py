@@ -49,7 +49,7 @@ def test_unexpected_error_is_internal_and_logged(caplog):
             client.get_model(name="projects/p/locations/l/models/m", retry=None)
         assert caught.value.grpc_status_code is grpc.StatusCode.INTERNAL
         assert "not for clients" not in str(caught.value)
-    assert [one.exc_info[0] for one in caplog.records] == [ZeroDivisionError] * 3
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError] * 3
 
 
 def test_values_that_json_lacks_are_refused_over_grpc():

@@ -36,17 +36,17 @@ def test_images_get_the_predictions_of_their_evaluation(
 ):
     register(tmp_path, "digits", untrained_model)
     expected, examples = judged(untrained_model, digit_records)
-    lines = [{"image": pixels_of(one).tolist(), "key": n} for n, one in enumerate(examples)]
+    lines = [{"image": pixels_of(example).tolist(), "key": n} for n, example in enumerate(examples)]
     for half in (0, 1):
         Path(f"scans{half}.jsonl").write_text("\n".join(map(json.dumps, lines[half::2])))
     settings = ["--set=output=answers", "--set=batch_size=16", "--set=replica_count=2"]
     code, shown, errors = command(*BATCH, "scans*.jsonl", *settings)
     assert (code, errors) == (0, ""), shown
-    found = sorted(predictions(), key=lambda one: one["instance"]["key"])
-    assert [one["instance"] for one in found] == lines
-    assert [one["prediction"]["key"] for one in found] == list(range(len(lines)))
-    given = np.array([one["prediction"]["probabilities"] for one in found])
-    assert np.abs(given - expected).max() < 1e-5
+    results = sorted(predictions(), key=lambda result: result["instance"]["key"])
+    assert [result["instance"] for result in results] == lines
+    assert [result["prediction"]["key"] for result in results] == list(range(len(lines)))
+    probabilities = np.array([result["prediction"]["probabilities"] for result in results])
+    assert np.abs(probabilities - expected).max() < 1e-5
     (output,) = Path("answers").iterdir()
     assert re.fullmatch(r"prediction-digits-20.*Z", output.name)
     kinds = "errors_stats", "results"
@@ -84,10 +84,10 @@ def test_taxi_trips_get_the_predictions_of_their_evaluation(command, real_data, 
     batch = ["run", "chicago_taxi", "--local", "--batch", "trips.csv", "--set=output=answers"]
     code, shown, errors = command(*batch)
     assert (code, errors) == (0, ""), shown
-    given = np.array([one["prediction"]["probabilities"] for one in predictions()])
-    assert given.shape == (len(rows), 2)
+    probabilities = np.array([line["prediction"]["probabilities"] for line in predictions()])
+    assert probabilities.shape == (len(rows), 2)
     assert len(rows) > 1000
-    assert np.abs(given - expected).max() < 1e-5
+    assert np.abs(probabilities - expected).max() < 1e-5
 
 
 def test_invalid_batch_starts_nothing(
@@ -98,7 +98,7 @@ def test_invalid_batch_starts_nothing(
     assert "'digits' has no champion in runs/.registry yet" in refused(*BATCH, "rows.jsonl")
     register(tmp_path, "digits", untrained_model)
     register(tmp_path, "chicago_taxi", row_model)
-    for given, words in (
+    for pattern, words in (
         ("none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
         ("none*.jsonl", "there is no such file"),
         ("rows.parquet", "in no format of batch prediction; give files that end in .js"),
@@ -106,14 +106,14 @@ def test_invalid_batch_starts_nothing(
         ("bq://p.d.t", "input='bq://p.d.t' is on Google Cloud; leave out --local"),
         ("bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
     ):
-        assert words in refused(*BATCH, given)
+        assert words in refused(*BATCH, pattern)
     columns = ", ".join(column.name for column in list_columns(row_records))
-    for given, words in (
+    for pattern, words in (
         ("images.txt", "lists files, and the model takes rows of a table"),
         ("rows.csv", "has the columns hour, miles; batch prediction sends rows without names: "),
         ("rows.csv", f"without names: write exactly {columns}, in this order"),
     ):
-        assert words in refused("run", "chicago_taxi", "--local", "--batch", given)
+        assert words in refused("run", "chicago_taxi", "--local", "--batch", pattern)
     for option, words in (
         (
             "--set=epochs=3",
@@ -152,7 +152,7 @@ def test_ended_run_leaves_no_server(untrained_model, tmp_path, number):
     try:
         wait_for(lambda: list(Path().glob("runs/latest/**/prediction.results-*")), 300)
         children = psutil.Process(process.pid).children(recursive=True)
-        (server,) = (one.pid for one in children if "trainer.serving" in one.cmdline())
+        (server,) = (child.pid for child in children if "trainer.serving" in child.cmdline())
         process.send_signal(number)
         shown, _ = process.communicate(timeout=120)
     finally:

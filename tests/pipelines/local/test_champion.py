@@ -21,8 +21,8 @@ def test_only_a_better_model_replaces_the_champion(tmp_path):
 
     def endpoint():
         (path,) = (registry / "endpoints").glob("*.json")
-        one = json.loads(path.read_text())
-        return one["trafficSplit"], [model["id"] for model in one["deployedModels"]]
+        deployed = json.loads(path.read_text())
+        return deployed["trafficSplit"], [model["id"] for model in deployed["deployedModels"]]
 
     first = summary(epochs=1, min_accuracy=0, deploy_champion=True)
     assert endpoint() == ({"1": 100}, ["1"])

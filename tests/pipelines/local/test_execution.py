@@ -144,8 +144,8 @@ def acting(chief):
     ],
 )
 def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
-    given = {"replica": [str(REPLICA)], **parameters}
-    result = run(Package(small_package), parameters=given, runs_directory=tmp_path)
+    values = {"replica": [str(REPLICA)], **parameters}
+    result = run(Package(small_package), parameters=values, runs_directory=tmp_path)
     assert json.loads((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
     before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)

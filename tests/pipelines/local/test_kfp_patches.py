@@ -79,6 +79,6 @@ def test_json_escape_embeds_a_value_in_json():
 
 
 def test_only_whole_numbers_become_integers():
-    given = {"a": [2.0, 0.5, True, "2.0", None], "b": {"c": -1.0, "d": float("inf")}}
+    values = {"a": [2.0, 0.5, True, "2.0", None], "b": {"c": -1.0, "d": float("inf")}}
     expected = {"a": [2, 0.5, True, "2.0", None], "b": {"c": -1, "d": float("inf")}}
-    assert json.dumps(kfp_patches.to_whole_numbers(given)) == json.dumps(expected)
+    assert json.dumps(kfp_patches.to_whole_numbers(values)) == json.dumps(expected)

@@ -67,7 +67,10 @@ def test_default_alias_of_a_deleted_version_moves_to_the_newest(client):
         upload(client, run, parent_model=DIGITS)
     client.delete_model_version(name=f"{DIGITS}@1").result()
     versions = client.list_model_versions(name=DIGITS)
-    assert {one.version_id: one.version_aliases for one in versions} == {"2": [], "3": ["default"]}
+    assert {version.version_id: version.version_aliases for version in versions} == {
+        "2": [],
+        "3": ["default"],
+    }
 
 
 def test_update_changes_the_masked_fields_unless_outdated(client):
@@ -183,7 +186,7 @@ def test_models_outlive_the_server_until_deleted(tmp_path):
     with ModelService(tmp_path, "") as server:
         client = connect(server)
         client.delete_model_version(name=f"{DIGITS}@2").result()
-        uris = [one.artifact_uri for one in client.list_model_versions(name=DIGITS)]
+        uris = [version.artifact_uri for version in client.list_model_versions(name=DIGITS)]
         assert uris == ["/runs/one"]
         # A version's number is never used again.
         assert upload(client, "three", parent_model=DIGITS).model_version_id == "3"
@@ -192,8 +195,8 @@ def test_models_outlive_the_server_until_deleted(tmp_path):
 
 
 def test_two_servers_of_one_folder_lose_no_version(tmp_path):
-    with ModelService(tmp_path, "") as one, ModelService(tmp_path, "") as other:
-        clients = [connect(one), connect(other)]
+    with ModelService(tmp_path, "") as first, ModelService(tmp_path, "") as second:
+        clients = [connect(first), connect(second)]
         upload(clients[0], model_id="digits")
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda n: upload(clients[n % 2], parent_model=DIGITS), range(12)))

@@ -34,7 +34,9 @@ def test_job_survives_the_death_of_each_role(client, digit_records, tmp_path):
     def replica(role):
         (state,) = job_states(tmp_path)
         assert "endTime" not in state["job"], state
-        return next(one for one in state["replicas"] if one["role"] == role)
+        return next(
+            state_of_role for state_of_role in state["replicas"] if state_of_role["role"] == role
+        )
 
     def position():
         """Return the steps that the newest checkpoint has completed."""
@@ -67,9 +69,13 @@ def test_job_survives_the_death_of_each_role(client, digit_records, tmp_path):
     assert position() == EPOCHS * STEPS
     assert metrics["validation"]["accuracy"] > 0.8
     (state,) = job_states(tmp_path)
-    states = {(one["role"], one["index"]): one["state"] for one in state["replicas"]}
+    states = {
+        (replica["role"], replica["index"]): replica["state"] for replica in state["replicas"]
+    }
     assert states["chief", 0] == "SUCCEEDED"
-    starts = {(one["role"], one["index"]): one["starts"] for one in state["replicas"]}
+    starts = {
+        (replica["role"], replica["index"]): replica["starts"] for replica in state["replicas"]
+    }
     assert [starts[role, 0] for role in ROLES] == [2] * len(ROLES)
     assert {states[role, 0] for role in ("worker", "ps")} == {"STOPPED"}
     assert (base / "evaluations.csv").read_text().count("\n") > 2

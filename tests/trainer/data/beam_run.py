@@ -79,7 +79,7 @@ def answers_of(output: str) -> list[dict[str, Any]]:
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
     """Run a case; return its error, the number of temporary files, and the service's jobs."""
-    given: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     OPENED.clear()
     with contextlib.ExitStack() as stack:
         # One row is too many to be kept in memory.
@@ -90,7 +90,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
 
             service = DataflowService(**case.get("service", {}))
             stack.enter_context(service.running())
-            endpoint, project, given["jobs"] = service.endpoint, "my-project", service.jobs
+            endpoint, project, results["jobs"] = service.endpoint, "my-project", service.jobs
         if workers := case.get("workers"):
             stack.enter_context(mock.patch.object(beam_engine, "WORKERS", workers))
         say = functools.partial(put, "line")
@@ -115,24 +115,28 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                 stack.enter_context(vanishing(Path(case["vanishes"])))
             create_tfrecords(options, case["output"], engine=engine, progress=say)
         except (InputError, RuntimeError, SystemExit) as error:
-            given["error"] = f"{type(error).__name__}: {error}"
-    given["spilled"] = len(OPENED)
-    return given
+            results["error"] = f"{type(error).__name__}: {error}"
+    results["spilled"] = len(OPENED)
+    return results
 
 
 def note(event: str, arguments: tuple[Any, ...]) -> None:
     """Note a file that is opened for writing in the temporary folder."""
     if event == "open" and arguments[2] & os.O_WRONLY:
-        OPENED.extend(one for one in arguments[:1] if str(one).startswith(f"{tempfile.tempdir}/"))
+        OPENED.extend(
+            argument
+            for argument in arguments[:1]
+            if str(argument).startswith(f"{tempfile.tempdir}/")
+        )
 
 
 def vanishing(path: Path) -> contextlib.AbstractContextManager:
     """Remove a file of the source between its two passes."""
     remove_stale = writer.output.remove_stale
 
-    def remove(given: Any) -> None:
+    def remove(writing: Any) -> None:
         path.unlink()
-        remove_stale(given)
+        remove_stale(writing)
 
     return mock.patch.object(writer.output, "remove_stale", remove)
 
@@ -146,5 +150,5 @@ if __name__ == "__main__":
     cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="rows") as tempfile.tempdir:
         sys.addaudithook(note)
-        for one in cases:
-            put("answer", answer(one))
+        for asked in cases:
+            put("answer", answer(asked))

@@ -67,19 +67,19 @@ def read_examples(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:
 
 def records(dataset: Dataset) -> dict[str, dict[str, tuple[int, bytes]]]:
     """Return by split: key -> (label, image bytes), in stored order."""
-    found: dict[str, dict[str, tuple[int, bytes]]] = {}
+    by_split: dict[str, dict[str, tuple[int, bytes]]] = {}
     for split in dataset.splits:
-        found[split] = {}
+        by_split[split] = {}
         for example in read_examples(dataset, split):
             key = example["key"][0].decode()
-            assert key not in found[split]
-            found[split][key] = (example["label"][0], example["image"][0])
-    return found
+            assert key not in by_split[split]
+            by_split[split][key] = (example["label"][0], example["image"][0])
+    return by_split
 
 
 def all_records(dataset: Dataset) -> dict[str, tuple[int, bytes]]:
     """Return the same for all splits together."""
-    return {key: one for split in records(dataset).values() for key, one in split.items()}
+    return {key: record for split in records(dataset).values() for key, record in split.items()}
 
 
 def rejected(folder: Path | str) -> dict[str, str]:

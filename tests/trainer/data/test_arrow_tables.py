@@ -81,12 +81,12 @@ def test_choice_and_order_of_columns_move_no_row(typed, tmp_path):
     backwards = typed.select(typed.schema.names[::-1])
     written = write(source, tmp_path / "out")
     chosen = {"columns": tables.COLUMNS[:2], "crosses": []}
-    other = write(
+    changed = write(
         write_parquet(tmp_path / "other/t.parquet", backwards), tmp_path / "few", **chosen
     )
     for split in written.splits:
         keys = [row["key"] for row in read_rows(written, split)]
-        assert keys == [row["key"] for row in read_rows(other, split)]
+        assert keys == [row["key"] for row in read_rows(changed, split)]
 
 
 def test_columns_of_other_types_may_not_be_used(typed, tmp_path):

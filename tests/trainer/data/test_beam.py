@@ -91,9 +91,9 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
 
     def write(folder: Path) -> None:
         folder.mkdir()
-        given = [{**case, "output": str(folder / name)} for name, case in cases.items()]
-        found = run(python, folder, given, 300)
-        (folder / "answers.json").write_text(json.dumps(dict(zip(cases, found, strict=True))))
+        listed = [{**case, "output": str(folder / name)} for name, case in cases.items()]
+        answered = run(python, folder, listed, 300)
+        (folder / "answers.json").write_text(json.dumps(dict(zip(cases, answered, strict=True))))
 
     folder = shared("engines", write)
     return folder, json.loads((folder / "answers.json").read_text())
@@ -101,13 +101,13 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
 
 @pytest.mark.parametrize("name", ["images", "variants", "split", "table"])
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
-    folder, found = answers
+    folder, answered = answers
     expected = content(folder / f"{name}-local")
     assert sum(file.endswith(".tfrecord") for file in expected) >= 3
-    assert "error" not in found[f"{name}-beam"]
+    assert "error" not in answered[f"{name}-beam"]
     # One machine keeps rows on its disk, Beam in the runner.
-    assert found[f"{name}-local"]["spilled"] > 0
-    assert found[f"{name}-beam"]["spilled"] == 0
+    assert answered[f"{name}-local"]["spilled"] > 0
+    assert answered[f"{name}-beam"]["spilled"] == 0
     assert content(folder / f"{name}-beam") == expected
 
 
@@ -125,24 +125,24 @@ def test_four_beam_processes_write_the_bytes_of_one_machine(python, sources, tmp
         assert content(tmp_path / f"{name}-beam") == content(tmp_path / f"{name}-local")
 
 
-@pytest.mark.parametrize(("name", "given"), [("images", "124 images"), ("table", "2,400 rows")])
-def test_dataflow_writes_the_same_bytes_and_logs_its_job(answers, name, given):
-    folder, found = answers
+@pytest.mark.parametrize(("name", "amount"), [("images", "124 images"), ("table", "2,400 rows")])
+def test_dataflow_writes_the_same_bytes_and_logs_its_job(answers, name, amount):
+    folder, answered = answers
     written = content(folder / f"{name}-dataflow")
     assert written == content(folder / f"{name}-local")
-    assert found[f"{name}-dataflow"]["jobs"][0]["currentState"] == "JOB_STATE_DONE"
-    lines = found[f"{name}-dataflow"]["lines"]
+    assert answered[f"{name}-dataflow"]["jobs"][0]["currentState"] == "JOB_STATE_DONE"
+    lines = answered[f"{name}-dataflow"]["lines"]
     link = "https://console.cloud.google.com/dataflow/jobs/europe-west4/job-0?project=my-project"
     assert lines[0] == f"create_tfrecords: Dataflow job job-0 {link}"
     total = sum(file.endswith(".tfrecord") for file in written)
     counted = [line for line in lines if line.endswith("shards written")]
     assert counted[-1] == f"create_tfrecords: {total} shards written"
-    assert any(line.startswith(f"create_tfrecords: {given} in ") for line in lines)
+    assert any(line.startswith(f"create_tfrecords: {amount} in ") for line in lines)
 
 
 def test_dataflow_job_gets_image_machines_and_account(answers):
-    folder, found = answers
-    (job,) = found["images-dataflow"]["jobs"]
+    folder, answered = answers
+    (job,) = answered["images-dataflow"]["jobs"]
     environment = job["environment"]
     (pool,) = environment["workerPools"]
     assert (job["project"], job["location"]) == ("my-project", "europe-west4")
@@ -159,7 +159,7 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     assert environment["serviceAccountEmail"] == account
     staged = environment["sdkPipelineOptions"]["options"]["pipelineUrl"]
     assert staged.startswith(str(folder / "images-dataflow"))
-    (pool,) = found["failed"]["jobs"][0]["environment"]["workerPools"]
+    (pool,) = answered["failed"]["jobs"][0]["environment"]["workerPools"]
     assert pool["subnetwork"] == SUBNETWORK
     assert "network" not in pool
     assert pool["ipConfiguration"] == "WORKER_IP_PRIVATE"
@@ -182,8 +182,8 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     ],
 )
 def test_failure_is_one_line_with_a_remedy(answers, name, reason, remedy):
-    folder, found = answers
-    error = found[name]["error"]
+    folder, answered = answers
+    error = answered[name]["error"]
     assert reason in error and remedy in error and "\n" not in error
     assert not (folder / name / "dataset.json").exists()
     if name.startswith("broken"):

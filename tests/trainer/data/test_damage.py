@@ -41,8 +41,8 @@ def cut(path: Path) -> None:
 
 def swap(path: Path) -> None:
     """Put another shard of the same length in its place."""
-    other = next(one for one in path.parent.glob("train-*") if one != path)
-    path.write_bytes((other.read_bytes() * 2)[: path.stat().st_size])
+    other_shard = next(shard for shard in path.parent.glob("train-*") if shard != path)
+    path.write_bytes((other_shard.read_bytes() * 2)[: path.stat().st_size])
 
 
 DIFFERS = r"is damaged or was replaced \(its sha256 differs\)"

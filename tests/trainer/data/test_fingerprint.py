@@ -52,9 +52,9 @@ def test_digest_follows_each_change_of_the_files(photos, tmp_path):
         lambda: (photos / "linked").symlink_to(elsewhere),
         lambda: (elsewhere / "a.jpg").write_bytes(b"changed"),
     ]
-    found = fingerprint(f"images:{photos}", "")
-    assert (found.files, found.bytes) == (3, len("rose/a.jpgrose/b.jpgtulip/deep/c.jpg"))
-    digests = [found.digest]
+    before = fingerprint(f"images:{photos}", "")
+    assert (before.files, before.bytes) == (3, len("rose/a.jpgrose/b.jpgtulip/deep/c.jpg"))
+    digests = [before.digest]
     for change in changes:
         change()
         digests.append(digest(f"images:{photos}"))
@@ -104,14 +104,14 @@ def test_folder_that_only_tensorflow_reads_is_listed():
     import tensorflow as tf
 
     tf.io.gfile.makedirs("ram://photos/rose")
-    found = []
+    fingerprints = []
     for name in ("a", "b", "c"):
         with tf.io.gfile.GFile(f"ram://photos/rose/{name}.jpg", "wb") as file:
             file.write(b"photo")
-        found.append(fingerprint("images:ram://photos", ""))
-        assert fingerprint("images:ram://photos", "") == found[-1]
-    assert found[1][1:] == (2, 10)
-    assert len({one.digest for one in found}) == 3
+        fingerprints.append(fingerprint("images:ram://photos", ""))
+        assert fingerprint("images:ram://photos", "") == fingerprints[-1]
+    assert fingerprints[1][1:] == (2, 10)
+    assert len({fingerprint.digest for fingerprint in fingerprints}) == 3
 
 
 def test_digest_tells_names_sizes_and_versions_apart(monkeypatch):

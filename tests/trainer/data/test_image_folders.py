@@ -29,9 +29,9 @@ def test_splits_under_other_names_are_kept(tmp_path, names):
         two_classes(tmp_path / "in" / name, 10, seed=2 * number)
     dataset = write(tmp_path / "in", tmp_path / "out")
     assert dataset.classes == ["cat", "dog"]
-    found = records(dataset)
+    written = records(dataset)
     for split, name in zip(("train", "validation", "test"), names.split(), strict=True):
-        assert [key.partition("/")[0] for key in found[split]] == [name] * 20
+        assert [key.partition("/")[0] for key in written[split]] == [name] * 20
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ def test_every_file_of_a_messy_folder_is_read_or_rejected(photos, tmp_path):
         "cat/text.jpg": "not a JPEG, PNG, BMP, GIF, WEBP or TIFF image",
         "stray.png": "not in the folder of a class",
     }
-    found = all_records(dataset)
-    assert len(found) == 86
+    written = all_records(dataset)
+    assert len(written) == 86
     for seed, name in enumerate(unusual):
-        assert found[f"cat/{name}"] == (0, picture(seed).tobytes())
+        assert written[f"cat/{name}"] == (0, picture(seed).tobytes())
     assert dataset.rejected["count"] == 12
     assert dataset.rejected["reasons"]["damaged image"] == 1
     assert dataset.rejected["reasons"]["can't be read"] == 3
-    given = sum(1 for path in photos.rglob("*") if not path.is_dir())
-    assert dataset.creation["given"] == given == 86 + 12
+    count = sum(1 for path in photos.rglob("*") if not path.is_dir())
+    assert dataset.creation["given"] == count == 86 + 12
 
 
 def test_link_to_a_folder_that_contains_it_is_refused(photos, tmp_path):

@@ -47,10 +47,10 @@ def test_prepared_data_set_keeps_its_classes_and_pixels(tmp_path):
     dataset = write_tiny(tmp_path, image_size=10, resize_method="nearest")
     assert dataset.name == "tiny/1.0.0"
     assert dataset.classes == ["ant", "bee", "cow"]
-    found = all_records(dataset)
-    assert len(found) == 60
+    written = all_records(dataset)
+    assert len(written) == 60
     assert all(split.examples for split in dataset.splits.values())
-    label, image = found["tiny-train.tfrecord-00000-of-00001__7"]
+    label, image = written["tiny-train.tfrecord-00000-of-00001__7"]
     assert label == 1
     rows = (np.arange(10) + 0.5) * 12 // 10
     expected = images[7][rows.astype(int)]
@@ -97,8 +97,8 @@ def test_real_mnist_is_listed_completely(real_data):
     )
     source = open_source(options)
     listed = list(source.examples())
-    assert all(isinstance(one, Example) for one in listed)
-    sizes = [sum(one.split == split for one in listed) for split in ("train", "test")]
+    assert all(isinstance(example, Example) for example in listed)
+    sizes = [sum(example.split == split for example in listed) for split in ("train", "test")]
     assert sizes == [60_000, 10_000]
     assert source.classes == list("0123456789")
 
@@ -107,9 +107,9 @@ def test_real_mnist_is_listed_completely(real_data):
 def test_real_mnist_becomes_records(real_data, tmp_path):
     options = {"data_dir": str(real_data / "tfds"), "image_size": 28, "channels": 1}
     dataset = write("tfds:mnist", tmp_path, **options)
-    found = records(dataset)
-    assert len(found["test"]) == 10_000
-    assert len(found["train"]) + len(found["validation"]) + dataset.rejected["count"] == 60_000
+    written = records(dataset)
+    assert len(written["test"]) == 10_000
+    assert len(written["train"]) + len(written["validation"]) + dataset.rejected["count"] == 60_000
 
 
 def test_real_flowers_are_all_accepted(real_data, tmp_path):

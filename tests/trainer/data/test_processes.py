@@ -18,7 +18,7 @@ def started(monkeypatch, two_processes) -> list:
     """Processes that start while their source is still being listed."""
     monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
     # List nothing here while they start.
-    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda one: one.count > 0))
+    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda pool: pool.count > 0))
     start, started = process_pool._start, []
 
     def watched(modules=()):

@@ -66,8 +66,8 @@ def differences(tmp_path_factory) -> dict[str, np.ndarray]:
     served = served_pixels(dataset, folder / "model", files)
     pixels = [np.frombuffer(stored[f"this/{file.name}"][1], np.uint8) for file in files]
     return {
-        file.name: np.abs(one.reshape(SIZE, SIZE, 3) - answer)
-        for file, one, answer in zip(files, pixels, served, strict=True)
+        file.name: np.abs(scan.reshape(SIZE, SIZE, 3) - answer)
+        for file, scan, answer in zip(files, pixels, served, strict=True)
     }
 
 
@@ -79,8 +79,8 @@ def test_served_image_has_the_pixels_of_its_record(differences, name, suffix):
 
 def resized(image: Image.Image) -> np.ndarray:
     """Return the pixels in the records' size, [SIZE, SIZE, channels]."""
-    found = np.asarray(resize(image, (SIZE, SIZE), "bilinear"), int)
-    return found.reshape(SIZE, SIZE, -1)
+    resized_image = np.asarray(resize(image, (SIZE, SIZE), "bilinear"), int)
+    return resized_image.reshape(SIZE, SIZE, -1)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -89,8 +89,8 @@ def test_fine_stripes_become_grey(factors, axis):
     width, height = (SIZE * factor for factor in factors)
     stripes = np.zeros((height, width), np.uint8)
     stripes[:, ::2] = 255
-    found = resized(Image.fromarray(stripes if axis else stripes.T))
-    assert np.all(np.abs(found - 127.5) <= 1)
+    stripes_of = resized(Image.fromarray(stripes if axis else stripes.T))
+    assert np.all(np.abs(stripes_of - 127.5) <= 1)
 
 
 def test_gradient_keeps_its_place():

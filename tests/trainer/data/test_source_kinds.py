@@ -53,7 +53,7 @@ def package(tmp_path, monkeypatch):
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
     (place / "entry_points.txt").write_text("[vertex_training.sources]\nshades = shop.shades\n")
     yield tmp_path
-    for name in [one for one in sys.modules if one.partition(".")[0] == "shop"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
         del sys.modules[name]
 
 

@@ -42,10 +42,10 @@ def planned(examples, fractions=(0.8, 0.1, 0.1)):
 
 
 def test_splits_have_the_fractions_and_are_shuffled():
-    found = planned(listed(range(20_000)), [0.7, 0.2, 0.1])
-    sizes = [len(keys) / 20_000 for keys in found.values()]
+    splits = planned(listed(range(20_000)), [0.7, 0.2, 0.1])
+    sizes = [len(keys) / 20_000 for keys in splits.values()]
     np.testing.assert_allclose(sizes, [0.7, 0.2, 0.1], atol=0.01)
-    order = [int(key[1:]) for key in found["train"]]
+    order = [int(key[1:]) for key in splits["train"]]
     assert abs(np.corrcoef(np.arange(len(order)), order)[0, 1]) < 0.05
 
 
@@ -71,7 +71,7 @@ def test_shard_is_a_range_of_digests_of_the_size_set(tmp_path):
     assert digests == sorted(digests)
     shards = dataset.splits["train"].shards
     assert len(shards) >= 13
-    places = [int.from_bytes(one[:8], "big") * len(shards) >> 64 for one in digests]
+    places = [int.from_bytes(digest[:8], "big") * len(shards) >> 64 for digest in digests]
     assert np.bincount(places).tolist() == [shard.examples for shard in shards]
     sizes = [shard.bytes for shard in shards]
     assert np.mean(sizes) < 10_000
@@ -106,10 +106,10 @@ def test_duplicates_are_in_one_split_and_written_from_disk_too(photos, tmp_path,
     for path in sorted((photos / "cat").iterdir()):
         shutil.copy(path, path.with_name(f"copy{path.name}"))
     shutil.copy(photos / "cat" / "007.png", photos / "dog" / "same.png")
-    found = records(write(photos, tmp_path / "memory", shard_megabytes=0.01))
-    for split in found.values():
+    written = records(write(photos, tmp_path / "memory", shard_megabytes=0.01))
+    for split in written.values():
         assert all(key.replace("copy", "").replace("dog/same", "cat/007") in split for key in split)
-    assert sum(map(len, found.values())) == 121
+    assert sum(map(len, written.values())) == 121
     monkeypatch.setattr(spill, "MEMORY_BYTES", 1)
     write(photos, tmp_path / "disk", shard_megabytes=0.01)
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
@@ -119,12 +119,12 @@ def test_missing_validation_split_is_taken_from_train(tmp_path):
     for name, count in (("train", 200), ("test", 20)):
         two_classes(tmp_path / "in" / name, count, seed=count)
     dataset = write(tmp_path / "in", tmp_path / "out", split_fractions=[0.6, 0.2, 0.2])
-    found = records(dataset)
-    assert len(found["test"]) == 40
-    assert len(found["train"]) + len(found["validation"]) == 400
+    written = records(dataset)
+    assert len(written["test"]) == 40
+    assert len(written["train"]) + len(written["validation"]) == 400
     # 0.2 / (0.6 + 0.2) of 400, give or take four standard deviations.
-    assert 65 < len(found["validation"]) < 135
-    assert all(key.startswith("train/") for key in found["validation"])
+    assert 65 < len(written["validation"]) < 135
+    assert all(key.startswith("train/") for key in written["validation"])
 
 
 def test_duplicates_across_given_splits_stay_in_the_last(tmp_path):
@@ -136,9 +136,9 @@ def test_duplicates_across_given_splits_stay_in_the_last(tmp_path):
     for place in ("train/dog/e", "validation/dog/f"):
         picture(8).save(source / f"{place}.png")
     dataset = write(source, tmp_path / "out", max_rejected_fraction=0.0)
-    found = records(dataset)
-    assert "test/cat/c.png" in found["test"]
-    assert "validation/dog/f.png" in found["validation"]
+    written = records(dataset)
+    assert "test/cat/c.png" in written["test"]
+    assert "validation/dog/f.png" in written["validation"]
     copy = "duplicate: same content as test/cat/c.png in test"
     assert rejected(tmp_path / "out") == {
         "train/cat/a.png": copy,

@@ -196,6 +196,6 @@ def test_simultaneous_runs_store_the_records_of_one_of_them(tmp_path):
 
     with ThreadPoolExecutor(2) as pool:
         store, _ = pool.map(save, ("a", "bb"))
-    (found,) = store.list_shards("another")
-    assert found.folder in {str(tmp_path / name) for name in ("a", "bb")}
+    (listed,) = store.list_shards("another")
+    assert listed.folder in {str(tmp_path / name) for name in ("a", "bb")}
     assert not list(tmp_path.glob("*.partial"))

@@ -28,19 +28,17 @@ def dataset(tmp_path_factory) -> Dataset:
 
 
 def test_statistics_are_of_the_training_split(dataset):
-    found = {split: read_rows(dataset, split) for split in dataset.splits}
-    miles = np.array([row["miles"] for row in found["train"] if "miles" in row])
+    rows = {split: read_rows(dataset, split) for split in dataset.splits}
+    miles = np.array([row["miles"] for row in rows["train"] if "miles" in row])
     feature = dataset.features[0]
     assert feature.statistics["mean"] == pytest.approx(np.log1p(miles).mean(), rel=1e-6)
     assert feature.statistics["deviation"] == pytest.approx(np.log1p(miles).std(), rel=1e-6)
-    missing = {
-        split: np.mean(["miles" not in row for row in part]) for split, part in found.items()
-    }
+    missing = {split: np.mean(["miles" not in row for row in part]) for split, part in rows.items()}
     assert feature.statistics["missing"] == pytest.approx(missing)
     quartiles = np.quantile(miles, [0.25, 0.5, 0.75])
     assert feature.settings["boundaries"] == pytest.approx(quartiles, rel=1e-5)
-    payment = next(one for one in dataset.features if one.name == "payment")
-    values = [row["payment"].decode() for row in found["train"]]
+    payment = next(feature for feature in dataset.features if feature.name == "payment")
+    values = [row["payment"].decode() for row in rows["train"]]
     assert payment.settings["values"][0] == "card"
     counts = {value: values.count(value) for value in payment.settings["values"]}
     assert payment.statistics["counts"] == counts
@@ -80,8 +78,10 @@ def test_unusable_rows_are_rejected_by_line_and_others_kept(tmp_path):
     written = write(tmp_path / "t.csv", tmp_path / "out", max_rejected_fraction=0.1)
     expected = {f"t.csv:{line}": reason for line, (_, reason) in bad.items()}
     expected[f"t.csv:{len(text) + 2}"] = "row is not UTF-8: convert"  # One field holds a line end.
-    found = {key: reason.partition(" the file")[0] for key, reason in rejected(written.uri).items()}
-    assert found == expected
+    reasons = {
+        key: reason.partition(" the file")[0] for key, reason in rejected(written.uri).items()
+    }
+    assert reasons == expected
     kept = {row["key"]: row for row in read_rows(written)}
     assert len(kept) + len(expected) == len(text) == written.creation["given"]
     assert kept[b"t.csv:21"].keys() == {"label", "key"}
@@ -139,16 +139,18 @@ def test_file_folder_and_pattern_hold_the_same_rows(tmp_path):
     part = "\n".join(["", "", "hour,miles,payment,company,Zone Id,tips,fare", *swapped])
     (folder / "below").mkdir()
     (folder / "below" / "b.csv.gz").write_bytes(gzip.compress(part.encode()))
-    found = []
+    rows = []
     for number, source in enumerate((tmp_path / "whole.csv", folder, f"{folder}/**/*.csv*")):
         read = read_rows(write(source, tmp_path / f"out{number}"))
         missing = {"miles": -1, "hour": None, "company": b""}
-        found.append(
-            sorted([row["label"], *(row.get(*one) for one in missing.items())] for row in read)
+        rows.append(
+            sorted(
+                [row["label"], *(row.get(*column) for column in missing.items())] for row in read
+            )
         )
         assert any(row["key"].startswith(b"below/b.csv.gz:") for row in read) == (number > 0)
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) == 400
+    assert rows[0] == rows[1] == rows[2]
+    assert len(rows[0]) == 400
 
 
 def test_rows_of_a_remote_table_are_named_by_its_files(tmp_path):
@@ -166,12 +168,12 @@ def test_rows_of_a_remote_table_are_named_by_its_files(tmp_path):
 def test_split_depends_on_the_whole_row_not_on_columns_used(tmp_path):
     made = tables.lines(200) * 5
     written = write(write_csv(tmp_path / "t.csv", made), tmp_path / "out")
-    found = {split: read_rows(written, split) for split in written.splits}
-    texts = [{made[line_of(row) - 2] for row in part} for part in found.values()]
+    rows = {split: read_rows(written, split) for split in written.splits}
+    texts = [{made[line_of(row) - 2] for row in part} for part in rows.values()]
     assert sum(map(len, texts)) == len(set(made)), "equal rows are in two splits"
-    assert sum(map(len, found.values())) == 1000
+    assert sum(map(len, rows.values())) == 1000
     fewer = write(tmp_path / "t.csv", tmp_path / "fewer", columns=tables.COLUMNS[:2], crosses=[])
-    for split, part in found.items():
+    for split, part in rows.items():
         assert {row["key"] for row in read_rows(fewer, split)} == {row["key"] for row in part}
 
 
@@ -182,7 +184,7 @@ def test_processes_and_an_interrupted_run_write_the_same_bytes(tmp_path, monkeyp
     monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
     monkeypatch.setattr(process_pool, "available_cores", lambda: 2)
     # Parse nothing here while they start.
-    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda one: one.count > 0))
+    monkeypatch.setattr(process_pool.Processes, "ready", property(lambda pool: pool.count > 0))
     together = write(table, tmp_path / "together")
     assert together.features[0].statistics == alone.features[0].statistics
     before = content(tmp_path / "together")
@@ -200,12 +202,12 @@ def test_rows_cut_between_blocks_stay_whole(tmp_path, monkeypatch):
     texts = [tables.HEADER, *made]
     for size in (50, 997, 10**6):
         monkeypatch.setattr(rows, "BLOCK_BYTES", size)
-        found = [
+        errors = [
             (block.first_line + line, row.decode())
             for block in rows.read_blocks(str(table), 0)
             for line, row in rows.split_rows(block.text)
         ]
-        assert found == list(zip([1, *range(2, 602, 2)], texts, strict=True)), size
+        assert errors == list(zip([1, *range(2, 602, 2)], texts, strict=True)), size
 
 
 def test_label_column_gives_its_values_as_sorted_classes(tmp_path):

@@ -36,11 +36,11 @@ def quadrants() -> Image.Image:
     return image
 
 
-def corners(found: np.ndarray) -> list[tuple[int, ...]]:
+def corners(image: np.ndarray) -> list[tuple[int, ...]]:
     """Return the colors in the middles of the quadrants, rounded to 0 or 255."""
     low, high = SIZE // 4, 3 * SIZE // 4
     places = ((low, low), (low, high), (high, low), (high, high))
-    return [tuple(int(value > 127) * 255 for value in found[place]) for place in places]
+    return [tuple(int(value > 127) * 255 for value in image[place]) for place in places]
 
 
 def png(width: int, height: int, bits: int, color_type: int, rows: bytes) -> bytes:
@@ -118,8 +118,8 @@ def test_unusual_image_is_read_upright_in_its_colors(name):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_sixteen_bit_grey_keeps_its_high_bits(channels, kind):
     ramp = np.linspace(0, 65535, SIZE * SIZE).astype(np.uint16).reshape(SIZE, SIZE)
-    found = pixels(saved(Image.fromarray(ramp), kind), channels=channels)
-    np.testing.assert_array_equal(found[..., 0], ramp >> 8)
+    stored = pixels(saved(Image.fromarray(ramp), kind), channels=channels)
+    np.testing.assert_array_equal(stored[..., 0], ramp >> 8)
 
 
 def test_sixteen_bit_color_keeps_its_high_bits():
@@ -131,17 +131,17 @@ def test_sixteen_bit_color_keeps_its_high_bits():
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP"])
 def test_grey_images_get_three_equal_channels(kind):
     ramp = Image.linear_gradient("L").resize((SIZE, SIZE))
-    found = pixels(saved(ramp, kind)).astype(int)
-    assert np.all(found == found[..., :1])
-    np.testing.assert_allclose(found[..., 0], np.asarray(ramp), atol=6)
+    stored = pixels(saved(ramp, kind)).astype(int)
+    assert np.all(stored == stored[..., :1])
+    np.testing.assert_allclose(stored[..., 0], np.asarray(ramp), atol=6)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_color_becomes_grey_by_luma(kind):
     image = quadrants().resize((SIZE, SIZE), Image.Resampling.NEAREST)
-    found = pixels(saved(image, kind), channels=1)
+    stored = pixels(saved(image, kind), channels=1)
     # ITU-R BT.601: 0.299 R + 0.587 G + 0.114 B.
-    grey = found[[4, 4, 12, 12], [4, 12, 4, 12], 0].astype(int)
+    grey = stored[[4, 4, 12, 12], [4, 12, 4, 12], 0].astype(int)
     np.testing.assert_allclose(grey, [76, 150, 29, 255], atol=3)
 
 
@@ -153,13 +153,13 @@ def test_one_bit_images_are_black_and_white():
 def test_alpha_is_laid_over_white():
     image = Image.new("RGBA", (SIZE, SIZE), (0, 0, 0, 0))
     image.paste((200, 0, 0, 128), (0, 0, 8, 16))
-    found = pixels(saved(image, "PNG"))
-    assert found[8, 12].tolist() == [255, 255, 255]
-    np.testing.assert_allclose(found[8, 3], [227, 127, 127], atol=1)
+    stored = pixels(saved(image, "PNG"))
+    assert stored[8, 12].tolist() == [255, 255, 255]
+    np.testing.assert_allclose(stored[8, 3], [227, 127, 127], atol=1)
     image = Image.new("LA", (SIZE, SIZE), (0, 0))
     image.paste((100, 255), (0, 0, 8, 16))
-    found = pixels(saved(image, "PNG"), channels=1)
-    assert (found[8, 3, 0], found[8, 12, 0]) == (100, 255)
+    stored = pixels(saved(image, "PNG"), channels=1)
+    assert (stored[8, 3, 0], stored[8, 12, 0]) == (100, 255)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
@@ -178,9 +178,9 @@ def test_resizing_agrees_with_tensorflow_with_antialias(method):
     # Pillow's box takes whole pixels: with whole factors the two are the same.
     side = (96, 64) if method == "area" else (90, 60)
     smooth = picture(1).resize(side, Image.Resampling.BICUBIC)
-    found = pixels(saved(smooth, "PNG"), 32, resize_method=method)
+    stored = pixels(saved(smooth, "PNG"), 32, resize_method=method)
     expected = tf.image.resize(np.asarray(smooth), [32, 32], method=method, antialias=True)
-    assert np.abs(found - np.clip(np.round(expected), 0, 255)).max() <= 2
+    assert np.abs(stored - np.clip(np.round(expected), 0, 255)).max() <= 2
 
 
 def test_large_jpeg_scaled_while_decoded_looks_the_same():
@@ -193,9 +193,9 @@ def test_large_jpeg_scaled_while_decoded_looks_the_same():
 def test_stored_jpegs_are_close_to_the_picture():
     spec = PixelFormat(RecordOptions(image_size=64))
     stored = spec.encode(spec.decode(FORMATS["PNG"]))
-    found = np.asarray(Image.open(io.BytesIO(stored)), int)
-    assert stored.startswith(b"\xff\xd8") and found.shape == (64, 64, 3)
-    assert np.abs(found - np.asarray(quadrants(), int)).mean() < 4
+    decoded = np.asarray(Image.open(io.BytesIO(stored)), int)
+    assert stored.startswith(b"\xff\xd8") and decoded.shape == (64, 64, 3)
+    assert np.abs(decoded - np.asarray(quadrants(), int)).mean() < 4
 
 
 REJECTED = {

@@ -31,7 +31,7 @@ def as_pixels(image: bytes) -> np.ndarray:
 def test_dataset_json_describes_records_that_tensorflow_reads(photos, tmp_path):
     folder = tmp_path / "out"
     dataset = write(photos, folder)
-    files = [dataset.shard_uri(one) for s in dataset.splits.values() for one in s.shards]
+    files = [dataset.shard_uri(shard) for s in dataset.splits.values() for shard in s.shards]
     names = {"image": tf.string, "label": tf.int64, "key": tf.string}
     features = {name: tf.io.FixedLenFeature([], dtype) for name, dtype in names.items()}
     read = {}
@@ -51,7 +51,9 @@ def test_dataset_json_describes_records_that_tensorflow_reads(photos, tmp_path):
     for name, split in dataset.splits.items():
         labels = [label for label, _ in records(dataset)[name].values()]
         assert split.class_counts == [labels.count(0), labels.count(1)]
-    shards = {one.file: one.bytes for split in dataset.splits.values() for one in split.shards}
+    shards = {
+        shard.file: shard.bytes for split in dataset.splits.values() for shard in split.shards
+    }
     sizes = {name: (folder / name).stat().st_size for name in content(folder)}
     assert sizes == {**shards, "dataset.json": len(text), "rejected.jsonl": 0}
     assert dataset.creation["given"] == dataset.creation["accepted"] == 80
@@ -66,10 +68,10 @@ def test_digits_are_complete_and_scaled_to_bytes(tmp_path, monkeypatch):
     lines = []
     options = RecordOptions(source="digits", image_size=8, channels=1, encoding="raw")
     dataset = writer.create_tfrecords(options, str(tmp_path), progress=lines.append)
-    found = all_records(dataset)
-    assert len(found) == 1797
+    written = all_records(dataset)
+    assert len(written) == 1797
     assert dataset.classes == list("0123456789")
-    first = np.frombuffer(found["digits/0"][1], np.uint8).reshape(8, 8)
+    first = np.frombuffer(written["digits/0"][1], np.uint8).reshape(8, 8)
     # The first scan's first row is 0 0 5 13 9 1 0 0, of 16.
     assert first[0].tolist() == [0, 0, 80, 207, 143, 16, 0, 0]
     listing = [line for line in lines if " listed" in line]
@@ -93,16 +95,18 @@ TURNS_AND_FLIPS = [(turns, flips) for turns in range(4) for flips in range(2)]
 def test_augmented_copies_are_in_train_only(photos, tmp_path, options, variants, symmetries):
     plain = records(write(photos, tmp_path / "plain"))
     dataset = write(photos, tmp_path / "augmented", augmentation="records", **options)
-    found = records(dataset)
-    assert found["test"] == plain["test"]
-    assert found["validation"] == plain["validation"]
-    assert len(found["train"]) == (1 + variants) * len(plain["train"])
-    assert sum(dataset.splits["train"].class_counts) == len(found["train"])
+    written = records(dataset)
+    assert written["test"] == plain["test"]
+    assert written["validation"] == plain["validation"]
+    assert len(written["train"]) == (1 + variants) * len(plain["train"])
+    assert sum(dataset.splits["train"].class_counts) == len(written["train"])
     for key, (label, image) in plain["train"].items():
         turned = [(np.rot90(as_pixels(image), turns), flips) for turns, flips in symmetries]
-        allowed = {(label, (np.fliplr(one) if flips else one).tobytes()) for one, flips in turned}
-        copies = {found["train"][f"{key}#{number + 1}"] for number in range(variants)}
-        assert found["train"][key] == (label, image)
+        allowed = {
+            (label, (np.fliplr(image) if flips else image).tobytes()) for image, flips in turned
+        }
+        copies = {written["train"][f"{key}#{number + 1}"] for number in range(variants)}
+        assert written["train"][key] == (label, image)
         assert len(copies) == variants and copies <= allowed
 
 
@@ -160,7 +164,7 @@ def test_remote_source_and_output_give_the_same_records(photos, tmp_path):
     remote = write("images:ram://in", "ram://out", max_rejected_fraction=0.1)
     assert remote.splits == local.splits
     assert schema.load_dataset("ram://out") == remote
-    names = {one.file for split in local.splits.values() for one in split.shards}
+    names = {shard.file for split in local.splits.values() for shard in split.shards}
     assert set(tf.io.gfile.listdir("ram://out")) == {*names, "dataset.json", "rejected.jsonl"}
     for name in [*names, "rejected.jsonl"]:
         with tf.io.gfile.GFile(f"ram://out/{name}", "rb") as file:

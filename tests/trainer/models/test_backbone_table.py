@@ -22,9 +22,11 @@ def test_table_lists_every_backbone_and_its_own_arguments():
     assert set(BACKBONES) == known
     for name, backbone in BACKBONES.items():
         parameters = inspect.signature(getattr(keras.applications, name)).parameters
-        own = {key: one.default for key, one in parameters.items() if key not in COMMON}
+        defaults = {
+            key: parameter.default for key, parameter in parameters.items() if key not in COMMON
+        }
         listed = {field.name: default_of(field) for field in dataclasses.fields(backbone.options)}
-        assert listed == own, name
+        assert listed == defaults, name
 
 
 @pytest.mark.parametrize(

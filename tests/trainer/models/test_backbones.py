@@ -20,8 +20,8 @@ def test_backbones_own_preprocessing_is_a_layer(backbone):
     expected = module.preprocess_input(pixels.astype("float32"))
     layer = backbones.create_preprocessing(backbone)
     copy = keras.layers.deserialize(keras.layers.serialize(layer))
-    for one in (layer, copy):
-        np.testing.assert_allclose(one(pixels), expected, atol=1e-6)
+    for preprocessing in (layer, copy):
+        np.testing.assert_allclose(preprocessing(pixels), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def test_wrong_option_is_refused(colors, options, message):
 
 
 def test_misfits_of_weights_layers_and_images_are_refused(colors, weights, digit_records):
-    other = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
+    wider = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
-        check_model("transfer", colors, other).build(colors)
+        check_model("transfer", colors, wider).build(colors)
     model = check_model("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
     with pytest.raises(InputError, match=r"fine_tune_layers=999: .*has 86 layers; use at most 86"):
         open_model("transfer", {}).unfreeze(model, 999)
@@ -61,7 +61,7 @@ def test_replicas_read_the_chiefs_copy_of_the_weights(colors, weights, tmp_path)
     assert chief.weights == str(tmp_path / "weights" / "backbone.weights.h5")
     source.unlink()
     worker = prepare_model("transfer", colors, options, str(tmp_path))
-    ours, theirs = (one.build(colors).variables for one in (chief, worker))
+    ours, theirs = (model.build(colors).variables for model in (chief, worker))
     for variable, same in zip(ours, theirs, strict=True):
         if "seed" not in variable.path:  # Of dropout.
             np.testing.assert_array_equal(variable.numpy(), same.numpy(), err_msg=variable.path)

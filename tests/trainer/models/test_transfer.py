@@ -31,7 +31,11 @@ def settings(weights, backbone=MOBILENET, layers=10, **changes):
 
 
 def values(model: keras.Model) -> dict[str, np.ndarray]:
-    return {one.path: one.numpy() for one in model.variables if "seed_generator" not in one.path}
+    return {
+        variable.path: variable.numpy()
+        for variable in model.variables
+        if "seed_generator" not in variable.path
+    }
 
 
 def create_small(*, input_shape, **_):

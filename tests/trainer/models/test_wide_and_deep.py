@@ -45,9 +45,9 @@ def evaluation(dataset, tmp_path_factory) -> Evaluation:
 
 
 def raw(**values) -> dict[str, tf.Tensor]:
-    one = {"miles": math.nan, "hour": -1, "payment": "", "company": "", "Zone Id": "", **values}
+    row = {"miles": math.nan, "hour": -1, "payment": "", "company": "", "Zone Id": "", **values}
     dtypes = {"miles": tf.float32, "hour": tf.int64}
-    return {name: tf.constant([v], dtypes.get(name, tf.string)) for name, v in one.items()}
+    return {name: tf.constant([v], dtypes.get(name, tf.string)) for name, v in row.items()}
 
 
 def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
@@ -74,15 +74,17 @@ def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
     expected = [1, 1, 0.5, 0, value, 0]
     assert encode(raw(miles=miles))["numbers"].numpy()[0] == pytest.approx(expected, rel=1e-4)
     for end, place in (("minimum", 0.0), ("maximum", 1.0)):
-        found = encode(raw(miles=statistics[end]))["numbers"].numpy()[0]
-        assert found[:4].tolist() == [place] * 4, end
+        numbers = encode(raw(miles=statistics[end]))["numbers"].numpy()[0]
+        assert numbers[:4].tolist() == [place] * 4, end
     pairs = itertools.product(range(-1, 24), ("", "card", "cash", "voucher"))
     crossed = {ids(hour=hour, payment=payment)["hour_x_payment"] for hour, payment in pairs}
     assert len(crossed) == 25 * 4  # There is room for each combination: none is hashed.
     shard = dataset.shard_uri(dataset.splits["train"].shards[0])
     batch = tf.stack(list(tf.data.TFRecordDataset(shard)))
-    found = encode(parse_columns(batch, dataset))["ids"].numpy()
-    assert ((found >= 0) & (found < [category.size for category in list_categories(dataset)])).all()
+    numbers = encode(parse_columns(batch, dataset))["ids"].numpy()
+    assert (
+        (numbers >= 0) & (numbers < [category.size for category in list_categories(dataset)])
+    ).all()
 
 
 def variables_and_optimizer(dataset, **options):
@@ -124,7 +126,7 @@ def test_overflow_skips_the_step_and_halves_the_scale(dataset):
 def test_options_set_hidden_layers_and_the_wide_part(dataset):
     def sizes(**options) -> list[int]:
         model = check_model("wide_and_deep", dataset, options).build(dataset)
-        return [one.units for one in model.layers if one.name.startswith("hidden")]
+        return [layer.units for layer in model.layers if layer.name.startswith("hidden")]
 
     assert sizes(hidden_units=[7.0, 5.0]) == [7, 5]
     assert sizes(first_units=100.0, scale_factor=0.5, layers=3.0) == [100, 50, 25]
@@ -140,20 +142,20 @@ def test_model_learns_and_its_signatures_agree(dataset, evaluation):
     batch = next(iter(tf.data.TFRecordDataset(files).batch(64)))
     columns = parse_columns(batch, dataset)
     columns["Zone_Id"] = columns.pop("Zone Id")
-    one = signatures["serving_default"](**columns)["probabilities"]
-    other = signatures["serving_examples"](examples=batch)["probabilities"]
-    np.testing.assert_allclose(one, other, atol=1e-6)
-    np.testing.assert_allclose(tf.reduce_sum(one, axis=1), 1, atol=1e-5)
+    by_columns = signatures["serving_default"](**columns)["probabilities"]
+    by_example = signatures["serving_examples"](examples=batch)["probabilities"]
+    np.testing.assert_allclose(by_columns, by_example, atol=1e-6)
+    np.testing.assert_allclose(tf.reduce_sum(by_columns, axis=1), 1, atol=1e-5)
 
 
 def test_slices_cover_the_split_and_are_in_the_report(dataset, evaluation, tmp_path):
-    by = {one.column: one for one in evaluation.slices}
+    by = {cut.column: cut for cut in evaluation.slices}
     assert list(by) == ["hour", "payment", "company"]
     for cut in evaluation.slices:
-        assert sum(one.examples for one in cut.slices) == evaluation.examples
-        right = sum(one.accuracy * one.examples for one in cut.slices)
+        assert sum(part.examples for part in cut.slices) == evaluation.examples
+        right = sum(part.accuracy * part.examples for part in cut.slices)
         assert right / evaluation.examples == pytest.approx(evaluation.accuracy)
-    cash = next(one for one in by["payment"].slices if one.name == "cash")
+    cash = next(part for part in by["payment"].slices if part.name == "cash")
     assert (cash.positive_rate, cash.roc_auc) == (0.0, None)
     assert by["company"].by.startswith("by rows of the same value")
     assert by["company"].slices[-1].name == "missing"

@@ -32,7 +32,7 @@ def evaluated(tmp_path_factory):
 
 
 @pytest.fixture
-def render(evaluated, tmp_path):
+def render(evaluated, tmp_path, equal_plots_drawn_once):
     """Return a function that writes the report of a sample, fields of which are replaced."""
 
     def render(classes=5, *, right=0.7, hostile=False, evaluation=(), dataset=(), **content):

@@ -90,5 +90,5 @@ def test_verdict_without_a_comparison_has_its_reason_alone(page):
     ],
 )
 def test_outcome_gives_the_reason_and_what_follows(changes, expected):
-    found = describe_outcome(dataclasses.replace(VERDICT, **changes))
-    assert f"{found['reason']}. {found['effect']}" == expected
+    outcome = describe_outcome(dataclasses.replace(VERDICT, **changes))
+    assert f"{outcome['reason']}. {outcome['effect']}" == expected

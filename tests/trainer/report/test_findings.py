@@ -19,33 +19,33 @@ def test_baseline_overfitting_and_slow_input_are_named(render):
     assert "Overfitting" not in text
 
 
-@pytest.mark.parametrize(("examples", "found"), [(20, False), (2000, True)])
-def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, examples, found):
+@pytest.mark.parametrize(("examples", "is_named"), [(20, False), (2000, True)])
+def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, examples, is_named):
     splits = evaluated()[1].splits
     shards = [dataclasses.replace(splits["test"].shards[0], examples=examples)]
     splits = {**splits, "validation": dataclasses.replace(splits["test"], shards=shards)}
     training = {**TRAINING, "train": {"accuracy": 0.92}, "validation": {"accuracy": 0.85}}
     page = render(dataset={"splits": splits}, training=training)
-    assert ("Overfitting" in page.text) == found
+    assert ("Overfitting" in page.text) == is_named
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "examples", "found"), [(0.7, 400, True), (0.7, 20, False), (0.95, 400, False)]
+    ("accuracy", "examples", "is_named"), [(0.7, 400, True), (0.7, 20, False), (0.95, 400, False)]
 )
-def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, found):
+def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, is_named):
     figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
     part = Slice(name="card", examples=examples, **figures)
     cut = Slices(column="payment", by="by value", slices=[part])
     text = render(evaluation={"accuracy": 0.9, "slices": [cut]}).text
     words = "Weakest where payment is card : 70.0% of 400 examples right; a constant answer"
-    assert (words in text) == ("Weakest where" in text) == found
-    assert ("would get 70.0%" in text) == found
+    assert (words in text) == ("Weakest where" in text) == is_named
+    assert ("would get 70.0%" in text) == is_named
 
 
 def test_equal_examples_of_different_labels_are_named(render):
     assert "Equal examples with" not in render().text
-    found = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
-    text = render(dataset={"creation": {"contradictions": found}}).text
+    contradictions = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
+    text = render(dataset={"creation": {"contradictions": contradictions}}).text
     assert "different labels: cat/1.png (cat) = dog/<2>.png (dog) ; 3 pairs in all." in text
 
 
@@ -59,9 +59,9 @@ def test_nearly_empty_column_is_named(render, evaluated):
     assert "company has no value" not in text
 
 
-@pytest.mark.parametrize(("area", "found"), [(0.95, True), (0.7, False)])
-def test_column_nearly_as_good_as_the_model_is_named(render, area, found):
+@pytest.mark.parametrize(("area", "is_named"), [(0.95, True), (0.7, False)])
+def test_column_nearly_as_good_as_the_model_is_named(render, area, is_named):
     areas = {"tip": area, "noise": 0.5}
     text = render(2, evaluation={"roc_auc": 0.96, "column_areas": areas}).text
     words = "tip predicts the label almost alone: ROC AUC 0.950 by itself, 0.960 for the model."
-    assert (words in text) == ("almost alone" in text) == found
+    assert (words in text) == ("almost alone" in text) == is_named

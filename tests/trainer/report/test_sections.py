@@ -39,17 +39,17 @@ def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):
 def test_parameters_that_were_set_come_before_defaults(render):
     details = {"worker_count": 2.0, "xla": False, "epochs": 12, "learning_rate": 0.001}
     page = render(details=details)
-    own, folded = page.section("recipe").split("<details>")
-    assert own.index("epochs") < own.index("worker_<wbr>count")
+    settings, folded = page.section("recipe").split("<details>")
+    assert settings.index("epochs") < settings.index("worker_<wbr>count")
     assert "2 more parameters, equal to their default" in folded
     assert "xla" in folded and "learning_<wbr>rate" in folded
     assert "chief, 2 workers" in page.text
     details |= {"source": "images:photos", "image_size": 224, "channels": 3, "min_accuracy": 0.5}
     page = render(details=details, recipe_sets=["learning_rate", "image_size", "timeout"])
-    own, folded = page.section("recipe").split("<details>")
+    settings, folded = page.section("recipe").split("<details>")
     for name in ("learning_<wbr>rate", "source", "image_<wbr>size", "min_<wbr>accuracy"):
-        assert f"<dt>{name}</dt>" in own
-    assert own.index("source") < own.index("epochs") < own.index("min_<wbr>accuracy")
+        assert f"<dt>{name}</dt>" in settings
+    assert settings.index("source") < settings.index("epochs") < settings.index("min_<wbr>accuracy")
     assert "2 more parameters, equal to their default" in folded
     assert "channels" in folded and "xla" in folded
 

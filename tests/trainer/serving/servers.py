@@ -67,9 +67,9 @@ def serve(uri, folder=ROOT, environment=MappingProxyType({}), prefix=(), errors=
     `folder` holds the package trainer, `environment` overrides ENVIRONMENT, `prefix` is put
     before the command, and the file `errors` takes what the process writes to stderr.
     """
-    own = {"AIP_STORAGE_URI": uri, "PYTHONPATH": str(folder), **environment}
+    variables = {"AIP_STORAGE_URI": uri, "PYTHONPATH": str(folder), **environment}
     command = [*prefix, sys.executable, "-m", "trainer.serving"]
-    values = {**os.environ, **ENVIRONMENT, **own}
+    values = {**os.environ, **ENVIRONMENT, **variables}
     with contextlib.ExitStack() as stack:
         stderr = stack.enter_context(errors.open("w")) if errors else None
         streams = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}

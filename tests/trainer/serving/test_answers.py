@@ -18,7 +18,9 @@ from trainer.evaluation.scoring import evaluate
 def judged(uri, dataset):
     """Return the probabilities of an evaluation, and the serialized test examples."""
     ((_, probabilities),) = evaluate(uri, dataset.uri).answers.blocks()
-    examples = [one for batch in read_stored_batches(dataset, "test", 50) for one in batch.numpy()]
+    examples = [
+        record for batch in read_stored_batches(dataset, "test", 50) for record in batch.numpy()
+    ]
     assert len(examples) == dataset.splits["test"].examples > 50
     return probabilities, examples
 
@@ -26,16 +28,16 @@ def judged(uri, dataset):
 def check_answers(server, uri, dataset, form):
     """Ask for all test examples in a form, 40 at a time, and compare with their evaluation."""
     expected, examples = judged(uri, dataset)
-    found = []
+    answers = []
     for start in range(0, len(examples), 40):
-        status, content = server.ask([form(one) for one in examples[start : start + 40]])
+        status, content = server.ask([form(record) for record in examples[start : start + 40]])
         assert status == 200, content
-        found += content["predictions"]
-    assert {one["model_version"] for one in found} == {"model@7"}
-    assert np.abs([one["probabilities"] for one in found] - expected).max() < 1e-5
+        answers += content["predictions"]
+    assert {answer["model_version"] for answer in answers} == {"model@7"}
+    assert np.abs([answer["probabilities"] for answer in answers] - expected).max() < 1e-5
     assert expected.std() > 0.01
     best = [dataset.classes[at] for at in expected.argmax(axis=1)]
-    assert [one["label"] for one in found] == best
+    assert [answer["label"] for answer in answers] == best
 
 
 def pixels_of(example):
@@ -62,8 +64,10 @@ def test_images_are_answered_as_evaluated(image_server, image_model, digit_recor
 def row_of(example, dataset):
     """Return the values of a serialized row by column, without missing ones."""
     values = row_values(records.parse(example), list_columns(dataset))
-    given = {name: value for name, value in values.items() if value is not None}
-    return {name: one.decode() if isinstance(one, bytes) else one for name, one in given.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    return {
+        name: cell.decode() if isinstance(cell, bytes) else cell for name, cell in present.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -110,9 +114,9 @@ def test_mixed_forms_are_answered_with_their_keys(image_server, image_model, dig
     ]
     status, content = image_server.ask(instances, parameters={"ignored": True})
     assert status == 200
-    assert [one.get("key") for one in content["predictions"]] == ["a", 7, None, 2.5]
-    given = [one["probabilities"] for one in content["predictions"]]
-    assert np.abs(given - expected[:4]).max() < 1e-5
+    assert [answer.get("key") for answer in content["predictions"]] == ["a", 7, None, 2.5]
+    probabilities = [answer["probabilities"] for answer in content["predictions"]]
+    assert np.abs(probabilities - expected[:4]).max() < 1e-5
 
 
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(60, marks=pytest.mark.slow)])
@@ -147,5 +151,5 @@ def test_undecodable_file_fails_only_its_request(image_server):
     status, content = results.pop(3)
     assert status == 400
     assert content["error"].startswith("1 of 3 instances can't be used: instances[1] can't be read")
-    assert [(one["index"], one["key"]) for one in content["instances"]] == [(1, "cut")]
+    assert [(problem["index"], problem["key"]) for problem in content["instances"]] == [(1, "cut")]
     assert {status for status, _ in results} == {200}

@@ -35,7 +35,9 @@ class Waiting(Predictor):
         self.batches.append(len(requests))
         self.entered.set()
         assert self.go.wait(60)
-        return [Predictions(one.keys, [(b"a", [1.0, 1.0])] * len(one)) for one in requests]
+        return [
+            Predictions(request.keys, [(b"a", [1.0, 1.0])] * len(request)) for request in requests
+        ]
 
 
 @contextlib.contextmanager
@@ -110,7 +112,7 @@ def test_waiting_requests_are_answered_together():
         others = [pool.submit(ask, client) for _ in range(10)]
         wait_for_requests(client, 11)
         predictor.go.set()
-        assert {one.result(60).status_code for one in [first, *others]} == {200}
+        assert {request.result(60).status_code for request in [first, *others]} == {200}
     assert predictor.batches[0] == 1
     assert len(predictor.batches) < 5
 

@@ -53,7 +53,7 @@ BODIES = [
     b"null",
     b'{"instances": ' + b"[" * 60_000 + b"1" + b"]" * 60_000 + b"}",
 ]
-for one in (
+for text in (
     *INSTANCES,
     "9" * 5000,
     '{"hour": ' + "9" * 400 + "}",
@@ -63,7 +63,7 @@ for one in (
     *(json.dumps([[[pixel]] * 8] * 8) for pixel in (256, 0.5, -1, "a")),
     *(json.dumps(b64(image)) for image in IMAGES),
 ):
-    BODIES.append(b'{"instances": [%s]}' % one.encode())
+    BODIES.append(b'{"instances": [%s]}' % text.encode())
 
 
 def mutated(generator, whole):
@@ -122,11 +122,11 @@ def test_pixels_are_parsed_as_by_json():
         assert (parser.parse_array(body) == pixels).all()
         # One byte for another at each place.
         for at in range(len(body)):
-            for other in b"[], 019-.}":
-                found = parser.parse_array(body[:at] + bytes([other]) + body[at + 1 :])
-                if found is not None:
-                    content = json.loads(body[:at] + bytes([other]) + body[at + 1 :])
-                    assert np.array(content["instances"]).tobytes() == found.astype(int).tobytes()
+            for byte in b"[], 019-.}":
+                parsed = parser.parse_array(body[:at] + bytes([byte]) + body[at + 1 :])
+                if parsed is not None:
+                    content = json.loads(body[:at] + bytes([byte]) + body[at + 1 :])
+                    assert np.array(content["instances"]).tobytes() == parsed.astype(int).tobytes()
                     read += 1
     assert read > 500
 
@@ -160,7 +160,7 @@ def test_unusable_instance_is_named_with_the_reason(request, kind, instance, wor
     status, content = server.ask([first, instance, third, instance])
     assert status == 400
     assert content["error"].startswith("2 of 4 instances can't be used: instances[1] ")
-    assert [one["index"] for one in content["instances"]] == [1, 3]
+    assert [problem["index"] for problem in content["instances"]] == [1, 3]
     assert words in content["instances"][0]["error"]
 
 

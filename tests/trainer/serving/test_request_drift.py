@@ -32,7 +32,7 @@ def test_requests_like_the_training_data_show_no_drift(row_records):
     for seed in range(1, 101):
         drifts, rows = request_drift.measure(row_records, asked(300, seed))
         assert rows == 300
-        assert {one.name for one in drifts} == {"miles", "hour", "payment", "company"}
+        assert {column.name for column in drifts} == {"miles", "hour", "payment", "company"}
         alarms += bool(drift.format_drifts(drifts))
     assert alarms <= 5
 
@@ -53,7 +53,7 @@ def test_rounded_numbers_show_no_drift(tmp_path):
 @pytest.mark.parametrize(("column", "change"), [("miles", doubled), ("payment", without_vouchers)])
 def test_doubled_numbers_and_a_lost_category_are_drift(row_records, column, change):
     drifts, _ = request_drift.measure(row_records, asked(1000, 1, **{column: change}))
-    assert [one.name for one in drifts if one.is_drift] == [column]
+    assert [column.name for column in drifts if column.is_drift] == [column]
     missing = 0.1 if column == "miles" else 0
     assert drifts[0].missing == pytest.approx((missing, missing), abs=0.03)
 
@@ -63,12 +63,12 @@ def test_index_equals_that_of_records_of_the_same_rows(row_records, tmp_path):
     table = [f"{doubled(miles)},{rest}" for miles, _, rest in parts]
     options = tables.options(tables.write_csv(tmp_path / "trips.csv", table))
     written = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
-    expected = {one.name: one.index for one in drift.measure(row_records, written)}
-    found, _ = request_drift.measure(row_records, asked(4000, 3, miles=doubled))
-    assert found[0].name == "miles" and found[0].index > 0.2
-    for one in found:
+    expected = {column.name: column.index for column in drift.measure(row_records, written)}
+    measured, _ = request_drift.measure(row_records, asked(4000, 3, miles=doubled))
+    assert measured[0].name == "miles" and measured[0].index > 0.2
+    for column in measured:
         # A tenth of the records is in the other splits.
-        assert one.index == pytest.approx(expected[one.name], rel=0.1, abs=0.01)
+        assert column.index == pytest.approx(expected[column.name], rel=0.1, abs=0.01)
 
 
 def test_unusable_log_is_one_line(row_records, tmp_path):
@@ -89,12 +89,12 @@ def test_log_is_bounded_and_private(tmp_path, monkeypatch):
     for number in range(2000):
         append([{"number": number, "none": None}])
     files = sorted(tmp_path.iterdir())
-    assert [one.name.removeprefix("requests.jsonl") for one in files] == ["", ".1", ".2", ".3"]
-    assert all(one.stat().st_size <= 10_000 for one in files)
+    assert [file.name.removeprefix("requests.jsonl") for file in files] == ["", ".1", ".2", ".3"]
+    assert all(file.stat().st_size <= 10_000 for file in files)
     assert path.stat().st_mode & 0o077 == 0
     append([{"number": 2000}, {"number": 2001}])
-    found = [one["number"] for one in request_log.read(str(path))]
-    assert found == list(range(found[0], 2002)) and len(found) > 300
+    numbers = [row["number"] for row in request_log.read(str(path))]
+    assert numbers == list(range(numbers[0], 2002)) and len(numbers) > 300
     with path.open("a") as half:
         half.write('{"time": "20')
-    assert len(list(request_log.read(str(path)))) == len(found)
+    assert len(list(request_log.read(str(path)))) == len(numbers)

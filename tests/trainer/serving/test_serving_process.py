@@ -158,4 +158,4 @@ def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     monkeypatch.setenv("MODEL_VERSION", "model@7")
     handler = PredictionHandler(image_model, predictor=Predictor)
     answer = json.loads(asyncio.run(handler.handle(Request())).body)
-    assert [one["model_version"] for one in answer["predictions"]] == ["model@7"] * 2
+    assert [prediction["model_version"] for prediction in answer["predictions"]] == ["model@7"] * 2
