@@ -190,6 +190,7 @@ def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, table
     assert [line["error"]["message"] for line in lines[1:]] == ERRORS[1:]
 
 
+@pytest.mark.slow
 def test_failed_job_reports_why_and_stops_its_server(services, untrained_model, tmp_path):
     lines = tmp_path / "bad.jsonl"
     job = run(services, untrained_model, "jsonl", lines, tmp_path / "out")

@@ -190,11 +190,12 @@ def test_failure_is_one_line_with_a_remedy(answers, name, reason, remedy):
         assert not content(folder / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
         ("images", {"image_size": 96, "shard_megabytes": 0.03}),
-        pytest.param("table", {"shard_megabytes": 0.003}, marks=pytest.mark.slow),
+        ("table", {"shard_megabytes": 0.003}),
     ],
 )
 def test_killed_beam_run_keeps_whole_shards(python, sources, tmp_path, name, changes):

@@ -19,10 +19,10 @@ BROKEN = b"\xff\xd8\xff broken"
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> RecordOptions:
-    """Options of 600 pictures and a broken one."""
-    folder = two_classes(tmp_path_factory.mktemp("kills") / "in", 300)
+    """Options of 300 pictures and a broken one."""
+    folder = two_classes(tmp_path_factory.mktemp("kills") / "in", 150)
     (folder / "cat" / "broken.jpg").write_bytes(BROKEN)
-    small = {"image_size": 64, "shard_megabytes": 0.05}
+    small = {"image_size": 64, "shard_megabytes": 0.025}
     return RecordOptions(source=f"images:{folder}", max_rejected_fraction=0.1, **small)
 
 
@@ -102,7 +102,7 @@ def test_second_writer_is_refused_and_names_the_first(photos, expected, tmp_path
 
 def test_shards_of_other_options_or_content_are_not_kept(photos, expected, tmp_path):
     output = tmp_path / "out"
-    changed = two_classes(tmp_path / "in", 300)
+    changed = two_classes(tmp_path / "in", 150)
     (changed / "cat" / "broken.jpg").write_bytes(BROKEN)
     picture(12345).save(changed / "cat" / "001.png")
     changes = [*({"image_size": size} for size in (63, 64, 65)), {"source": f"images:{changed}"}]

@@ -28,14 +28,14 @@ from trainer.data.write.shards import ShardResult
 from trainer.data.write.store import RecordsStore
 from trainer.data.write.writer import create_tfrecords
 
-OPTIONS = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.1}
+OPTIONS = {"image_size": SIZE, "encoding": "raw", "shard_megabytes": 0.05}
 NONE_KEPT = "0 shards reused, "
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """400 of each of two classes: nine shards or so of 0.1 MB."""
-    return two_classes(tmp_path_factory.mktemp("pictures"), 400)
+    """200 of each of two classes: nine shards or so of 0.05 MB."""
+    return two_classes(tmp_path_factory.mktemp("pictures"), 200)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_new_pictures_are_written_and_every_shard_kept(first, run, photos, tmp_p
     # A link, which takes no room of its own.
     files = [shard for split in first.splits.values() for shard in split.shards]
     assert all(Path(first.shard_uri(shard)).stat().st_nlink == 2 for shard in files)
-    plain = write(photos, tmp_path / "plain", shard_megabytes=0.1)
+    plain = write(photos, tmp_path / "plain", shard_megabytes=0.05)
     assert all_records(second) == all_records(plain)
     for split in ("train", "validation", "test"):
         assert records(second)[split].keys() == records(plain)[split].keys()
@@ -105,7 +105,7 @@ def test_changed_picture_rewrites_only_its_shard(first, run, photos, tmp_path, c
     CHANGES[change](photos / "cat" / "007.png")
     second, _ = run("second")
     assert len(digests(first) - digests(second)) == 1
-    plain = write(photos, tmp_path / "plain", shard_megabytes=0.1)
+    plain = write(photos, tmp_path / "plain", shard_megabytes=0.05)
     assert all_records(second) == all_records(plain)
 
 
@@ -126,7 +126,7 @@ def test_small_shards_are_merged_before_they_are_many(first, run, photos):
         last, _ = run(f"run-{number}")
     usual = min(shard.bytes for shard in first.splits["train"].shards)
     assert sum(shard.bytes < usual / 2 for shard in last.splits["train"].shards) <= 1
-    assert len(all_records(last)) == 800 + 48
+    assert len(all_records(last)) == 400 + 48
 
 
 def test_other_options_or_classes_keep_no_shard(first, run, photos):
