@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import list_columns
-from trainer.data.tables.inputs import argument_name
+from trainer.data.tables.columns import argument_name, list_columns
 from trainer.data.tables.statistics import QUANTILES
 from trainer.errors import InputError
 from trainer.evaluation import drift

@@ -21,8 +21,7 @@ import tensorflow as tf
 
 from trainer import saved_model
 from trainer.data.schema import find_training_data
-from trainer.data.tables.columns import list_columns
-from trainer.data.tables.inputs import argument_name
+from trainer.data.tables.columns import argument_name, list_columns
 from trainer.errors import first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances

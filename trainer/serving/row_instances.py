@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.tables.inputs import MISSING, argument_name
+from trainer.data.tables.columns import argument_name
+from trainer.data.tables.inputs import MISSING
 from trainer.fields import suggest
 from trainer.serving.instances import (
     DEFAULT,
@@ -95,7 +96,10 @@ class RowInstances:
         columns = [name for name in instance if name != KEY or not self._has_keys]
         if not columns:
             raise InstanceError(f"has none of the columns {', '.join(self._columns)}")
-        return {self._argument(name): instance[name] for name in columns}
+        row = {self._argument(name): instance[name] for name in columns}
+        if len(row) < len(columns):
+            raise InstanceError("has two columns whose names are equal in the model's ASCII")
+        return row
 
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raise InstanceError if there is none."""

@@ -18,8 +18,8 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
-from trainer.data.tables.columns import list_columns
-from trainer.data.tables.inputs import Encoder, argument_name, parse_columns
+from trainer.data.tables.columns import argument_name, list_columns
+from trainer.data.tables.inputs import Encoder, parse_columns
 from trainer.training import preprocessing
 
 

@@ -34,6 +34,10 @@ NUMBER = {"name": "miles", "type": "numeric"}
             {"columns": [{"name": "key", "type": "numeric"}]},
             "the records have another feature of that name",
         ),
+        (
+            {"columns": [{**NUMBER, "name": "价格"}, {**NUMBER, "name": "数量"}]},
+            "'价格' and '数量' are both named 'column___' in the model, in ASCII; rename one",
+        ),
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
         ({"crosses": [{"columns": ["hour"]}]}, "must name two or more different columns"),
         ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),

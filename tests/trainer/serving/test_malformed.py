@@ -147,6 +147,7 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("image", b64(animated()), "is an animated GIF; send a single frame"),
         ("image", {"pixels": []}, "'pixels'; use one of b64, examples, image, image_bytes"),
         ("row", [1, 2], "a row is an object with columns by name, or a list of"),
+        ("row", {"Zone Id": "1", "Zone-Id": "2"}, "has two columns whose names are equal in the m"),
         ("row", {"huor": 1}, "a column 'huor' that the model does not have; did you mean 'hour'?"),
         ("row", {"hour": 1.5}, "hour is not a whole number: 1.5"),
         ("row", {"miles": "far"}, "miles is not a number: 'far'"),

@@ -19,6 +19,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +186,12 @@ def list_columns(dataset: Dataset) -> list[Feature]:
     return [feature for feature in dataset.features if feature.kind in DTYPES]
 
 
+def argument_name(column: str) -> str:
+    """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
+    name = re.sub(r"\W", "_", column, flags=re.ASCII)
+    return name if name[0].isalpha() else f"column_{name}"
+
+
 def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
     """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
 
@@ -197,6 +204,14 @@ def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> 
         )
     parsed = [_parse_column(f"columns[{index}]", item) for index, item in enumerate(columns)]
     _check_names("columns", [column.name for column in parsed])
+    by_argument: dict[str, str] = {}
+    for column in parsed:
+        other = by_argument.setdefault(argument_name(column.name), column.name)
+        if other != column.name:
+            raise InputError(
+                f"columns: {other!r} and {column.name!r} are both named "
+                f"{argument_name(other)!r} in the model, in ASCII; rename one"
+            )
     by_name = {column.name: column for column in parsed}
     crossed = [_parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(crosses)]
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])

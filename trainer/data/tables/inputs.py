@@ -12,7 +12,6 @@ in parallel with the training step, and inside the SavedModel.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -41,12 +40,6 @@ class Category(NamedTuple):
     # True if the deep part gets indicators when there is no embedding. It gets positions in buckets
     # for numbers, and nothing for crosses.
     indicators: bool
-
-
-def argument_name(column: str) -> str:
-    """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
-    name = re.sub(r"\W", "_", column, flags=re.ASCII)
-    return name if name[0].isalpha() else f"column_{name}"
 
 
 def parse_columns(
