@@ -110,6 +110,7 @@ class ModelService(Resources):
 
     def merge_version_aliases(self, request: Any) -> Any:
         """Move aliases to a version; remove from it the aliases that are prefixed with `-`."""
+        proto_rules.check_required(request)
         check_version(request.name)
         with self._changing(request.name) as (entry, number):
             set_aliases(entry["versions"], number, list(request.version_aliases))
@@ -150,9 +151,8 @@ class ModelService(Resources):
             check_not_deployed(version, model.name)
 
     def import_model_evaluation(self, request: Any) -> Any:
+        proto_rules.check_required(request)
         evaluation = messages.ModelEvaluation(request.model_evaluation)
-        missing = not evaluation.metrics_schema_uri
-        refuse(missing, "model_evaluation.metrics_schema_uri is required")
         with self._changing(request.parent) as (entry, number):
             evaluations = entry["evaluations"].setdefault(number, [])
             model = request.parent.partition("@")[0]
