@@ -12,6 +12,7 @@ from pipelines.emulator import job_state
 from pipelines.emulator.background_jobs import BackgroundJob
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.http_rules import to_json
+from pipelines.emulator.job_rules import LONGEST_SECONDS
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.replica_process import Replica, create_replicas
@@ -66,8 +67,8 @@ class CustomJob(BackgroundJob):
 
     def _watch(self) -> tuple[str, str, str]:
         """Wait until the job's result is known; return its state, status and error."""
-        seconds = self._spec.scheduling.timeout.total_seconds()
-        deadline = time.monotonic() + seconds if seconds else float("inf")
+        seconds = self._spec.scheduling.timeout.total_seconds() or LONGEST_SECONDS
+        deadline = time.monotonic() + seconds
         asked = self.directory / CANCEL_FILE_NAME
         while not (self.cancelled.wait(_POLL_SECONDS) or asked.exists()):
             if time.monotonic() > deadline:

@@ -17,7 +17,8 @@ from trainer.machines.machine_types import accelerators, check_disk, check_machi
 MAX_POOLS = 4
 MAX_VARIABLES = 100
 _SMALLEST_DISK_GB, _LARGEST_DISK_GB = 100, 64_000
-_LONGEST_SECONDS = 7 * 24 * 3600
+LONGEST_SECONDS = 7 * 24 * 3600
+"""Longest timeout with FLEX_START, and the timeout of a job that sets none."""
 
 
 def check(job: Any, parent: str) -> None:
@@ -90,7 +91,7 @@ def check_flex_start(spec: Any, path: str) -> None:
     refuse(other, f"{path}: FLEX_START provides machines with {', '.join(provided)}")
     mixed = any(machine != machines[0] for machine in machines)
     refuse(mixed, f"{path}: FLEX_START provides the same machines to every pool")
-    too_long = spec.scheduling.timeout.total_seconds() > _LONGEST_SECONDS
+    too_long = spec.scheduling.timeout.total_seconds() > LONGEST_SECONDS
     refuse(too_long, "scheduling.timeout is more than 7 days")
 
 
@@ -99,6 +100,7 @@ def check_resources(spec: Any, parent: str) -> None:
     for name in ("network", "service_account", "tensorboard"):
         resource_names.check(name, getattr(spec, name))
     check_region("tensorboard", spec.tensorboard, parent)
+    refuse(spec.persistent_resource_id, "persistent_resource_id is not supported here")
     lost = spec.tensorboard and not spec.base_output_directory.output_uri_prefix
     refuse(lost, "job_spec.base_output_directory is required with a tensorboard")
     resource_names.check_tensorboard(spec.tensorboard, spec.service_account)

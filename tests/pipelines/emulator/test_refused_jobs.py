@@ -40,6 +40,7 @@ def environment(*variables):
     ("job_spec", "reason"),
     [
         (spec(POOL, network="default"), "network='default' is not"),
+        (spec(POOL, persistent_resource_id="p"), "persistent_resource_id is not supported here"),
         (spec(POOL, service_account="runner"), "service_account='runner' is not"),
         (spec(POOL, tensorboard=BOARD, base_output_directory=FOLDER), "needs a service_account"),
         (spec(POOL, tensorboard=BOARD, service_account=ACCOUNT), "output_directory is required"),
