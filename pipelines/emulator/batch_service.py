@@ -12,7 +12,6 @@ from pipelines.emulator.field_rules import check_choice, check_machine, refuse, 
 from pipelines.emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
 
 _LONGEST_URI = 2000
-DEFAULT_MAX_REPLICAS = 10
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -29,7 +28,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         check_output(job)
         explained = job.generate_explanation or "explanation_spec" in job
         refuse(explained, "explanations are not supported here")
-        check_replicas(job.dedicated_resources, parent)
+        check_machine(job.dedicated_resources, "batch_prediction_job", parent)
 
     def begin(self, job: Any) -> None:
         model = self.models.find_servable(job.model)
@@ -97,14 +96,6 @@ def check_output(job: Any) -> None:
     else:
         prefix = config.gcs_destination.output_uri_prefix
         _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
-
-
-def check_replicas(resources: Any, parent: str) -> None:
-    """Refuse a job without a machine, or with more starting replicas than its maximum."""
-    check_machine(resources, "batch_prediction_job", parent)
-    first, most = resources.starting_replica_count, resources.max_replica_count
-    most = most or DEFAULT_MAX_REPLICAS
-    refuse(first > most, f"starting_replica_count {first} is greater than max_replica_count {most}")
 
 
 def _check_place(uri: str, field: str) -> None:

@@ -63,7 +63,6 @@ def create(services, **fields):
         ({"instance_config": FIELDS, INPUT: TABLE}, "both included_fields and excluded_fields"),
         ({MACHINE: {}}, "machine_type is required"),
         ({MACHINE: {"machine_type": "n9"}}, "machine_type='n9'"),
-        ({"dedicated_resources__starting_replica_count": 11}, "11 is greater than max_replica_co"),
     ],
 )
 def test_invalid_job_is_refused(services, fields, reason):
@@ -71,6 +70,18 @@ def test_invalid_job_is_refused(services, fields, reason):
     with pytest.raises(exceptions.BadRequest, match=reason):
         create(services, **fields)
     assert len(services.batches.refusals) == 1
+
+
+def test_more_replicas_than_the_maximum_are_accepted(services):
+    services.upload()
+    resources = {
+        "machine_spec": {"machine_type": "n1-standard-4"},
+        "starting_replica_count": 11,
+        "max_replica_count": 1,
+    }
+    missing = {"input_config__gcs_source__uris": ["/missing.jsonl"]}
+    job = create(services, dedicated_resources=resources, **missing)
+    assert job.dedicated_resources.starting_replica_count == 11
 
 
 def run(services, model, kind, uri, folder):

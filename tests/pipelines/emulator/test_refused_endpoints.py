@@ -40,7 +40,6 @@ def endpoint(services):
         ({"dedicated_resources__min_replica_count": 0}, "min_replica_count is required"),
         ({"dedicated_resources__min_replica_count": 3}, "2 is less than min_replica"),
         ({"dedicated_resources__required_replica_count": 2}, "2 is more than 1, the minimum"),
-        ({METRICS: [{"metric_name": "cpu", "target": 101}]}, "target 101 of cpu is not 1 to 100"),
         ({METRICS: [{"metric_name": "cpu"}] * 2}, "more than once in"),
         ({"service_account": "runner"}, "service_account='runner' is not"),
         ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
