@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.runs import train
 from trainer.errors import InputError
 from trainer.models import check_model
@@ -39,27 +38,6 @@ def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
     served = tf.saved_model.load(str(trained / "model")).signatures["serving_default"]
     probabilities = served(image=tf.constant(images))["probabilities"].numpy()
     np.testing.assert_allclose(tf.nn.softmax(logits).numpy(), probabilities, atol=1e-6)
-
-
-def test_model_with_a_backbone_keeps_its_weights(tmp_path, digit_records):
-    features = [
-        dataclasses.replace(feature, shape=[32, 32, 3]) if feature.name == "image" else feature
-        for feature in digit_records.features
-    ]
-    photos = dataclasses.replace(digit_records, features=features)
-    options = {**MOBILENET, "weights": "none"}
-    model, copy_of_model = (
-        check_model("transfer", photos, options).build(photos) for _ in range(2)
-    )
-    weights.save(model, str(tmp_path / "model.keras"))
-    weights.load(copy_of_model, str(tmp_path / "model.keras"))
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    for copy in (copy_of_model, loaded):
-        for variable, same in zip(model.variables, copy.variables, strict=True):
-            if "seed" not in variable.path:  # Of dropout.
-                np.testing.assert_array_equal(variable.numpy(), same.numpy(), variable.path)
-    images = np.full((1, 32, 32, 3), 7, np.uint8)
-    np.testing.assert_array_equal(loaded(images), model(images))
 
 
 def test_training_starts_from_warm_start(trained, digit_records, tmp_path):

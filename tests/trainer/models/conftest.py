@@ -6,6 +6,7 @@ import pytest
 
 from tests.records import write_records
 from trainer.models import backbones
+from trainer.models.backbone_table import BACKBONES, Backbone
 from trainer.models.transfer import Transfer
 
 MOBILENET = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
@@ -25,7 +26,7 @@ def colors(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory) -> str:
+def mobilenet(tmp_path_factory) -> str:
     """A file of MobileNet's weights; its BatchNorm statistics are no constants."""
     keras.utils.set_random_seed(1)
     backbone = backbones.create(Transfer(**MOBILENET, weights="none"), (32, 32, 3))
@@ -37,3 +38,24 @@ def weights(tmp_path_factory) -> str:
     path = tmp_path_factory.mktemp("weights") / "mobilenet.weights.h5"
     backbone.save_weights(path)
     return str(path)
+
+
+def create_small(*, input_shape, **_):
+    """Create a backbone of few layers, which is built and traced in a tenth of MobileNet's time."""
+    parts = [keras.Input(input_shape)]
+    for n in (1, 2):
+        parts.append(keras.layers.Conv2D(8, 3, strides=2, name=f"convolution{n}"))
+        parts.append(keras.layers.BatchNormalization(name=f"normalization{n}"))
+        parts.append(keras.layers.ReLU())
+    return keras.Sequential(parts, name="small")
+
+
+@pytest.fixture
+def small_backbone(tmp_path, monkeypatch) -> dict[str, str]:
+    """Add a small backbone to Keras's; return the options of a model that has it."""
+    create_small.__module__ = keras.applications.MobileNet.__module__
+    monkeypatch.setattr(keras.applications, "Small", create_small, raising=False)
+    monkeypatch.setitem(BACKBONES, "Small", Backbone(6))
+    weights = str(tmp_path / "small.weights.h5")
+    create_small(input_shape=(32, 32, 3)).save_weights(weights)
+    return {"backbone": "Small", "weights": weights}

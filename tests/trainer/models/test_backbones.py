@@ -1,6 +1,5 @@
 """Backbones: their preprocessing, options and weights, and what is refused."""
 
-import shutil
 from pathlib import Path
 
 import keras
@@ -11,6 +10,7 @@ from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
 from trainer.models import backbones, check_model, open_model, prepare_model
+from trainer.training import weights
 
 
 @pytest.mark.parametrize("backbone", ["VGG16", "DenseNet121", "MobileNet"])
@@ -43,8 +43,8 @@ def test_wrong_option_is_refused(colors, options, message):
     assert "\n" not in str(raised.value)
 
 
-def test_misfits_of_weights_layers_and_images_are_refused(colors, weights, digit_records):
-    wider = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": weights}
+def test_misfits_of_weights_layers_and_images_are_refused(colors, mobilenet, digit_records):
+    wider = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": mobilenet}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
         check_model("transfer", colors, wider).build(colors)
     model = check_model("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
@@ -54,17 +54,31 @@ def test_misfits_of_weights_layers_and_images_are_refused(colors, weights, digit
         check_model("transfer", digit_records, {"weights": "none"}).build(digit_records)
 
 
-def test_replicas_read_the_chiefs_copy_of_the_weights(colors, weights, tmp_path):
-    source = Path(shutil.copy(weights, tmp_path))
-    options = {**MOBILENET, "weights": str(source)}
-    chief = prepare_model("transfer", colors, options, str(tmp_path))
-    assert chief.weights == str(tmp_path / "weights" / "backbone.weights.h5")
-    source.unlink()
-    worker = prepare_model("transfer", colors, options, str(tmp_path))
-    ours, theirs = (model.build(colors).variables for model in (chief, worker))
-    for variable, same in zip(ours, theirs, strict=True):
+def assert_equal_weights(model, expected):
+    for variable, value in zip(model.variables, expected.variables, strict=True):
         if "seed" not in variable.path:  # Of dropout.
-            np.testing.assert_array_equal(variable.numpy(), same.numpy(), err_msg=variable.path)
+            np.testing.assert_array_equal(variable.numpy(), value.numpy(), variable.path)
+
+
+def test_replicas_read_the_chiefs_copy_of_the_weights(colors, small_backbone, tmp_path):
+    chief = prepare_model("transfer", colors, small_backbone, str(tmp_path))
+    assert chief.weights == str(tmp_path / "weights" / "backbone.weights.h5")
+    Path(small_backbone["weights"]).unlink()
+    worker = prepare_model("transfer", colors, small_backbone, str(tmp_path))
+    assert_equal_weights(worker.build(colors), chief.build(colors))
+
+
+def test_saved_model_keeps_the_weights_of_its_backbone(colors, small_backbone, tmp_path):
+    model, loaded = (
+        check_model("transfer", colors, small_backbone).build(colors) for _ in range(2)
+    )
+    weights.save(model, str(tmp_path / "model.keras"))
+    weights.load(loaded, str(tmp_path / "model.keras"))
+    assert_equal_weights(loaded, model)
+    whole = keras.saving.load_model(tmp_path / "model.keras")
+    assert_equal_weights(whole, model)
+    images = np.full((1, 32, 32, 3), 7, np.uint8)
+    np.testing.assert_array_equal(whole(images), model(images))
 
 
 def test_unreachable_hub_is_refused_with_the_remedy(colors, tmp_path, monkeypatch):

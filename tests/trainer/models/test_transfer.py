@@ -11,7 +11,6 @@ from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.runs import train
 from trainer.models import backbones
-from trainer.models.backbone_table import BACKBONES, Backbone
 from trainer.models.transfer import Transfer
 from trainer.training import checkpoint
 
@@ -38,25 +37,10 @@ def values(model: keras.Model) -> dict[str, np.ndarray]:
     }
 
 
-def create_small(*, input_shape, **_):
-    """Create a backbone of few layers, which is built and traced in a tenth of MobileNet's time."""
-    parts = [keras.Input(input_shape)]
-    for n in (1, 2):
-        parts.append(keras.layers.Conv2D(8, 3, strides=2, name=f"convolution{n}"))
-        parts.append(keras.layers.BatchNormalization(name=f"normalization{n}"))
-        parts.append(keras.layers.ReLU())
-    return keras.Sequential(parts, name="small")
-
-
 @pytest.fixture
-def small(tmp_path, monkeypatch):
-    """Add a small backbone to Keras's; return the settings of a run that fine-tunes it."""
-    create_small.__module__ = keras.applications.MobileNet.__module__
-    monkeypatch.setattr(keras.applications, "Small", create_small, raising=False)
-    monkeypatch.setitem(BACKBONES, "Small", Backbone(6))
-    weights = str(tmp_path / "small.weights.h5")
-    create_small(input_shape=(32, 32, 3)).save_weights(weights)
-    return functools.partial(settings, weights, {"backbone": "Small"}, 3)
+def small(small_backbone):
+    """Return the settings of a run that fine-tunes a small backbone."""
+    return functools.partial(settings, small_backbone["weights"], {"backbone": "Small"}, 3)
 
 
 def test_phase_two_changes_only_the_last_layers(colors, small, tmp_path):
@@ -142,8 +126,8 @@ def test_each_phase_has_its_own_patience(colors, small, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_workers_share_weights_and_learn_alike(colors, weights, tmp_path):
-    values_of_options = settings(weights, fine_tune_epochs=2)
+def test_two_workers_share_weights_and_learn_alike(colors, mobilenet, tmp_path):
+    values_of_options = settings(mobilenet, fine_tune_epochs=2)
     alone = train(colors, tmp_path / "alone", **values_of_options)
     model_options = json.dumps(values_of_options["model_options"], separators=(",", ":"))
     values_of_options["model_options"] = model_options
