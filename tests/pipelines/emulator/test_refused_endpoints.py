@@ -104,8 +104,8 @@ def test_deployed_model_gets_an_unused_id(services, endpoint):
 
 def test_endpoints_are_ordered(services, endpoint):
     later = services.create("endpoint").result().name
-    found = services.endpoint.list_endpoints({"parent": PARENT, "order_by": "create_time desc"})
-    assert [one.name for one in found] == [later, endpoint]
+    listed = services.endpoint.list_endpoints({"parent": PARENT, "order_by": "create_time desc"})
+    assert [item.name for item in listed] == [later, endpoint]
 
 
 def test_endpoint_with_models_is_not_deleted(services, endpoint):

@@ -78,33 +78,26 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
         assert len(rehearsal.runs()) == 2
 
 
-def test_bucket_that_a_recipe_names_is_a_folder(tmp_path, on_emulator):
+def test_bucket_of_a_recipe_or_of_compared_runs_is_a_folder(tmp_path, on_emulator, caplog):
     text = (ROOT / "pipelines" / "recipes" / "flowers.toml").read_text()
     bucket = "images:gs://my-project-training/photos"
     recipe = pathlib.Path("recipes/photos.toml")
     recipe.parent.mkdir()
     recipe.write_text(text.replace("tfds:tf_flowers", bucket))
     put_photos(tmp_path)
+    folder = tmp_path / "emulated" / "buckets" / "my-project-training"
+    (folder / "history.csv").write_text("epoch,loss")
     with emulated(tmp_path) as rehearsal:
         on_emulator(rehearsal, "run photos --detach --name one")
         (request,) = tmp_path.glob("emulated/runs/*/request.json")
         on_emulator(rehearsal, "cancel one")
-    folder = tmp_path / "emulated" / "buckets" / "my-project-training" / "photos"
-    assert json.loads(request.read_text())["parameters"]["source"] == f"images:{folder}"
-
-
-def test_files_that_runs_compares_are_read_from_the_bucket(tmp_path, monkeypatch, caplog):
-    file = tmp_path / "emulated" / "buckets" / "my-bucket" / "one" / "history.csv"
-    file.parent.mkdir(parents=True)
-    file.write_text("epoch,loss")
-    with emulated(tmp_path) as rehearsal:
-        for name, value in rehearsal.variables.items():
-            monkeypatch.setenv(name, value)
         client = Connection(settings.load({}, os.environ).require("project")).storage
-        content = run_files.read("gs://my-bucket/one/history.csv", client)
-        assert run_files.read("gs://my-bucket/two/history.csv", client) is None
+        content = run_files.read("gs://my-project-training/history.csv", client)
+        assert run_files.read("gs://my-project-training/none.csv", client) is None
     assert content == b"epoch,loss"
     assert not caplog.messages
+    source = json.loads(request.read_text())["parameters"]["source"]
+    assert source == f"images:{folder}/photos"
 
 
 @pytest.mark.slow
