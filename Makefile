@@ -44,7 +44,7 @@ check: $(READY) ## Lint, type-check and run the tests that need no TensorFlow, i
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/check.txt
 
-test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test that takes under a minute
+test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test but the slow ones
 	@$(MAKE) --no-print-directory -j2 lint tests
 
 test-all: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test, including the slow ones

@@ -17,7 +17,7 @@ except AttributeError as error:
 """
 
 
-def test_package_is_complete_once_a_name_of_no_submodule_is_used():
+def test_package_is_complete_once_another_name_is_used():
     shown = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     expected = "0 module 'google.cloud.aiplatform_v1' has no attribute 'absent'\n"
     assert shown.stdout == expected, shown.stderr

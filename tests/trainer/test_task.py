@@ -136,12 +136,12 @@ def test_checkpoints_of_another_configuration_are_refused(trained, digit_records
 
 
 @pytest.mark.slow
-def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, tmp_path, refused):
+def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     flags = replicas.flags(digit_records, run, TRAINED)
     learned = newest_checkpoint(run)
-    older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
+    _, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
@@ -150,10 +150,15 @@ def test_run_resumes_from_the_last_undamaged_checkpoint(trained, digit_records, 
     assert "ckpt-6000000000 is damaged; resuming from" in log
     assert "resuming from the checkpoint at epoch 6, step 0" in log
     assert_equal_arrays(newest_checkpoint(run), learned)
+
+
+def test_run_without_an_undamaged_checkpoint_is_refused(trained, digit_records, tmp_path, refused):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
     older, newest = sorted((run / "checkpoints").glob("ckpt-*.data-*"))
     newest.unlink()
     older.write_bytes(b"")
-    assert "no checkpoint in" in refused(flags)
+    assert "no checkpoint in" in refused(replicas.flags(digit_records, run, TRAINED))
 
 
 def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):

@@ -15,6 +15,7 @@ from tests.pipelines.emulator.services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
+from trainer.errors import InputError
 from trainer.serving.predictor import Predictor
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
@@ -129,6 +130,16 @@ def test_files_in_a_bucket_are_listed_by_their_uris(tmp_path):
     assert [(instance.shown, instance.sent) for instance in instances] == [
         ("gs://photos/1.png", b64(b"1"))
     ]
+
+
+def test_unusable_input_is_named(tmp_path):
+    lines = tmp_path / "bad.jsonl"
+    with pytest.raises(InputError, match=f"{lines} matches no file"):
+        list(read_instances("jsonl", [str(lines)]))
+    lines.write_text('{"image": 1}\n{')
+    valid, invalid = read_instances("jsonl", [str(lines)])
+    assert (valid.sent, valid.error) == ({"image": 1}, "")
+    assert invalid.error.startswith("not JSON: Expecting property name")
 
 
 def test_predictions_of_listed_files_equal_the_evaluation(
