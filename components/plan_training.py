@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
+from components.code_digest import code_digest
 from components.pipeline_options import JobOptions, PipelineOptions
 from components.registry.model_registry import find_champion, find_start_weights
 from components.registry.model_upload import check_accepts_records, to_label
@@ -80,7 +81,9 @@ def plan_training(
             machines.accelerator_type, machines.gpu_image_uri, "give it as gpu_image_uri"
         )
         check_accepts_records(options.deploy_champion, serving_image)
-    configuration = configuration_digest(config, machines.training_image)
+    # On Vertex AI, the image's name stands for its code.
+    code = code_digest(config.model) if project == LOCAL_PROJECT else ""
+    configuration = configuration_digest(config, f"{machines.training_image}{code}")
     trained_on = training_labels(digest_dataset(records.uri), configuration)
     unchanged, reason = _find_unchanged(
         options, records.uri, trained_on, model_name, project, location

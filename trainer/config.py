@@ -223,15 +223,14 @@ def check_batch_size(batch_size: int, replicas: int) -> None:
         )
 
 
-def configuration_digest(config: TrainingConfig, image_uri: str) -> str:
+def configuration_digest(config: TrainingConfig, code: str) -> str:
     """Return a digest, 16 hex digits, of everything but the records that determines the model.
 
     Machines are excluded, because they change the speed, and the model only by rounding. The
     version of the champion that warm_start names is also excluded: each training changes it, so a
-    scheduled run would never find that nothing has changed. Changed code counts if `image_uri` is
-    new.
+    scheduled run would never find that nothing has changed. `code` identifies the code that trains.
     """
-    content = json.dumps([dataclasses.asdict(config), image_uri], sort_keys=True)
+    content = json.dumps([dataclasses.asdict(config), code], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

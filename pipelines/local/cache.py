@@ -14,12 +14,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.code_digest import PACKAGES
 from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_PACKAGES = ("components", "trainer")
 
 
 def entry_name(
@@ -98,15 +98,6 @@ def fingerprint(command: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def code_digest() -> str:
-    """Return a digest of all code that components and replicas may run."""
-    digest = hashlib.sha256()
-    for package in _PACKAGES:
-        for path in sorted((_ROOT / package).rglob("*.py")):
-            digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 def _find_imports(source: str) -> list[str]:
     """Return the dotted names that Python source imports; [] if it can't be parsed."""
     if "import" not in source:
@@ -121,7 +112,7 @@ def _find_imports(source: str) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if name.partition(".")[0] in _PACKAGES]
+    return [name for name in names if name.partition(".")[0] in PACKAGES]
 
 
 def _find_modules(name: str) -> list[pathlib.Path]:

@@ -13,11 +13,11 @@ from typing import Any
 
 from rich.console import Console
 
+from components.code_digest import code_digest
 from pipelines.console import say, shorten_path
 from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import folders, run_end, run_summary, terminal
-from pipelines.local.cache import code_digest
 from pipelines.local.kfp_patches import TaskExecutor
 from pipelines.local.run_state import RunState, make_rows
 from pipelines.local.services import started_services

@@ -7,11 +7,11 @@ bit-identical to those of an uninterrupted run.
 
 import pathlib
 
+from components.code_digest import code_digest
 from pipelines import run_history
 from pipelines.console import say
 from pipelines.emulator.containers import find_engine
 from pipelines.local import folders
-from pipelines.local.cache import code_digest
 from pipelines.local.execution import Run, execute
 from pipelines.local.journal import Journal
 from pipelines.package import Package

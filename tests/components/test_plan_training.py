@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.registry.trained_versions import digest_dataset, training_labels
+from components.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.model_service import candidate, registry_at
@@ -174,6 +175,23 @@ def test_drift_since_the_champion_starts_or_refuses_training(service, records, t
 def test_changed_configuration_is_trained(service, records, change, trains):
     register(service, records, "champion")
     assert decided(records, **change)[0] == trains
+
+
+@pytest.mark.parametrize("name", ["own_model", "own_package.model"])
+def test_changed_code_of_an_own_model_is_trained_on_this_machine(
+    service, records, tmp_path, monkeypatch, name
+):
+    file = tmp_path / f"{name.replace('.', '/')}.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("def build(dataset): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"model": f"{name}:build", "model_options": {}}
+    configuration = planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"]
+    assert planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"] == configuration
+    on_vertex = planned(tmp_path, **own)[0]["configuration"]
+    file.write_text("def build(dataset): pass\n")
+    assert planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"] != configuration
+    assert planned(tmp_path, **own)[0]["configuration"] == on_vertex  # The image's name counts.
 
 
 def test_warm_start_copies_the_champions_weights(

@@ -39,6 +39,13 @@ def find_model_class(name: str) -> type[Model]:
     return user_models.make_model_class(installed[name])
 
 
+def find_user_module(name: str) -> str:
+    """Return the module of a user's own model; empty if model `name` is one of the project's."""
+    if name not in MODELS and ":" not in name:
+        name = plugins.list_entry_points(ENTRY_POINTS).get(name, "")
+    return name.partition(":")[0] if ":" in name else ""
+
+
 def open_model(name: str, options: dict[str, Any]) -> Model:
     """Return a model with these options, without importing TensorFlow."""
     cls = find_model_class(name)

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from components.code_digest import code_digest
 from components.registry.trained_versions import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
@@ -54,7 +55,8 @@ def champion(tmp_path, parameters):
     """A version that an earlier run has trained, according to the registry."""
     options = recipe.load("digits").with_values(parameters, place="test")
     create_tfrecords(options.records, str(tmp_path / "records"), progress=lambda _: None)
-    configuration = configuration_digest(options.training, options.machines.image_uri)
+    code = f"{options.machines.image_uri}{code_digest()}"
+    configuration = configuration_digest(options.training, code)
     labels = training_labels(digest_dataset(str(tmp_path / "records")), configuration)
     version = candidate("gs://bucket/model", labels=labels)
     with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:

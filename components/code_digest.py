@@ -1,0 +1,30 @@
+"""A digest of the code of this checkout, for which on Vertex AI the image's name stands."""
+
+import hashlib
+import importlib.util
+import pathlib
+
+from trainer.models import find_user_module
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGES = ("components", "trainer")
+
+
+def code_digest(model: str = "") -> str:
+    """Return a digest of all code that components and replicas may run.
+
+    If `model` is a user's own, the digest covers the package, or the file, that its module is in.
+    """
+    folders = [_ROOT / package for package in PACKAGES]
+    digest = hashlib.sha256()
+    top = find_user_module(model).partition(".")[0]
+    if spec := importlib.util.find_spec(top) if top else None:
+        if spec.submodule_search_locations is None:
+            digest.update(pathlib.Path(spec.origin or "").read_bytes())
+        folders += map(pathlib.Path, spec.submodule_search_locations or ())
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(
+                f"{path.relative_to(folder.parent)}\0".encode() + path.read_bytes() + b"\0"
+            )
+    return digest.hexdigest()
