@@ -108,6 +108,14 @@ def test_columns_of_other_types_may_not_be_used(typed, tmp_path):
             assert re.search(words, message)
 
 
+def test_unused_columns_may_have_the_same_name(typed, tmp_path):
+    table = typed.append_column("note", [["a"] * ROWS]).append_column("note", [range(ROWS)])
+    source = write_parquet(tmp_path / "t.parquet", table)
+    assert write(source, tmp_path / "out").creation["accepted"] == ROWS
+    label = {"column": "note"}
+    assert "has 'note' twice; rename one" in refused(write, source, tmp_path / "no", label=label)
+
+
 def test_damaged_parquet_file_is_refused(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     message = refused(write, f"parquet:{tmp_path / 't.parquet'}", tmp_path / "out")

@@ -5,6 +5,7 @@ and intervals. So a row stays in its split if other columns are chosen, or their
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +37,17 @@ def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
 
     Raise InputError if a wanted column contains neither numbers nor text.
     """
-    columns = {
-        name: column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for name, column in sorted(zip(batch.rows.schema.names, batch.rows.columns, strict=True))
-    }
-    chosen = {name: _to_numbers_or_text(name, columns[name]) for name in wanted}
+    names = batch.rows.schema.names
+    # Columns that are not wanted may have the same name: keep them in their order.
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for _, column in sorted(zip(names, batch.rows.columns, strict=True), key=itemgetter(0))
+    ]
+    by_name = dict(zip(sorted(names), columns, strict=True))
+    chosen = {name: _to_numbers_or_text(name, by_name[name]) for name in wanted}
     texts = [
         _to_bytes(column)
-        for column in columns.values()
+        for column in columns
         if not (pa.types.is_nested(column.type) or pa.types.is_interval(column.type))
     ]
     digests = b"".join(map(digest, pack_values(texts).to_pylist()))
