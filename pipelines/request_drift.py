@@ -28,7 +28,8 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     """
     columns = list_columns(before)
     names = {argument_name(column.name): column.dtype for column in columns}
-    parts = list(_parse_instances(RowInstances(names, list(names)), instances))
+    parser = RowInstances(names, [column.name for column in columns])
+    parts = list(_parse_instances(parser, instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")
     now = [

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from trainer import saved_model
 from trainer.data.schema import find_training_data
-from trainer.data.tables.columns import argument_name, list_columns
+from trainer.data.tables.columns import list_columns
 from trainer.errors import first_line
 from trainer.serving import VERSION_VARIABLE
 from trainer.serving.image_instances import ImageInstances
@@ -77,11 +77,10 @@ class Predictor:
             self._parser = ImageInstances(name, tuple(spec.shape[1:]))
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
-            # The signature has the types of the arguments, but not their order.
+            # The signature has neither the order of the columns nor their own names.
             dataset = find_training_data(artifacts_uri)
             trained_on = list_columns(dataset) if dataset else []
-            order = [argument_name(column.name) for column in trained_on]
-            self._parser = RowInstances(columns, order)
+            self._parser = RowInstances(columns, [column.name for column in trained_on])
             # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.make_blank()}))

@@ -41,11 +41,13 @@ class RowInstances:
 
     Args:
         columns: type (float32, int64 or string) of each argument of serving_default.
-        order: arguments in the order of the values of a row that is a list; empty if unknown.
+        names: the columns' own names, in the order of the values of a row that is a list; empty if
+            unknown.
     """
 
-    def __init__(self, columns: Mapping[str, str], order: Sequence[str] = ()) -> None:
-        self._columns, self._order = dict(columns), list(order)
+    def __init__(self, columns: Mapping[str, str], names: Sequence[str] = ()) -> None:
+        self._columns, self._names = dict(columns), list(names)
+        self._order = [argument_name(name) for name in names]
         self._has_keys = KEY not in self._columns
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
@@ -104,8 +106,10 @@ class RowInstances:
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raise InstanceError if there is none."""
         argument = name if name in self._columns else name and argument_name(name)
-        if argument not in self._columns:
-            hint = suggest(name[:100], self._columns)
+        # Another column's name may have the same form in ASCII.
+        known = [*self._columns, *self._names]
+        if argument not in self._columns or (self._names and name not in known):
+            hint = suggest(name[:100], self._names or self._columns)
             raise InstanceError(
                 f"has a column {format_value(name)} that the model does not have{hint}"
             )
