@@ -1,7 +1,9 @@
-"""Read JSON files that another process wrote and that may be damaged."""
+"""Read JSON files that another process wrote and that may be damaged; unify JSON's numbers."""
 
+import copy
 import pathlib
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from trainer.errors import InputError
 
@@ -25,3 +27,18 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
             f"{path} can't be read ({field and f'{field}: '}{first['msg']}): it is damaged, or no "
             "run wrote it; remove it"
         ) from None
+
+
+def to_whole_numbers(value: Any) -> Any:
+    """Return a copy of JSON-like `value` with every integral float as an int.
+
+    KFP passes all numbers in lists and structs as doubles, but a proto's integer field refuses
+    2.0. JSON does not distinguish the two.
+    """
+    if isinstance(value, Mapping):
+        return {key: to_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_whole_numbers(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return copy.copy(value)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines.json_form import to_whole_numbers
 from pipelines.local import run_files
 from pipelines.run_history import PastRun
 from trainer.data.schema import join
@@ -97,7 +98,7 @@ def find_differing_parameters(first: PastRun, second: PastRun) -> list[tuple[str
 
 def format_value(value: Any) -> str:
     """Format a parameter's value as --set takes it."""
-    return value if isinstance(value, str) and value else json.dumps(value)
+    return value if isinstance(value, str) and value else json.dumps(to_whole_numbers(value))
 
 
 def _read_predictions(run: PastRun, client: Any) -> Predictions | None:

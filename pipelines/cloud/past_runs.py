@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
+from pipelines.json_form import to_whole_numbers
 from pipelines.machines import cost
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
@@ -64,8 +65,6 @@ def parameters_of(job: Any) -> dict[str, Any]:
         for name, definition in inputs.get("parameters", {}).items()
         if "defaultValue" in definition
     }
-    from pipelines.local.kfp_patches import to_whole_numbers
-
     return to_whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
 
 

@@ -1,5 +1,6 @@
 """The command `runs`: list the runs on this machine and on Vertex AI, or compare two of them."""
 
+import os
 import pathlib
 from typing import Annotated, Any
 
@@ -27,6 +28,8 @@ LISTED = 20
 _METRICS = ("accuracy", "roc_auc", "log_loss")
 _CHANGES = 3
 _LONGEST_VALUE = 24
+_CONTEXT = 8
+"""Characters before the first difference of two values that are cut."""
 
 
 @with_settings
@@ -119,7 +122,8 @@ def _describe_changes(run: PastRun, before: PastRun | None) -> str:
         values = [format_value(new), format_value(old)]
         now, was = map(_shorten, values)
         if now == was:  # They differ where they are cut.
-            now, was = (_shorten(value[::-1])[::-1] for value in values)
+            start = len(os.path.commonprefix(values)) - _CONTEXT  # noqa: RUF071
+            now, was = (_shorten(f"...{value[start:]}") for value in values)
         texts.append(f"{name}={now} (was {was})")
     if len(changed) > _CHANGES:
         texts.append(f"{len(changed) - _CHANGES} more")

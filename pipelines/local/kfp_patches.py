@@ -15,7 +15,6 @@ it has moved. Unlike kfp's function, a TaskExecutor
 """
 
 import contextlib
-import copy
 import dataclasses
 import json
 import pathlib
@@ -24,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator.environment import LOCATION, PROJECT
+from pipelines.json_form import to_whole_numbers
 from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
 
@@ -168,18 +168,3 @@ def resolve_placeholders(
     provided = placeholder_utils.get_provided_inputs(values)
     words = [placeholder_utils.resolve_struct_placeholders(word, provided) for word in command]
     return [resolve(word) for word in placeholder_utils.flatten_list(words)]
-
-
-def to_whole_numbers(value: Any) -> Any:
-    """Return a copy of JSON-like `value` with every integral float as an int.
-
-    KFP passes all numbers in lists and structs as doubles, but a proto's integer field refuses
-    2.0. JSON does not distinguish the two.
-    """
-    if isinstance(value, Mapping):
-        return {key: to_whole_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [to_whole_numbers(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return copy.copy(value)

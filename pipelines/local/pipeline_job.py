@@ -10,6 +10,7 @@ import json
 import pathlib
 import sys
 
+from pipelines.json_form import to_whole_numbers
 from pipelines.local import kfp_patches
 from pipelines.local.execution import execute, new_record
 from pipelines.package import Package
@@ -30,7 +31,7 @@ def main(folder: str) -> int:
     )
     with exit_on_input_error(), locked(directory) as lock:
         pipeline = Package(directory / f"{request['recipe']}.yaml")
-        parameters = kfp_patches.to_whole_numbers(request["parameters"])
+        parameters = to_whole_numbers(request["parameters"])
         record = new_record(pipeline, parameters)
         write_record(record, directory)
         return int(execute(pipeline, record, directory, lock).state != "SUCCEEDED")

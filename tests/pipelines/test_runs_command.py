@@ -78,6 +78,18 @@ def test_runs_shows_results_and_changed_parameters(succeed):
     assert succeed("status") == out
 
 
+def test_difference_of_long_values_is_shown(succeed):
+    columns = [[{"name": f"column {number}"} for number in range(9)] for _ in range(2)]
+    columns[1][4]["name"] = "other"
+    leave("digits-1", 1, columns=columns[0], rates=[8.0, {"a": 1.5}])
+    leave("digits-2", 2, columns=columns[1], rates=[9.0, {"a": 1.5}])
+    out = succeed("runs")
+    assert 'columns=...name": "other"}, {... (was ...name": "column 4"}...)' in out
+    assert 'rates=[9, {"a": 1.5}] (was [8, {"a": 1.5}])' in out
+    table = succeed("runs digits-1 digits-2").split("Metric")[0]
+    assert all(text in table for text in ('"other"', '"column 8"}]', "[8, ", "[9, "))
+
+
 def test_runs_on_the_same_records_are_compared_in_pairs(succeed):
     leave("digits-1", 1, wrong=KEYS[:12])
     leave("digits-2", 2, wrong=KEYS[:2], epochs=24)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.emulator import environment
+from pipelines.json_form import to_whole_numbers
 from pipelines.local import bucket_executor, kfp_patches
 
 INPUTS = {
@@ -48,7 +49,7 @@ def test_executor_of_a_component_is_replaced():
 
 def resolve(element):
     """Resolve one element of a command."""
-    values = kfp_patches.to_whole_numbers(INPUTS)
+    values = to_whole_numbers(INPUTS)
     names = ("task_resource_name", "pipeline_root", "pipeline_job_id")
     others = dict.fromkeys(names, "x")
     (resolved,) = kfp_patches.resolve_placeholders([element], values, run_name="digits-1", **others)
@@ -81,4 +82,4 @@ def test_json_escape_embeds_a_value_in_json():
 def test_only_whole_numbers_become_integers():
     values = {"a": [2.0, 0.5, True, "2.0", None], "b": {"c": -1.0, "d": float("inf")}}
     expected = {"a": [2, 0.5, True, "2.0", None], "b": {"c": -1, "d": float("inf")}}
-    assert json.dumps(kfp_patches.to_whole_numbers(values)) == json.dumps(expected)
+    assert json.dumps(to_whole_numbers(values)) == json.dumps(expected)
