@@ -47,6 +47,8 @@ def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[
     reader = csv.DictReader(io.StringIO(text, newline=""))
     # As create_tfrecords reads a header.
     header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+    if not any(header):
+        raise InputError(f"{file} is empty: it has no header; use a table with a header")
     for name in columns:
         if name not in header:
             raise InputError(f"{file} has no column {name!r}{suggest(name, header)}")

@@ -134,6 +134,8 @@ def test_csv_rows_are_predicted_by_the_recipes_columns(
     header = "miles,hour,payment,company,Zone Id\n"
     typo = header.replace("hour", "hours")
     for file, content, words in (
+        ("empty.csv", "", " is empty: it has no header; use a table with a header"),
+        ("blank.csv", "\n", " is empty: it has no header; use a table with a header"),
         ("other.csv", typo, " has no column 'hour'; did you mean 'hours'?"),
         ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3 does not have as many fields as the"),
         ("text.csv", f"{header}far,2,3,4,5\n", ":2 miles is not a number: 'far'"),
