@@ -63,6 +63,8 @@ class SynchronousRun(Run):
         the host. A stop therefore takes effect one step later, on all replicas.
         """
         progress = self.progress
+        if progress.step == self.steps:  # The run was stopped after the last step.
+            return
         batches = iter(self.read_training_input())
         running = None
         while progress.step < self.steps:

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import signal
 
 import keras
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.runs import train
+from trainer.data.read import reader
 from trainer.models import backbones
 from trainer.models.transfer import Transfer
-from trainer.training import checkpoint
+from trainer.training import checkpoint, logs
+from trainer.training.run import TerminatedError
 
 
 def settings(weights, backbone=MOBILENET, layers=10, **changes):
@@ -98,6 +101,18 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, m
     monkeypatch.setattr(checkpoint.Checkpoints, "save", save_or_die)
     for _ in range(len(places)):
         with pytest.raises(Killed):
+            train(colors, tmp_path / "killed", **options)
+    write = logs.Log.step
+
+    def write_and_stop(self, progress, step):
+        write(self, progress, step)
+        if progress.step == steps - 2:
+            signal.raise_signal(signal.SIGTERM)  # It takes effect after the epoch's last step.
+
+    steps = reader.steps_per_epoch(colors, "train", options["batch_size"])
+    with monkeypatch.context() as patch:
+        patch.setattr(logs.Log, "step", write_and_stop)
+        with pytest.raises(TerminatedError, match=f"at epoch 4, step {steps}"):
             train(colors, tmp_path / "killed", **options)
     killed = train(colors, tmp_path / "killed", **options)
 
