@@ -18,7 +18,7 @@ from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.data.sources import parse_source, table_forms
-from trainer.data.tables.columns import parse_schema
+from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option

@@ -79,9 +79,9 @@ def run_recipe(
     if resume:
         fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
         fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
-        for option in fixed + for_vertex * local:
+        if refused := fixed + for_vertex * local:
             raise InputError(
-                f"{option} can't be given with --resume: a run continues as it was started"
+                f"{refused[0]} can't be given with --resume: a run continues as it was started"
             )
         if others:
             raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")

@@ -73,8 +73,9 @@ class Resources:
         return self.find(request.name)
 
     def list_page(self, request: Any) -> Any:
-        inside = [one for one in self.list_all() if one.name.startswith(f"{request.parent}/")]
-        return self.build_page(inside, request, self.kind, f"{self._field}s")
+        prefix = f"{request.parent}/"
+        listed = [resource for resource in self.list_all() if resource.name.startswith(prefix)]
+        return self.build_page(listed, request, self.kind, f"{self._field}s")
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""

@@ -1,4 +1,4 @@
-"""`make benchmark [ONLY=name]`: every benchmark, one table.
+"""`make benchmark` or `python -m tests.benchmarks NAME ...`: one table of all benchmarks, or some.
 
 Each ratio is measured side by side within this run; the absolute figures beside it are this
 machine's. A ratio below its goal is marked, and changes nothing else.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer.data import sources
-from trainer.data.tables.columns import parse_schema
+from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.fields import option
 

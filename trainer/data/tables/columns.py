@@ -16,16 +16,13 @@ or another column.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainer import fields
-from trainer.errors import InputError
-from trainer.fields import option, suggest
+from trainer.fields import option
 
 if TYPE_CHECKING:
     from trainer.data.schema import Dataset, Feature
@@ -65,8 +62,6 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
 """The feature of a record that holds all columns of a dtype, in order."""
-
-_RESERVED = ("label", "key")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,118 +185,3 @@ def argument_name(column: str) -> str:
     """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
     name = re.sub(r"\W", "_", column, flags=re.ASCII)
     return name if name[0].isalpha() else f"column_{name}"
-
-
-def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
-    """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
-
-    An InputError names the parameter, the position in it, and what would be right.
-    """
-    if not columns:
-        raise InputError(
-            'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
-            '"fare", "type": "numeric"}'
-        )
-    parsed = [_parse_column(f"columns[{index}]", item) for index, item in enumerate(columns)]
-    _check_names("columns", [column.name for column in parsed])
-    by_argument: dict[str, str] = {}
-    for column in parsed:
-        other = by_argument.setdefault(argument_name(column.name), column.name)
-        if other != column.name:
-            raise InputError(
-                f"columns: {other!r} and {column.name!r} are both named "
-                f"{argument_name(other)!r} in the model, in ASCII; rename one"
-            )
-    by_name = {column.name: column for column in parsed}
-    crossed = [_parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(crosses)]
-    _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])
-    return TableSchema(columns=parsed, crosses=crossed, label=_parse_label(label, by_name))
-
-
-def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
-    if not entry.get("name"):
-        raise InputError(f"{location}: 'name' is missing in {entry}")
-    location, kind = f"{location} ({entry['name']!r})", str(entry.get("type", ""))
-    if kind not in KEYS:
-        raise InputError(f"{location}: type={kind!r} is not a type of column{suggest(kind, KEYS)}")
-    allowed = ("name", "type", *KEYS[kind])
-    for key in entry:
-        if key not in allowed:
-            raise InputError(f"{location}: a {kind} column takes no {key!r}{suggest(key, allowed)}")
-    column = _build(Column, location, entry)
-    if column.name in _RESERVED:
-        raise InputError(
-            f"{location}: the records have another feature of that name; rename the column"
-        )
-    if column.boundaries and column.quantiles:
-        raise InputError(f"{location}: set boundaries or quantiles, not both")
-    if column.quantiles == 1:
-        raise InputError(f"{location}: quantiles=1 puts all values into one bucket; use 2 or more")
-    if kind == "bucketized" and not (column.boundaries or column.quantiles):
-        raise InputError(f"{location}: a bucketized column needs boundaries or quantiles")
-    if sorted(set(column.boundaries)) != column.boundaries:
-        raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
-    if kind in ("identity", "hashed") and not column.buckets:
-        raise InputError(f"{location}: buckets is missing; set the number of ids")
-    _check_names(f"{location}: values", column.values)
-    return column
-
-
-def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
-    cross = _build(Cross, location, entry, taker="a cross")
-    if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
-        raise InputError(
-            f"{location}: columns={cross.columns} must name two or more different columns"
-        )
-    for name in cross.columns:
-        if name not in columns:
-            raise InputError(f"{location}: {name!r} is not one of columns{suggest(name, columns)}")
-        if not columns[name].is_categorical:
-            raise InputError(
-                f"{location}: {name!r} is numeric; set its boundaries or quantiles, so that it has "
-                "buckets to cross"
-            )
-    return cross
-
-
-def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
-    label = _build(Label, "label", entry, taker="a label")
-    if not label.column:
-        raise InputError(
-            f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
-            '{"column": "tips", "above": 0.2, "times_column": "fare"}'
-        )
-    if label.column in columns:
-        raise InputError(
-            f"label: {label.column!r} is also one of columns, so the model would see the "
-            "answer; take it out of columns"
-        )
-    compared = list(label.comparisons)
-    if len(compared) > 1:
-        raise InputError(f"label: {' and '.join(compared)} are two comparisons; use only one")
-    if label.times_column and not compared:
-        raise InputError(f"label: times_column needs a comparison: one of {', '.join(COMPARISONS)}")
-    if label.times_column == label.column:
-        raise InputError(
-            f"label: {label.column!r} is compared with itself; use another times_column"
-        )
-    classes = label.classes or (["no", "yes"] if compared else [])
-    _check_names("label: classes", classes)
-    if len(classes) == 1 or (compared and len(classes) != 2):
-        remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
-        raise InputError(f"label: classes={classes}: {remedy}")
-    return dataclasses.replace(label, classes=classes)
-
-
-def _check_names(what: str, names: Sequence[str]) -> None:
-    for name, count in collections.Counter(names).items():
-        if count > 1 or not name:
-            problem = "listed twice" if name else "empty"
-            raise InputError(f"{what}: {name!r} is {problem}; list each name once")
-
-
-def _build(cls: type[Any], location: str, entry: Mapping[str, Any], taker: str = "") -> Any:
-    try:
-        return fields.build(cls, entry, taker=taker)
-    except InputError as error:
-        raise InputError(f"{location}: {error}") from None

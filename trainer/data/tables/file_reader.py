@@ -11,7 +11,8 @@ from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import join
 from trainer.data.sources import SourceKind
-from trainer.data.tables.columns import TableSchema, parse_schema
+from trainer.data.tables.columns import TableSchema
+from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.write.fingerprint import is_pattern
 from trainer.errors import InputError
 from trainer.fields import suggest
