@@ -13,10 +13,14 @@ from pipelines.emulator.background_jobs import BackgroundJob
 from pipelines.emulator.containers import Containers
 from pipelines.emulator.http_rules import to_json
 from pipelines.emulator.job_rules import LONGEST_SECONDS
-from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.replica_process import Replica, create_replicas
-from pipelines.emulator.restart_rules import choose_consequence, error_message
+from pipelines.emulator.restart_rules import (
+    choose_consequence,
+    error_message,
+    is_lost,
+    stockout_message,
+)
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -41,8 +45,7 @@ class CustomJob(BackgroundJob):
         self.failed_replica: Replica | None = None  # the replica that failed the job
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
-        job_id = id_of(message.name)
-        self.replicas = create_replicas(job_id, self._spec, directory, containers is not None)
+        self.replicas = create_replicas(self._spec, directory, containers is not None)
         self.set_state("QUEUED")
 
     @property
@@ -88,11 +91,18 @@ class CustomJob(BackgroundJob):
                         return "SUCCEEDED", "", ""
                 elif not self._restart(replica):
                     self.failed_replica = replica
-                    error = error_message(
-                        replica.pool_name, replica.status, out_of_memory=replica.out_of_memory
-                    )
-                    return "FAILED", "INTERNAL", error
+                    return "FAILED", "INTERNAL", self._explain(replica)
         return "CANCELLED", "CANCELLED", ""
+
+    @property
+    def _is_spot(self) -> bool:
+        return bool(self._spec.scheduling.strategy.name == "SPOT")
+
+    def _explain(self, replica: Replica) -> str:
+        """Return the error of the job that a replica has failed."""
+        if self._is_spot and is_lost(replica.status) and not replica.out_of_memory:
+            return stockout_message(self.message.name.split("/")[3])
+        return error_message(replica.pool_name, replica.status, out_of_memory=replica.out_of_memory)
 
     def _restart(self, replica: Replica) -> bool:
         """Restart a failed replica, or all replicas, if the rules allow; return whether they do."""
@@ -102,6 +112,7 @@ class CustomJob(BackgroundJob):
             restarts=replica.restarts,
             retries=self.retries,
             disable_retries=scheduling.disable_retries,
+            spot=self._is_spot,
             out_of_memory=replica.out_of_memory,
         )
         if follows == "fail job":
@@ -114,7 +125,7 @@ class CustomJob(BackgroundJob):
                 replica.restarts = 0
         else:
             replica.restarts += 1
-            if scheduling.restart_job_on_worker_restart:
+            if scheduling.restart_job_on_worker_restart and not scheduling.disable_retries:
                 restarting = self.replicas
         if restarting is self.replicas:
             self._shut_down(SHUTDOWN_GRACE_SECONDS)

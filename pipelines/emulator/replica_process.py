@@ -89,9 +89,7 @@ class Replica(ReplicaState):
         self.state = failed if self.process.returncode else "SUCCEEDED"
 
 
-def create_replicas(
-    job_id: str, spec: Any, directory: pathlib.Path, in_containers: bool
-) -> list[Replica]:
+def create_replicas(spec: Any, directory: pathlib.Path, in_containers: bool) -> list[Replica]:
     """Return all replicas, the primary first, each with its address and environment."""
     replicas: list[Replica] = []
     for pool, pool_spec in enumerate(spec.worker_pool_specs):
@@ -125,9 +123,7 @@ def create_replicas(
             **{variable.name: variable.value for variable in pool_spec.container_spec.env},
             **_cluster_variables(replica, addresses, job_spec),
             **_folder_variables(spec.base_output_directory.output_uri_prefix.rstrip("/")),
-            "CLOUD_ML_JOB_ID": job_id,
             "CLOUD_ML_PROJECT_ID": environment.PROJECT,
-            "CLOUD_ML_REGION": environment.LOCATION,
         }
         if count := pool_spec.machine_spec.accelerator_count:
             # Logical CPU devices stand in for GPUs that this machine lacks.

@@ -10,6 +10,7 @@ import tempfile
 
 import pytest
 
+from components.cloud_errors import is_capacity
 from pipelines.emulator.server import Emulator
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 
@@ -99,7 +100,7 @@ def test_replicas_see_their_cluster_until_the_chief_ends(client, service, tmp_pa
     assert chief["AIP_MODEL_DIR"] == f"{tmp_path}/model/"
     assert chief["AIP_CHECKPOINT_DIR"] == f"{tmp_path}/checkpoints/"
     assert chief["AIP_TENSORBOARD_LOG_DIR"] == f"{tmp_path}/logs/"
-    assert chief["CLOUD_ML_JOB_ID"] == name.rpartition("/")[2]
+    assert chief["CLOUD_ML_PROJECT_ID"]
     assert (chief["COLOR"], chief["CUDA_VISIBLE_DEVICES"]) == ("green", "")
 
 
@@ -148,8 +149,9 @@ ALL = {"restart_job_on_worker_restart": True}
         ("complain", {}, 2, [1, 1]),
         ("exit:134", ONCE, 134, [1, 1]),
         ("exit:134", {**ONCE, **ALL}, 134, [1, 1]),
-        ("die", ONCE, 137, [1, 1]),
-        ("die", {**ONCE, **ALL}, 137, [1, 1]),
+        # The replica is restarted alone; the job is not retried.
+        ("die", ONCE, 137, [1, 6]),
+        ("die", {**ONCE, **ALL}, 137, [1, 6]),
     ],
 )
 def test_exit_code_decides_restarts(client, service, tmp_path, action, scheduling, status, starts):
@@ -160,7 +162,15 @@ def test_exit_code_decides_restarts(client, service, tmp_path, action, schedulin
     )
     assert [replica.starts for replica in service.jobs[0].replicas] == starts
     log = (service.jobs[0].directory / "worker-0.log").read_text()
-    assert log.count("--- restart 5 of 5 ---") == (4 if starts == [4, 24] else 0)
+    assert log.count("--- restart 5 of 5 ---") == {24: 4, 6: 1}.get(starts[1], 0)
+
+
+def test_loss_of_a_spot_machine_restarts_the_job(client, service, tmp_path):
+    job = job_of(tmp_path, 1, 1, chief="serve", worker="die", scheduling={"strategy": "SPOT"})
+    error = finish(client, job, "FAILED").error.message
+    assert is_capacity(error), error
+    assert error.startswith("Resources are insufficient in region: us-central1.")
+    assert [replica.starts for replica in service.jobs[0].replicas] == [7, 7]
 
 
 def test_replica_out_of_memory_fails_the_job(client, service, tmp_path, monkeypatch):
