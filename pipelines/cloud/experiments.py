@@ -13,6 +13,8 @@ from components.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
+from pipelines.machines import regions
+from trainer.errors import InputError
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
 _SHORTEST_ID = 4
@@ -35,10 +37,14 @@ def link(settings: Settings, experiment: str) -> str:
 def add(connection: Connection, recipe: str, run_id: str) -> str:
     """Add a run to its recipe's experiment, created if missing; return the experiment's name.
 
-    Raises CloudError if the run has no context after a minute.
+    Raises InputError in a region without Experiments, and CloudError if the run has no context
+    after a minute.
     """
     from google.cloud.aiplatform_v1 import types
 
+    region = connection.settings.region
+    if not regions.has_experiments(region):
+        raise InputError(f"{region} has no Experiments")
     experiment = experiment_of(recipe)
     run_context = _wait_for_context(connection, run_id)
     # projects/…/metadataStores/default from …/metadataStores/default/contexts/ID.

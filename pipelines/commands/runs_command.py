@@ -66,10 +66,11 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     if resolved.project:
         from pipelines.cloud import experiments, past_runs
         from pipelines.cloud.connection import console_link
+        from pipelines.machines import regions
 
         try:
             found += past_runs.list_runs(resolved, recipe, limit + 1)
-            if recipe:
+            if recipe and regions.has_experiments(resolved.region):
                 name = experiments.experiment_of(recipe)
                 notes.append(f"experiment   {experiments.link(resolved, name)}")
             notes.append(f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}")

@@ -40,6 +40,11 @@ def check_monitoring(region: str) -> None:
         )
 
 
+def has_experiments(region: str) -> bool:
+    """Return False for a region without Vertex AI Experiments."""
+    return region not in CONTENT["without_experiments"]
+
+
 def check_serving_machine(name: str, region: str) -> None:
     """Raise InputError for a machine type without accelerator that a region can't serve with."""
     if region == _NO_N1 and name.startswith("n1-"):

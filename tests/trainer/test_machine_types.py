@@ -133,8 +133,17 @@ def test_regions_and_their_accelerators_are_those_of_the_page(page):
     # The first table has features, the second zones.
     text = "\n".join(between(lines, "### Feature availability", "</table>"))
     rows = re.findall("<code [^>]*>([a-z]+-[a-z]+[0-9]+)</code>(.*?)</tr>", text, re.DOTALL)
-    without = {name for name, features in rows if "<li>Model Monitoring</li>" not in features}
-    assert without == set(REGIONS["without_monitoring"])
+    for key, feature in (
+        ("without_monitoring", "Model Monitoring"),
+        ("without_experiments", "Gemini Enterprise Agent Platform Experiments"),
+    ):
+        having = {name for name, features in rows if f"<li>{feature}</li>" in features}
+        assert set(regions) - having == set(REGIONS[key])
+    # A region without a row has no feature that is listed.
+    features = ("Custom model training", "Agent Platform Pipelines", "Model Registry")
+    for feature in (*features, "Custom model batch inference", "Vertex AI TensorBoard"):
+        having = {name for name, held in rows if f"<li>{feature}</li>" in held}
+        assert set(regions) - having == {"asia-south2"}
 
 
 def test_flex_start_has_the_accelerators_of_the_page(page):

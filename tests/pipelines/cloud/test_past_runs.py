@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.cloud.experiments import experiment_of
+from pipelines.machines import regions
 from tests.pipelines.cloud.emulator import Outcome
 from tests.pipelines.test_runs_command import leave
 
@@ -61,6 +62,14 @@ def test_run_succeeds_without_an_experiment(vertex, succeed):
     vertex.fail("CreateContext", 403, "PERMISSION_DENIED", "no")
     out = succeed("run digits --name one")
     assert "warning   the run is in no experiment: adding 'one' to the experiment 'digits':" in out
+
+
+def test_region_without_experiments_gets_none(vertex, succeed, monkeypatch):
+    monkeypatch.setitem(regions.CONTENT, "without_experiments", ["us-central1"])
+    out = succeed("run digits --name one")
+    assert "warning   the run is in no experiment: us-central1 has no Experiments" in out
+    assert "/experiments/" not in out + succeed("runs --recipe digits")
+    assert not vertex.sent("CreateContext")
 
 
 @pytest.mark.parametrize(
