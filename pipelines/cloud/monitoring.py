@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from components.cloud_errors import NOT_FOUND, tolerated
+from components.prediction_options import BIGQUERY, TABLE
 from components.registry.model_upload import MADE_BY, to_label
 from pipelines.cloud.connection import Connection
 from pipelines.recipe import Recipe
@@ -79,11 +80,11 @@ def remove(connection: Connection, endpoint: Any) -> None:
 def _find_training_uri(recipe: Recipe) -> str:
     """Return the URI of the training data; empty if Vertex AI can't read the data.
 
-    Vertex AI reads CSV files in buckets and BigQuery tables.
+    Vertex AI reads CSV files in buckets and BigQuery tables, but runs no query.
     """
     kind, _, location = recipe.parameters.records.source.partition(":")
-    if kind == "bigquery":
-        return f"bq://{location}"
+    if kind == "bigquery" and TABLE.fullmatch(f"{BIGQUERY}{location}"):
+        return f"{BIGQUERY}{location}"
     if kind == "csv" and location.startswith("gs://"):
         is_file = "*" in location or location.endswith(".csv")
         return location if is_file else f"{location.rstrip('/')}/*.csv"
@@ -96,7 +97,7 @@ def _build_objective(recipe: Recipe) -> dict[str, Any]:
     if not uri:
         return {"prediction_drift_detection_config": {"default_drift_threshold": threshold}}
     data = {"gcs_source": {"uris": [uri]}, "data_format": "csv"}
-    if uri.startswith("bq://"):
+    if uri.startswith(BIGQUERY):
         data = {"bigquery_source": {"input_uri": uri}}
     return {
         "training_dataset": {

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from components.prediction_options import TABLE
 from pipelines.emulator import messages
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.field_rules import check_choice, refuse, refuse_state, region_of
@@ -41,6 +42,12 @@ class MonitoringService(Resources):
         self.endpoints.set_monitoring(job.endpoint, job.name)
 
     def update(self, request: Any) -> Any:
+        """Update the fields that the mask names; without a mask, those that are set; `*`: all."""
+        paths, new = request.update_mask.paths, request.model_deployment_monitoring_job
+        if not paths or "*" in paths:
+            request.update_mask = {
+                "paths": [name for name in self.updatable if "*" in paths or name in new]
+            }
         job = super().update(request)
         return self.operations.start(job.name, job)
 
@@ -69,5 +76,7 @@ def check_objectives(job: Any, deployed: Collection[str]) -> None:
         detects = "training_prediction_skew_detection_config" in objective
         given = data.gcs_source.uris or data.bigquery_source.input_uri or data.dataset
         refuse(detects and not given, "training_dataset is required to detect skew")
+        if table := data.bigquery_source.input_uri:
+            refuse(not TABLE.fullmatch(table), f"{table!r} is not bq://PROJECT.DATASET.TABLE")
         if data.gcs_source.uris:
             check_choice("data_format", data.data_format, ("csv", "jsonl", "tf-record"))

@@ -57,6 +57,7 @@ DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"valu
     [
         ("csv:gs://data/trips", CSV, "gs://data/trips/*.csv"),
         ("bigquery:my-project.d.trips", BIGQUERY, "bq://my-project.d.trips"),
+        ("bigquery:SELECT * FROM d.trips", DRIFT, "earlier requests, as"),
         ("parquet:gs://data/trips", DRIFT, "earlier requests, as"),
     ],
 )

@@ -18,6 +18,7 @@ OBJECTIVE = {
 OBJECTIVES = "model_deployment_monitoring_objective_configs"
 METRICS = "dedicated_resources__autoscaling_metric_specs"
 SAMPLE_RATE = "logging_sampling_strategy__random_sample_config__sample_rate"
+QUERY = {"input_uri": "bq://SELECT * FROM d.trips"}
 JOB = {
     "display_name": "trips",
     "model_deployment_monitoring_schedule_config": {"monitor_interval": {"seconds": 3600}},
@@ -154,6 +155,7 @@ def monitor(services, endpoint):
         (objectives("2"), "DeployedModel 2 is not at the endpoint"),
         (objectives(training_dataset={}), "training_dataset is required to detect"),
         (objectives(training_dataset__data_format="parquet"), "'parquet' is not one of"),
+        (objectives(training_dataset={"bigquery_source": QUERY}), "is not bq://PROJECT.DATASET"),
     ],
 )
 def test_invalid_monitoring_job_is_refused(monitor, fields, reason):
@@ -167,9 +169,9 @@ def test_monitoring_job_is_paused_before_it_is_deleted(services, monitor):
     assert endpoint.model_deployment_monitoring_job == job.name
     job.logging_sampling_strategy.random_sample_config.sample_rate = 1
 
-    def update(field):
+    def update(*fields):
         return services.job.update_model_deployment_monitoring_job(
-            model_deployment_monitoring_job=job, update_mask={"paths": [field]}
+            model_deployment_monitoring_job=job, update_mask={"paths": fields}
         )
 
     with pytest.raises(exceptions.BadRequest, match="analysis_instance_schema_uri, which is not"):
@@ -177,6 +179,12 @@ def test_monitoring_job_is_paused_before_it_is_deleted(services, monitor):
     update("logging_sampling_strategy").result()
     get = services.job.get_model_deployment_monitoring_job
     assert get(name=job.name).logging_sampling_strategy == job.logging_sampling_strategy
+    job.display_name, job.log_ttl = "renamed", {"seconds": 86400}
+    update().result()
+    assert get(name=job.name).display_name == "renamed"
+    job.log_ttl = None
+    update("*").result()
+    assert not get(name=job.name).log_ttl
     delete = services.job.delete_model_deployment_monitoring_job
     with pytest.raises(exceptions.BadRequest, match="is JOB_STATE_RUNNING: pause it first"):
         delete(name=job.name)
