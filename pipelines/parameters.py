@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from components.pipeline_options import JobOptions, PipelineOptions
-from components.registry.model_upload import PREBUILT_REPOSITORY
+from components.registry.model_upload import is_prebuilt
 from pipelines import resource_names
 from trainer import fields
 from trainer.config import TrainingConfig
@@ -30,7 +30,9 @@ from trainer.training.preparation import check_config_and_machines
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
-_MODEL_ID = re.compile(r"([a-z_][a-z0-9_-]{0,62})?")
+# A model's name starts with a letter, although its ID need not.
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/resource-naming
+_MODEL_ID = re.compile(r"([a-z][a-z0-9_-]{0,62})?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,9 +55,9 @@ class RegistryOptions:
         if not _MODEL_ID.fullmatch(self.model_name):
             raise InputError(
                 f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
-                "with a letter or _"
+                "with a letter"
             )
-        if PREBUILT_REPOSITORY in self.serving_image and not self.serving_image.endswith(":latest"):
+        if is_prebuilt(self.serving_image) and not self.serving_image.endswith(":latest"):
             raise InputError(
                 f"serving_image={self.serving_image!r}: Vertex AI takes its own images only by the "
                 "tag latest; end it with ':latest'"

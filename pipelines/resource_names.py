@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.registry.model_upload import PREBUILT_REPOSITORY
+from components.registry.model_upload import is_prebuilt
 from trainer.errors import InputError
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
@@ -71,6 +71,8 @@ _FORMS = {
     ),
 }
 LABEL_KEY, LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
+GOOGLES_LABELS = ("vertex-ai-", "goog-")
+"""Prefixes of keys that labels of a model can't have."""
 _STORAGE_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
 _ALIASES = {
@@ -104,8 +106,13 @@ def check_labels(labels: Mapping[str, Any]) -> None:
     """Raise InputError for labels that resources can't have.
 
     https://cloud.google.com/resource-manager/docs/creating-managing-labels
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/model-registry/model-labels
     """
     for key, value in labels.items():
+        if key.startswith(GOOGLES_LABELS):
+            raise InputError(
+                f"labels: {key!r} begins like a label that Google sets on models; give another key"
+            )
         is_text = isinstance(value, str) and LABEL_VALUE.fullmatch(value)
         if not LABEL_KEY.fullmatch(key) or not is_text:
             raise InputError(
@@ -142,7 +149,7 @@ def check_image_region(image: str, region: str) -> None:
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
     """
-    is_custom = image and PREBUILT_REPOSITORY not in image
+    is_custom = image and not is_prebuilt(image)
     if is_custom and not image.startswith(f"{region}-docker.pkg.dev/"):
         raise InputError(
             f"serving_image={image!r} is not in the Artifact Registry of {region}, the region of "

@@ -18,7 +18,7 @@ MADE_BY = {"made-by": "vertex-tensorflow-training"}
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 """Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/pre-built-containers"""
-PREBUILT_REPOSITORY = ".pkg.dev/vertex-ai/prediction/"
+_PREBUILT = re.compile(r"(us|europe|asia)-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
 
 _UPLOAD_SECONDS = 1800.0
 
@@ -47,7 +47,7 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     image = candidate.serving_image or PREBUILT
     container = types.ModelContainerSpec(image_uri=image)
     # Google's images have default ports and routes.
-    if PREBUILT_REPOSITORY not in image:
+    if not is_prebuilt(image):
         container.ports = [types.Port(container_port=serving.PORT)]
         container.health_route = serving.HEALTH_ROUTE
         container.predict_route = serving.PREDICT_ROUTE
@@ -71,9 +71,14 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
 
 
+def is_prebuilt(image: str) -> bool:
+    """Return True for an image of Google's, including those with the optimized runtime."""
+    return bool(_PREBUILT.fullmatch(image))
+
+
 def check_accepts_records(deploys: bool, image: str) -> None:
     """Raise InputError if a model is to be deployed with an image that can't predict records."""
-    if deploys and (not image or PREBUILT_REPOSITORY in image):
+    if deploys and (not image or is_prebuilt(image)):
         raise InputError(
             f"deploy_champion sends records to the deployed model, but serving_image={image!r} is "
             "Google's, which accepts none; give this project's image: docs/serving.md"

@@ -7,7 +7,7 @@ from typing import Any
 from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.prediction_options import BIGQUERY, format_of
 from components.registry.model_registry import no_champion_error
-from components.registry.model_upload import PREBUILT_REPOSITORY
+from components.registry.model_upload import is_prebuilt
 from pipelines import prediction_values, resource_names
 from pipelines.cloud import job_request, runs, schedules
 from pipelines.cloud import launch as launching
@@ -102,7 +102,7 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
             image = connection.models.get_model(name=champion.resource).container_spec.image_uri
     if champion is None:
         raise no_champion_error(model, connection.settings.parent)
-    if PREBUILT_REPOSITORY in image and kind not in _PREBUILT_FORMATS:
+    if is_prebuilt(image) and kind not in _PREBUILT_FORMATS:
         raise InputError(
             f"{champion.name} is served by {image}, which accepts only "
             f"{' and '.join(_PREBUILT_FORMATS)}, not {kind}; register a version with the setting "

@@ -39,6 +39,9 @@ class ModelService(Resources):
 
     def check(self, model: Any, parent: str) -> None:
         super().check(model, parent)
+        for key in model.labels:
+            reserved = key.startswith(resource_names.GOOGLES_LABELS)
+            refuse(reserved, f"label {key!r} begins with vertex-ai- or goog-")
         check_container(model.container_spec, field_rules.region_of(parent))
 
     def upload_model(self, request: Any) -> Any:
@@ -53,7 +56,7 @@ class ModelService(Resources):
             else:
                 if request.model_id:
                     field_rules.check_id("model_id", request.model_id)
-                name = f"{request.parent}/models/{request.model_id or self.next_id()}"
+                name = f"{request.parent}/models/{request.model_id or self.next_id(model)}"
                 if name in self.stored:
                     raise ApiError("ALREADY_EXISTS", f"{name} exists already")
                 entry = {"last": 0, "versions": {}, "evaluations": {}}
@@ -247,13 +250,16 @@ def check_not_deployed(version: Any, name: str) -> None:
 def set_aliases(versions: dict[str, Any], number: str, aliases: list[str]) -> None:
     """Move aliases to a version; remove from it the aliases that are prefixed with `-`.
 
-    Raise ApiError if an alias is malformed, or `default` would be removed.
+    An alias that is given and removed stays where it is. Raise ApiError if an alias is malformed,
+    or `default` would be removed.
     """
     for alias in aliases:
         name = alias.removeprefix("-")
         refuse(not _ALIAS.fullmatch(name), f"{name!r} is not an alias")
         taken = alias == f"-{DEFAULT}"
         refuse(taken, "the alias default can only be given to another version")
+        if {name, f"-{name}"} <= {*aliases}:
+            continue
         for holder in [number] if alias != name else list(versions):
             remaining = [
                 existing for existing in versions[holder].version_aliases if existing != name

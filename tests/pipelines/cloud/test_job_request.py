@@ -11,6 +11,7 @@ ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 TENSORBOARDS = "projects/1/locations/us-central1/tensorboards"
 SERVING = "us-central1-docker.pkg.dev/my-project/images/serving@sha256:" + "1" * 64
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
+OPTIMIZED = "europe-docker.pkg.dev/vertex-ai-restricted/prediction/tf_opt-cpu.nightly:latest"
 T4 = "--set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
 
 
@@ -61,6 +62,7 @@ def test_run_is_sent_as_compiled_with_its_settings(vertex, succeed, tmp_path, mo
         ("", "", "serving_image", None),
         (SERVING, "", "serving_image", SERVING),
         (SERVING, f"--set serving_image={PREBUILT}", "serving_image", PREBUILT),
+        (SERVING, f"--set serving_image={OPTIMIZED}", "serving_image", OPTIMIZED),
     ],
 )
 def test_images_come_from_settings_or_the_run(

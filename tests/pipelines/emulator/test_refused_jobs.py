@@ -119,6 +119,12 @@ def test_invalid_container_of_a_model_is_refused(services, container_spec, reaso
         services.create("model", container_spec={"image_uri": PREBUILT, **container_spec})
 
 
+def test_label_of_google_is_refused(services):
+    for key in ("vertex-ai-team", "goog-team"):
+        with pytest.raises(exceptions.BadRequest, match=f"label '{key}' begins with"):
+            services.create("model", labels={key: "vision"})
+
+
 def test_model_without_a_container_predicts_nothing(services):
     bare = services.upload(model={"display_name": "bare"}).model
     with pytest.raises(exceptions.BadRequest, match="has no container_spec to serve it"):

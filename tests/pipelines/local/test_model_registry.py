@@ -59,6 +59,7 @@ def test_alias_moves_from_its_old_version(client):
     merge(client, 1, "champion")
     assert merge(client, 2, "champion", "default", "-golden") == {"champion", "default"}
     assert not client.get_model(name=f"{DIGITS}@1").version_aliases
+    assert merge(client, 2, "champion", "-champion") == {"champion", "default"}
     assert merge(client, 2, "-champion") == {"default"}
 
 
