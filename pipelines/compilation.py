@@ -69,12 +69,14 @@ def compile_batch_yaml(recipe: Recipe, image: str) -> str:
 def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
     """Compile a pipeline function, with `values` as its parameters' defaults."""
     resource_names.check("image", image)
+    # Also the name of a package in Artifact Registry, which has a-z, 0-9 and -.
+    stem = re.sub("[^a-z0-9]+", "-", recipe.lower()).strip("-")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
             function,
             str(path),
-            pipeline_name=f"{kind}-{recipe.replace('_', '-').lower()}",
+            pipeline_name=f"{kind}-{stem}",
             pipeline_display_name=recipe if kind == "training" else name_of(recipe),
             pipeline_parameters=values,
         )

@@ -25,7 +25,7 @@ _PRECONDITION = 412
 def make_tags() -> list[str]:
     """Return the tags for an upload: v<version>, commit-<commit>, latest."""
     version, commit = project_version(), git_commit()
-    tags = [f"v{version.replace('.', '-')}"] if version else []
+    tags = [f"v{version}"] if version else []
     tags += [f"commit-{commit}"] if commit else []
     return [*tags, "latest"]
 

@@ -1,20 +1,26 @@
 """Artifact Registry's repository of pipelines: packages, versions named by digest, and tags.
 
-https://docs.cloud.google.com/artifact-registry/docs/kfp
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/pipelines/create-pipeline-template
 """
 
 import email
 import hashlib
 import json
+import re
 import urllib.parse
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines.emulator.api_error import not_found
+from pipelines.emulator.field_rules import refuse
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.server import HttpRequest
 
 REPOSITORY = "/my-project/pipelines"
 _PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"
+_NAME = re.compile("[a-z0-9][a-z0-9-]{3,127}")
+_TAG = re.compile(r"[a-zA-Z0-9\-._~:@+]{1,128}")
+_MAX_TAGS = 8
 
 
 class ArtifactRegistry:
@@ -37,6 +43,7 @@ class ArtifactRegistry:
         parts = parse_form(request)
         content, tags = parts["content"], parts["tags"].decode().split(",")
         package = content.decode().partition("\n  name: ")[2].partition("\n")[0]
+        check_names(package, tags)
         version = f"sha256:{hashlib.sha256(content).hexdigest()}"
         stored = self.packages.setdefault(package, {"versions": {}, "tags": {}})
         stored["versions"][version] = content
@@ -81,6 +88,15 @@ class ArtifactRegistry:
 
     def _describe_tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
         return {"version": f"packages/{request.match['package']}/versions/{version}"}
+
+
+def check_names(package: str, tags: Sequence[str]) -> None:
+    """Refuse an upload with a malformed name of a package or of a tag, or too many tags."""
+    form = "4 to 128 of a-z, 0-9 and -"
+    refuse(not _NAME.fullmatch(package), f"package name {package!r} is not {form}")
+    refuse(len(tags) > _MAX_TAGS, f"{len(tags)} tags; at most {_MAX_TAGS} are allowed")
+    for tag in tags:
+        refuse(not _TAG.fullmatch(tag), f"{tag!r} is not a tag")
 
 
 def parse_multipart(request: HttpRequest) -> list[Any]:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cloud import upload
+from pipelines.emulator.api_error import ApiError
+from pipelines.emulator.artifact_registry import check_names
 from tests.pipelines.cloud.conftest import IMAGE
 from trainer.toml_reader import tomllib
 
@@ -18,7 +20,7 @@ def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkey
     package = registry.packages["training-digits"]
     assert package["versions"] == {version: content}
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    tag = f"v{project['version'].replace('.', '-')}"
+    tag = f"v{project['version']}"
     assert package["tags"] == dict.fromkeys([tag, "commit-abc123", "latest"], version)
     assert f"uploaded  {registry.repository}/training-digits/{version}" in out
     assert IMAGE.encode() in content
@@ -31,6 +33,20 @@ def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkey
     succeed("compile digits --upload --image", IMAGE.replace("1" * 64, "2" * 64))
     assert registry.names().count("Upload") == 2
     assert len(package["versions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "tags", "reason"),
+    [
+        ("abc", ["latest"], "package name 'abc' is not 4 to 128"),
+        ("training.digits", ["latest"], "package name 'training.digits' is not"),
+        ("digits", [f"v{number}" for number in range(9)], "9 tags; at most 8"),
+        ("digits", ["v 1"], "'v 1' is not a tag"),
+    ],
+)
+def test_malformed_name_or_tag_is_refused(name, tags, reason):
+    with pytest.raises(ApiError, match=reason):
+        check_names(name, tags)
 
 
 def test_image_without_a_digest_gives_a_warning(registry, command):
@@ -46,7 +62,7 @@ def test_bucket_gets_a_file_by_digest_and_tag(vertex, storage, succeed, tmp_path
     out = succeed(line)
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    names = [digest, "v0-1-0", "commit-abc123", "latest"]
+    names = [digest, "v0.1.0", "commit-abc123", "latest"]
     assert storage.buckets["bucket"] == {
         f"pipelines/training-digits/{name}.yaml": content for name in names
     }
