@@ -69,7 +69,6 @@ def find_items(
         detail = f"completed, {schedules.recipe_of(schedule)}"
         delete = connection.schedules.delete_schedule
         items.append(_make_item(connection, "schedule", schedule.name, detail, delete))
-    # The registry does not delete a version that has an alias, such as default.
     delete = connection.models.delete_model_version
     for version in unused:
         name, detail = _version_name(version), f"{version.display_name}, no alias"
@@ -126,7 +125,7 @@ def _fetch_with_tasks(connection: Connection, all_runs: Sequence[Any]) -> list[A
     ):
         fetch_all(all_runs)
         for pipeline in sorted(pipelines):
-            fetch_all(runs.list_runs(connection, text=f'pipelineName="{pipeline}"'))
+            fetch_all(runs.list_runs(connection, text=f'pipeline_name="{pipeline}"'))
     return list(jobs.values())
 
 

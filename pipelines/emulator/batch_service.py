@@ -52,7 +52,9 @@ def check_model(job: Any, parent: str) -> None:
     """Refuse a job with no model or two, or with a model of another region."""
     both_or_none = bool(job.model) == ("unmanaged_container_model" in job)
     refuse(both_or_none, "exactly one of model and unmanaged_container_model must be set")
-    elsewhere = job.model and not job.model.startswith(f"{parent}/models/")
+    unmanaged = "unmanaged_container_model is not supported here"
+    refuse(not job.model, f"{unmanaged}: give a model of the Model Registry")
+    elsewhere = not job.model.startswith(f"{parent}/models/")
     refuse(elsewhere, f"model {job.model} is not in {parent}")
 
 

@@ -29,7 +29,7 @@ class JobService(BackgroundJobs[CustomJob]):
     # Has folders of runs, with one folder per job in their logs; None: no runs.
     runs: pathlib.Path | None = None
 
-    def next_id(self) -> str:
+    def next_id(self, resource: Any) -> str:
         return str(time.time_ns())
 
     def check(self, job: Any, parent: str) -> None:

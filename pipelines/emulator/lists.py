@@ -8,8 +8,9 @@ from pipelines.emulator.api_error import invalid
 from pipelines.emulator.field_rules import refuse
 from pipelines.emulator.proto_rules import check_mask
 
-_TERM = re.compile(r'(?:labels\.(?P<label>[\w-]+)|pipelineName)="(?P<value>[^"]*)"')
-_LATEST_FIRST = "create_time desc"
+_TERM = re.compile(r'(?:labels\.(?P<label>[\w-]+)|pipeline_name|pipelineName)="(?P<value>[^"]*)"')
+_LATEST_FIRST = ("create_time desc", "createTime desc")
+"""The same in the form of the RPC reference and of the REST reference."""
 _SORTED = ("PipelineJob", "Schedule")
 """Kinds that are listed from latest to earliest."""
 
@@ -22,7 +23,7 @@ def filter_resources(resources: Iterable[Any], text: str) -> list[Any]:
         if not match:
             raise invalid(
                 f'filter {term!r} is not supported here; give labels.KEY="VALUE" or '
-                'pipelineName="NAME", joined by AND'
+                'pipeline_name="NAME", joined by AND'
             )
         field = "labels" if match["label"] else "pipeline_spec"
         lacking = any(not hasattr(resource, field) for resource in resources)
@@ -43,8 +44,8 @@ def _read_field(resource: Any, label: str | None) -> str | None:
 
 def sort_resources(resources: list[Any], order_by: str, kind: str) -> list[Any]:
     """Return resources in the order of their kind, or the latest first."""
-    other = order_by not in ("", _LATEST_FIRST)
-    refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST}")
+    other = order_by and order_by not in _LATEST_FIRST
+    refuse(other, f"order_by {order_by!r} is not supported here; give {_LATEST_FIRST[0]}")
     if order_by or kind in _SORTED:
         return sorted(resources, key=lambda resource: resource.create_time, reverse=True)
     return resources

@@ -24,8 +24,10 @@ class PipelineService(Resources):
     engine: PipelineEngine  # executes the jobs
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
-    def next_id(self) -> str:
-        return f"{self.clock.now():%Y%m%d%H%M%S}-{next(self._numbers)}"
+    def next_id(self, resource: Any) -> str:
+        """Return an ID of the pipeline's name, the time and, to be unique, a number."""
+        name = resource.pipeline_spec.get("pipelineInfo", {}).get("name", "pipeline")
+        return f"{name[:100]}-{self.clock.now():%Y%m%d%H%M%S}-{next(self._numbers)}"
 
     def check(self, job: Any, parent: str) -> None:
         check_job(job, parent)
@@ -82,7 +84,7 @@ def check_job(job: Any, parent: str) -> None:
 def check_content(job: Mapping[str, Any]) -> None:
     """Refuse a job's JSON with unknown or missing parameters, or a step with 0 accelerators."""
     spec = job.get("pipelineSpec", {})
-    refuse(not spec.get("root"), "pipeline_spec is required")
+    refuse(not spec.get("root"), "pipeline_spec is required here: no template is downloaded")
     declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
     values = job.get("runtimeConfig", {}).get("parameterValues", {})
     for name in values:

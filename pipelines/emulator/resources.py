@@ -61,7 +61,9 @@ class Resources:
             if resource_id:
                 field_rules.check_id(f"{self._field}_id", resource_id)
             self.check(resource, request.parent)
-            resource.name = f"{request.parent}/{self.collection}/{resource_id or self.next_id()}"
+            resource.name = (
+                f"{request.parent}/{self.collection}/{resource_id or self.next_id(resource)}"
+            )
             if resource.name in self.stored:
                 raise ApiError("ALREADY_EXISTS", f"{resource.name} already exists")
             resource.create_time = self.clock.now()
@@ -135,8 +137,8 @@ class Resources:
         response = getattr(messages, f"List{kind}sResponse")
         return response(**{field: part, "next_page_token": rest})
 
-    def next_id(self) -> str:
-        """Return an unused number as an ID."""
+    def next_id(self, resource: Any) -> str:
+        """Return the ID of a resource for which the request names none: an unused number."""
         return str(max(map(int, filter(str.isdigit, map(id_of, self.stored))), default=0) + 1)
 
     def parse(self, text: str) -> Any:

@@ -38,6 +38,10 @@ def create(services, **fields):
         ({"service_account": "runner"}, "service_account='runner' is not"),
         ({"model": ""}, "exactly one of model"),
         ({"unmanaged_container_model": {"artifact_uri": "gs://b/m"}}, "exactly one of model"),
+        (
+            {"model": "", "unmanaged_container_model": {"artifact_uri": "gs://b/m"}},
+            "unmanaged_container_model is not supported here",
+        ),
         ({"model": "projects/123456/locations/us-east1/models/1"}, "is not in projects/123456/"),
         ({"encryption_spec": {"kms_key_name": KEY}, INPUT: TABLE}, "not supported with BigQuery"),
         ({INPUT: TABLE}, "predictions_format must be bigquery"),

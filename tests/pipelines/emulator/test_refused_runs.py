@@ -48,8 +48,10 @@ def test_runs_are_ordered_and_filtered(services):
     services.create("pipeline_job", "named")
     services.create("pipeline_job", "nameless", pipeline_spec={"root": {"dag": {}}})
     assert listed(services) == ["nameless", "named"]
-    assert listed(services, order_by="create_time desc") == ["nameless", "named"]
-    assert listed(services, filter='pipelineName="training"') == ["named"]
+    for field in ("create_time", "createTime"):
+        assert listed(services, order_by=f"{field} desc") == ["nameless", "named"]
+    for field in ("pipeline_name", "pipelineName"):
+        assert listed(services, filter=f'{field}="training"') == ["named"]
     services.create("schedule")
     with pytest.raises(exceptions.BadRequest, match="names a field that the resources lack"):
         services.schedule.list_schedules({"parent": PARENT, "filter": 'labels.team="vision"'})
@@ -137,6 +139,7 @@ def test_excess_run_is_queued_or_skipped(services, queueing):
     services.forward(days=7)
     services.forward(days=7)
     (run,) = services.pipeline.list_pipeline_jobs(parent=PARENT)
+    assert "/pipelineJobs/training-20" in run.name
     services.pipeline.cancel_pipeline_job(name=run.name)
     services.scheduler.fire()
     assert len(listed(services)) == 1 + queueing
