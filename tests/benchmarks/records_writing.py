@@ -2,9 +2,8 @@
 
 `bare` runs decode, resize and encode on half of the photos in each of two processes and
 writes nothing: what two cores can do. `usual` is what most code does: a tf.data map that
-decodes, resizes and encodes, and one TFRecordWriter. TensorFlow 2.21 runs a plain map in
-parallel by itself, older ones don't: `usual, sequential` is theirs. A command is a process
-with all that it imports; the others run in this process, which has imported TensorFlow.
+decodes, resizes and encodes, and one TFRecordWriter. A command is a process with all that it
+imports; the others run in this process, which has imported TensorFlow.
 """
 
 import inspect
@@ -43,8 +42,6 @@ def rows() -> list[Row]:
             "create_tfrecords": lambda: timed(_records, photos, folder),
             "bare": lambda: (_bare(photos), np.nan),
             "usual": lambda: timed(_usual, photos, folder),
-            "usual, sequential": lambda: timed(_usual, photos, folder, parallel=False),
-            "usual, antialias": lambda: timed(_usual, photos, folder, antialias=True),
         }
         found = in_turns(ways, ROUNDS)
         small, large = (peak_megabytes(_ALONE, source, folder) for source in (few, photos))
@@ -58,15 +55,14 @@ def rows() -> list[Row]:
 
     speed, work = ratios("usual command", "command")
     peaks = f"{large:,.0f} / {small:,.0f} MB at {PHOTOS:,} / {MEMORY_PHOTOS:,} photos"
-    (imported, imported_work), (antialias, _) = ratios("usual"), ratios("usual, antialias")
+    imported, imported_work = ratios("usual")
     return [
         ("writing records / two bare loops", ratios("bare")[0], 0.85, figures("bare")),
         (
             "writing records / tf.data map and one writer, whole commands",
             speed,
             2.0,
-            f"{figures('usual command', 'command')}; once TensorFlow is imported {imported:.2f}, "
-            f"{antialias:.2f} where the map filters as it shrinks (antialias)",
+            f"{figures('usual command', 'command')}; once TensorFlow is imported {imported:.2f}",
         ),
         (
             "core seconds of tf.data map and one writer / of writing records, whole commands",
@@ -74,12 +70,6 @@ def rows() -> list[Row]:
             2.0,
             f"{medians['usual command'][1]:.1f} / {medians['command'][1]:.1f} s for {PHOTOS:,} "
             f"photos; once TensorFlow is imported {imported_work:.2f}",
-        ),
-        (
-            "writing records / tf.data map, an image at a time",
-            ratios("usual, sequential")[0],
-            2.5,
-            figures("usual, sequential"),
         ),
         ("peak memory of writing, 10x the photos", large / small, 1.1, peaks),
     ]
@@ -115,20 +105,16 @@ def _bare_loop(files: list[Path], start, taken) -> None:
     taken.put(time.perf_counter() - started)
 
 
-def _usual(photos: Path, folder: Path, *, antialias: bool = False, parallel: bool = True) -> None:
+def _usual(photos: Path, folder: Path) -> None:
     import tensorflow as tf
 
     def encoded(path):
         image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
-        resized = tf.image.resize(image, [SIZE, SIZE], antialias=antialias)
+        resized = tf.image.resize(image, [SIZE, SIZE])
         return tf.io.encode_jpeg(tf.cast(resized, tf.uint8))
 
     files = sorted(map(str, photos.rglob("*.jpg")))
     images = tf.data.Dataset.from_tensor_slices(files).map(encoded)
-    if not parallel:
-        options = tf.data.Options()
-        options.experimental_optimization.map_parallelization = False
-        images = images.with_options(options)
     with tf.io.TFRecordWriter(str(folder / "usual.tfrecord")) as writer:
         for path, image in zip(files, images, strict=True):
             label = int(path.split("/")[-2][-1])

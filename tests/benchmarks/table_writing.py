@@ -3,8 +3,7 @@ against Parquet, and at ten times the rows.
 
     python -m tests.benchmarks.table_writing 1000000 10000000    # the table of docs/sources.md
 
-CPU seconds of all processes count, not the clock's. The bytes of a record are compared with those
-of a tf.train.Example with a feature a column.
+CPU seconds of all processes count, not the clock's.
 """
 
 import contextlib
@@ -26,7 +25,6 @@ from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, t
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load_dataset
 from trainer.data.write import output, spill
-from trainer.data.write.records import frame, parse, read_records, serialize
 from trainer.data.write.writer import create_tfrecords
 
 ROWS = 1_000_000
@@ -42,7 +40,7 @@ _COMPANIES += ["Northwest Management LLC"]
 
 
 def rows() -> list[Row]:
-    """Compare rows a CPU second, bytes of a record, and memory at 10x the rows."""
+    """Compare rows a CPU second, and memory at 10x the rows."""
     with tempfile.TemporaryDirectory() as name:
         folder, code = Path(name), _CALL.format("write")
         many, columnar = _trips(folder / "many.csv", ROWS), folder / "many.parquet"
@@ -54,7 +52,6 @@ def rows() -> list[Row]:
         alone = min(timed(pyarrow.csv.read_csv, many)[1] for _ in range(ROUNDS))
         pyarrow.parquet.write_table(pyarrow.csv.read_csv(many), columnar)
         parquet = min(timed(run, code, columnar, folder / "p")[1] for _ in range(ROUNDS))
-        packed, single = _record_bytes(folder / f"{FEW_ROWS}")
 
     def compared(what: str, one: float, other: float, goal: float) -> Row:
         return what, other / one, goal, f"{ROWS / one:,.0f} / {ROWS / other:,.0f} rows"
@@ -63,12 +60,6 @@ def rows() -> list[Row]:
     return [
         compared("CSV to records / pyarrow.csv alone, rows a CPU second", ours, alone, 0.05),
         compared("Parquet to records / CSV to records, rows a CPU second", parquet, ours, 0.8),
-        (
-            "bytes of a record with a feature a column / of ours",
-            single / packed,
-            2.0,
-            f"{single:.0f} / {packed:.0f} bytes",
-        ),
         ("peak memory of writing, 10x the rows", many_peak / few_peak, 1.1, peaks),
     ]
 
@@ -162,26 +153,6 @@ def _bytes_in(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             total += path.stat().st_size
     return total
-
-
-def _record_bytes(folder: Path) -> tuple[float, float]:
-    """Return the mean bytes of a record, and of one with a feature a column."""
-    # It imports TensorFlow, which the writing goes without.
-    from trainer.data.tables.columns import list_columns
-    from trainer.data.tables.inputs import row_values
-
-    dataset = load_dataset(str(folder))
-    shard = dataset.splits["test"].shards[0]
-    single = packed = 0
-    with (folder / shard.file).open("rb") as file:
-        for _, record in read_records(file):
-            example = parse(record)
-            row = row_values(example, list_columns(dataset))
-            given = {name: value for name, value in row.items() if value is not None}
-            given |= {"key": example["key"][0], "label": example["label"][0]}
-            packed += len(frame(record))
-            single += len(frame(serialize(given)))
-    return packed / shard.examples, single / shard.examples
 
 
 if __name__ == "__main__":

@@ -63,10 +63,6 @@ def test_long_class_list_is_only_in_dataset_json(tmp_path, records, letters, is_
     [
         ({"image_size": 0}, "image_size=0 is out of range"),
         ({"records_engine": "dataflow"}, "install the extra [dataflow]"),
-        (
-            {"records_engine": "dataflow", "records_store": "store"},
-            "works only with records_engine='local', as Dataflow",
-        ),
     ],
 )
 def test_user_error_is_one_line_and_leaves_no_records(

@@ -60,27 +60,12 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
     ("changes", "message"),
     [
         # A run started in the console follows the scheduler's rules, too.
-        (
-            {"timeout": "518401s"},
-            "more than the 7 days that a pipeline's task may last; set timeout",
-        ),
-        ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
+        ({"timeout": "518401s"}, "the 7 days that a pipeline's task may last; set timeout"),
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides machines"),
-        (
-            {"class_floors": {"a": 0.5, "A ": 0.5}},
-            "class_floors names 'A ', which is not a class of the records; did you mean 'a'?\n",
-        ),
-        ({"accelerator_count": 1}, "set both, or neither"),
+        ({"class_floors": {"a": 0.5, "A ": 0.5}}, "names 'A ', which is not a class of the rec"),
         ({"worker_count": 2, "batch_size": 64}, "can't be divided equally among 3 replicas"),
-        ({"worker_count": 1, "ps_count": 1, "xla": True}, "xla=true can't be used with parameter"),
-        ({"model_options": {"filters": [8] * 4}}, "image_size=8 is too small for 4 poolings"),
         ({"model": "wide_and_deep"}, "model='wide_and_deep' needs rows of a table, but"),
-        ({"model": "transfer"}, "takes images of 3 channels, but channels=1"),
-        (
-            {"batch_size": 1000},
-            "batch_size=1000, but there are 100 training examples: 90% of each step is "
-            "padding; set batch_size=100 or less",
-        ),
+        ({"batch_size": 1000}, "90% of each step is padding; set batch_size=100 or less"),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
         ({"deploy_champion": True}, "serving_image='' is Google's, which accepts none; give"),
     ],

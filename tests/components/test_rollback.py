@@ -1,10 +1,13 @@
 """Test promotion of a version to champion and its rollback."""
 
+import re
+
 import pytest
 from google.api_core import exceptions
 
 from tests.components.test_model_registry import aliases, candidate, promote_each
 from tests.model_service import NUMBER
+from tests.refusals import refused
 from trainer.errors import InputError
 
 
@@ -13,8 +16,7 @@ def test_rollback_never_returns_to_the_withdrawn_version(registry, service):
     registry.promote("digits", "1")
     parent = f"projects/{NUMBER}/locations/us-central1/models/digits"
     registry.client.delete_model_version(name=f"{parent}@2")
-    with pytest.raises(InputError, match="has had no champion before digits@1"):
-        registry.roll_back("digits")
+    assert "has had no champion before digits@1" in refused(registry.roll_back, "digits")
     assert aliases(registry)["1"] >= {"champion", "champion-1", "champion-3"}
 
 
@@ -58,5 +60,4 @@ def test_unknown_version_is_refused_with_the_known_ones(registry):
     with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
         registry.promote("digits", "7")
     promote_each(registry, "one")
-    with pytest.raises(InputError, match=r"no version '7' .*known: 1"):
-        registry.promote("digits", "7")
+    assert re.search(r"no version '7' .*known: 1", refused(registry.promote, "digits", "7"))

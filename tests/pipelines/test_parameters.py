@@ -7,8 +7,8 @@ import pytest
 
 from pipelines import resource_names
 from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
+from tests.refusals import refused
 from trainer import fields
-from trainer.errors import InputError
 
 REGION = "projects/p/locations/us-central1"
 KEY = f"{REGION}/keyRings/r/cryptoKeys/k"
@@ -16,6 +16,8 @@ TABLE = {"source": "csv:trips.csv", "model": "wide_and_deep"}
 TABLE |= {"columns": [{"name": "hour", "type": "numeric"}], "label": {"column": "a", "above": 1}}
 PHOTOS = {"model": "transfer", "fine_tune_epochs": 1}
 SERVERS = {"ps_count": 1, "worker_count": 1}
+DATAFLOW = {"records_engine": "dataflow"}
+MANY_FLOORS = {f"class-{n:060}": 0.5 for n in range(1000)}
 
 
 def chief(machine_type, accelerator, count=1, **others):
@@ -84,10 +86,7 @@ def test_valid_values_are_accepted(values):
         ({"source": "digit"}, "did you mean 'digits'?"),
         ({"source": "images:"}, "source='images:' has the wrong form; use images:URI, a folder of"),
         ({"source": "digits:8"}, "source='digits:8' has the wrong form; use digits"),
-        (
-            {"records_engine": "dataflow", "records_store": "gs://b/s"},
-            "records_store='gs://b/s' works only with records_engine='local', as Data",
-        ),
+        ({**DATAFLOW, "records_store": "gs://b/s"}, "works only with records_engine='local', as"),
         ({"source": ""}, "source='' is not a source; use one of bigquery:PROJECT"),
         ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored' does not fit"),
         ({"batch_size": 2, "worker_count": 3}, "among 4 replicas; use 4"),
@@ -96,10 +95,7 @@ def test_valid_values_are_accepted(values):
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
         ({"class_floors": {"cat": 2}}, "class_floors: 'cat' is 2, not a recall from 0 to 1"),
-        (
-            {**TABLE, "class_floors": {"yse": 0.5}},
-            "class_floors names 'yse', which is not a class of the records; did you mean 'yes'?",
-        ),
+        ({**TABLE, "class_floors": {"yse": 0.5}}, "a class of the records; did you mean 'yes'?"),
         ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
         ({"timeout": 3600}, "timeout=3600 is not text"),
@@ -117,11 +113,7 @@ def test_valid_values_are_accepted(values):
         ({"image_uri": "My image"}, "image_uri='My image' is not an image's name"),
         ({"scheduling_strategy": "LOW_COST"}, "is not one of 'STANDARD', 'SPOT', 'FLEX_START'"),
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides"),
-        (
-            chief("a3-highgpu-2g", "NVIDIA_H100_80GB", 2),
-            "scheduling_strategy='STANDARD' does not provide a3-highgpu-2g (chief_machine_type) "
-            "without a reservation; set scheduling_strategy to SPOT or FLEX_START",
-        ),
+        (chief("a3-highgpu-2g", "NVIDIA_H100_80GB", 2), "set scheduling_strategy to SPOT or FLEX"),
         (chief("n1-standard-8", "NVIDIA_TESLA_P100"), "is not one of '', 'NV"),
         ({**FLEXIBLE, **T4}, "with accelerator_type='NVIDIA_TESLA_T4': it provides machines with"),
         ({**FLEXIBLE, "evaluator_count": 1}, "with evaluator_machine_type='n1-standard-4': it pro"),
@@ -136,10 +128,7 @@ def test_valid_values_are_accepted(values):
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 fractions"),
         ({"split_fractions": [0.5, 0.5, 0]}, "with train and test above 0"),
         ({"accelerator_count": 1}, "set both, or neither"),
-        (
-            {"class_floors": {f"class-{n:060}": 0.5 for n in range(1000)}},
-            "class_floors alone is 75,000; a task accepts 65,536 in total: shorten it",
-        ),
+        ({"class_floors": MANY_FLOORS}, "is 75,000; a task accepts 65,536 in total: shorten it"),
         ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
         ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),
         ({"skip_if_unchanged": True}, "skip_if_unchanged needs a registered model; give its"),
@@ -154,56 +143,32 @@ def test_valid_values_are_accepted(values):
         ({"model_options": {"filters": 8}}, "model_options: filters=8 is not a JSON list"),
         ({**PHOTOS, "channels": 1}, "takes images of 3 channels, but channels=1; set channels=3"),
         ({**PHOTOS, "image_size": 31}, "for backbone='DenseNet121', which takes 32 pixels or"),
-        (
-            {"image_size": 70, **transfer(backbone="Xception")},
-            "image_size=70 is too small for backbone='Xception', which takes 71 pixels or more",
-        ),
+        ({"image_size": 70, **transfer(backbone="Xception")}, "'Xception', which takes 71 pixels"),
         (transfer(input_size=31), "input_size=31 is too small for"),
         (transfer(input_size=-1), "input_size=-1 is out of range"),
         (transfer(backbone="DenseNet112"), "keras.applications; did you mean 'DenseNet121'?"),
-        (
-            transfer(backbone_options={"alpha": 1}),
-            "DenseNet121 takes no 'alpha': it has no options",
-        ),
-        (
-            transfer(backbone="MobileNetV3Small", backbone_options={"minimalistic": 1.5}),
-            "backbone_options: minimalistic=1.5 is not true or false",
-        ),
+        (transfer(backbone_options={"alpha": 1}), "DenseNet121 takes no 'alpha': it has no opt"),
         ({**PHOTOS, "fine_tune_layers": 428}, "fine_tune_layers=428: DenseNet121 has 427 layers"),
-        (
-            {**PHOTOS, "fine_tune_layers": 3},
-            "fine_tune_layers=3: the last 3 layers of DenseNet121 have no weights to train, "
-            "except BatchNorm's; use 4 or more",
-        ),
+        ({**PHOTOS, "fine_tune_layers": 3}, "have no weights to train, except BatchNorm's; use 4"),
         (transfer(weights="imagnet"), "weights='imagnet' is neither imagenet, none nor the URI of"),
         ({**TABLE, "model_options": {"hidden_units": [8, -8]}}, "hidden_units=-8 is out of range"),
         ({**TABLE, "augmentation": "model"}, "augmentation='model' is for images, but model='wid"),
-        (
-            {"augmentation": "model", "augmentation_operations": []},
-            "augmentation='model' with augmentation_operations=[] does nothing",
-        ),
-        (
-            {"weight_decay": 0.1},
-            "weight_decay=0.1 applies only to adamw, but optimizer='adam'; set",
-        ),
+        ({"augmentation": "model", "augmentation_operations": []}, "=[] does nothing"),
+        ({"weight_decay": 0.1}, "weight_decay=0.1 applies only to adamw, but optimizer='adam'"),
         ({"warmup_steps": 5, "schedule": "one_cycle"}, "'one_cycle' warms up by itself; set warm"),
         ({**SERVERS, "strategy": "parameter_server", "xla": True}, "set xla=false"),
         ({**SERVERS, "xla": True}, "xla=true can't be used with parameter servers"),
     ],
 )
 def test_invalid_values_are_refused(values, message):
-    with pytest.raises(InputError) as raised:
-        check_parameters(values, place="here.toml")
-    shown = str(raised.value)
-    assert shown.startswith("here.toml: ") and "\n" not in shown
-    assert message in shown
+    error = refused(check_parameters, values, place="here.toml")
+    assert error.startswith("here.toml: ") and message in error
 
 
 @pytest.mark.parametrize("kind", ["image", "project", "region", "pipeline_root", "endpoint"])
 def test_example_in_a_message_is_valid(kind):
-    with pytest.raises(InputError) as refused:
-        resource_names.check(kind, "?")
-    examples = re.findall(r"'([^']+)'", str(refused.value).partition(" such as ")[2])
+    error = refused(resource_names.check, kind, "?")
+    examples = re.findall(r"'([^']+)'", error.partition(" such as ")[2])
     assert examples
     for example in examples:
         resource_names.check(kind, example)

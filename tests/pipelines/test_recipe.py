@@ -7,6 +7,7 @@ import pytest
 from pipelines import recipe
 from pipelines.run_options import parse_time
 from tests.components.plans import check_pools
+from tests.refusals import refused
 from trainer.errors import InputError
 from trainer.machines.worker_pools import build_worker_pool_specs
 from trainer.toml_reader import tomllib
@@ -116,27 +117,12 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
         (HOURLY + "allow_queueing = 1", "[retraining]: allow_queueing = 1 is not a boolean; give"),
         ("fallbacks = [{worker_count = '2'}]", 'fallbacks[1]: worker_count = "2" is text; give a'),
         ("fallbacks = [{epochs = 3}]", "mine.toml: fallbacks[1]: 'epochs' is not a parameter of"),
-        (
-            "fallbacks = [{accelerator_type = 'NVIDIA_L4'}]",
-            "mine.toml: fallbacks[1]: accelerator_type='NVIDIA_L4' with accelerator_count=0",
-        ),
+        ("fallbacks = [{accelerator_type = 'NVIDIA_L4'}]", "fallbacks[1]: accelerator_type='NVIDI"),
         ("step_machines = {records = 3}", "[step_machines]: records=3 is not a JSON object, such"),
-        (
-            "step_machines = {record = {cpus = 8}}",
-            "mine.toml: [step_machines]: unknown parameter 'record'; did you mean 'records'?",
-        ),
-        (
-            "step_machines = {records = {cpus = 97}}",
-            "mine.toml: [step_machines.records]: cpus=97 is out of range: it must be at most 96",
-        ),
-        (
-            "step_machines = {evaluation = {memory_gb = 625}}",
-            "[step_machines.evaluation]: memory_gb=625 is out of range: it must be at most 624",
-        ),
-        (
-            "step_machines = {evaluation = {accelerator_type = 'NVIDIA_H100_80GB'}}",
-            "[step_machines.evaluation]: accelerator_type='NVIDIA_H100_80GB' is not one of '', ",
-        ),
+        ("step_machines = {record = {cpus = 8}}", "[step_machines]: unknown parameter 'record'"),
+        ("step_machines.records.cpus = 97", "[step_machines.records]: cpus=97 is out of range"),
+        ("step_machines.evaluation.memory_gb = 625", "memory_gb=625 is out of range: it must be"),
+        ("step_machines.evaluation.accelerator_type = 'NVIDIA_H100_80GB'", "is not one of '', "),
         ("serving = {min_replicas = 0}", "mine.toml: [serving]: min_replicas=0 is out of range"),
         ("serving = {machine_type = 'n4-standard-8'}", "is not a machine type for prediction"),
         ("notify = ['team']", "mine.toml: notify: 'team' is not an e-mail address, such as team"),
@@ -147,18 +133,13 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
         ("retraining.cron = '0 3 * * MOM'", "'mom' is no day of the week; give"),
         ("retraining.cron = '* * * * MON,8'", "8 is out of range for the day of the week; give"),
         (HOURLY + "end = 'soon'", "[retraining]: end='soon' is not a"),
-        (
-            HOURLY + "parameters = {epoch = 3}",
-            "mine.toml: [retraining] parameters: unknown parameter 'epoch'; did you mean 'epochs'?",
-        ),
+        (HOURLY + "parameters = {epoch = 3}", "[retraining] parameters: unknown parameter 'epoch'"),
     ],
 )
 def test_invalid_recipe_is_refused(tmp_path, text, message):
     (tmp_path / "mine.toml").write_text(text)
-    with pytest.raises(InputError) as raised:
-        recipe.load("mine", tmp_path)
-    assert str(raised.value).startswith("mine.toml")
-    assert message in str(raised.value)
+    error = refused(recipe.load, "mine", tmp_path)
+    assert error.startswith("mine.toml") and message in error
 
 
 def test_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
@@ -166,8 +147,7 @@ def test_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8-sig")
     assert recipe.load("mine", tmp_path).summary == "Köln"
     (tmp_path / "mine.toml").write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match="write TOML in UTF-8"):
-        recipe.load("mine", tmp_path)
+    assert "write TOML in UTF-8" in refused(recipe.load, "mine", tmp_path)
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(InputError, match=r"folder\.toml can't be read: Is a directory$"):
         recipe.load("folder", tmp_path)

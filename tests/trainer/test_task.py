@@ -104,19 +104,9 @@ def test_signatures_agree(trained, digit_records):
         ("--model=smal_cnn", "did you mean 'small_cnn'?"),
         ("--model_options={", "model_options='{' is not a JSON object"),
         ("--config=/no/config.json", "--config=/no/config.json can't be read: "),
-        (
-            "--accelerator_count=2",
-            "2, but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f",
-        ),
-        (
-            '--model_options={"filters":[8,8,8,8]}',
-            "image_size=8 is too small for 4 poolings, each of which halves it",
-        ),
-        (
-            '--model_options={"units":1000000000000}',
-            "batch_size=64 and model='small_cnn' do not fit into the memory of chief 0 "
-            "(OOM when allocating tensor with shape",
-        ),
+        ("--accelerator_count=2", "but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f"),
+        ('--model_options={"filters":[8,8,8,8]}', "image_size=8 is too small for 4 poolings"),
+        ('--model_options={"units":1000000000000}', "do not fit into the memory of chief 0 (OOM"),
     ],
 )
 def test_wrong_option_is_refused(tmp_path, digit_records, refused, option, message):

@@ -1,18 +1,17 @@
 """Machine options become worker pools as Vertex AI takes them, or one clear line."""
 
-import re
-
 import pytest
 from google.cloud.aiplatform_v1.types import AcceleratorType, WorkerPoolSpec
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
+from tests.refusals import refused
 from trainer import fields
-from trainer.errors import InputError
 from trainer.machines.machine_types import accelerators
 from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs, check_strategy
 
 T4 = "accelerator_type=NVIDIA_TESLA_T4"
 GPUS = f"{T4} accelerator_count=2"
+TWO_A100 = "accelerator_type=NVIDIA_TESLA_A100 accelerator_count=2"
 
 
 def machines(text: str = "") -> MachineOptions:
@@ -106,55 +105,28 @@ def test_existing_machine_is_accepted(options):
     [
         ("accelerator_type=NVIDIA_L4", "set both, or neither"),
         ("accelerator_count=1", "set both, or neither"),
-        (
-            f"chief_machine_type=e2-standard-4 {GPUS}",
-            "chief_machine_type='e2-standard-4' can't have 2 x NVIDIA_TESLA_T4; use n1-sta",
-        ),
+        (f"chief_machine_type=e2-standard-4 {GPUS}", "can't have 2 x NVIDIA_TESLA_T4; use n1-sta"),
         (f"worker_machine_type=n2-standard-4 {GPUS}", "worker_machine_type='n2-standard-4'"),
         ("accelerator_type=NVIDIA_L4 accelerator_count=1", "use g2-standard-4, g2-stan"),
-        (
-            f"{T4} accelerator_count=3",
-            "can't have 3 x NVIDIA_TESLA_T4; set accelerator_count to 1, 2 or 4",
-        ),
-        (
-            f"chief_machine_type=n1-standard-32 {T4} accelerator_count=1",
-            "'n1-standard-32' can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4",
-        ),
+        (f"{T4} accelerator_count=3", "3 x NVIDIA_TESLA_T4; set accelerator_count to 1, 2 or 4"),
+        (f"chief_machine_type=n1-standard-32 {T4} accelerator_count=1", "set accelerator_count to"),
         ("chief_machine_type=n1-standard-2", "; did you mean 'n1-standard-"),
         ("chief_machine_type=ct6e-standard-4t", "is a TPU machine, on which this project"),
         ("chief_machine_type=a4x-highgpu-4g", "needs a shared reservation and an image for"),
-        (
-            "chief_machine_type=n4-standard-8",
-            "boot_disk_type='pd-ssd' is not available on n4-standard-8 (chief_machine_type); use "
-            "hyperdisk-balanced",
-        ),
-        (
-            "boot_disk_type=hyperdisk-balanced",
-            "is not available on n1-standard-4 (chief_machine_type); use pd-ssd or pd-standard",
-        ),
-        (
-            "chief_machine_type=n4-standard-8 evaluator_count=1",
-            "all replicas have the same disk type; use machines that support a common",
-        ),
+        ("chief_machine_type=n4-standard-8", "(chief_machine_type); use hyperdisk-balanced"),
+        ("boot_disk_type=hyperdisk-balanced", "(chief_machine_type); use pd-ssd or pd-standard"),
+        ("chief_machine_type=n4-standard-8 evaluator_count=1", "have the same disk type; use"),
         ("chief_machine_type=g2-standard-4", "accelerator_type=NVIDIA_L4 and"),
-        (
-            "chief_machine_type=a2-highgpu-4g accelerator_type=NVIDIA_TESLA_A100 "
-            "accelerator_count=2",
-            "comes with 4 x NVIDIA_TESLA_A100, but 2 x NVIDIA_TESLA_A100",
-        ),
+        (f"chief_machine_type=a2-highgpu-4g {TWO_A100}", "comes with 4 x NVIDIA_TESLA_A100, but 2"),
         ("chief_machine_type=", "is not a machine type of training on Vertex AI (configure-"),
         ("image_uri=", "names no image"),
         ("ps_count=1", "set worker_count=1 or more, or ps_count=0"),
-        (
-            "worker_count=1 ps_count=1 ps_machine_type=g2-standard-4",
-            "comes with accelerators, which a ps of this job does not use",
-        ),
+        ("worker_count=1 ps_count=1 ps_machine_type=g2-standard-4", "which a ps of this job does"),
         ("evaluator_count=1 evaluator_machine_type=big", "is not a machine type"),
     ],
 )
 def test_impossible_machines_are_refused(options, message):
-    with pytest.raises(InputError, match=re.escape(message)):
-        machines(options)
+    assert message in refused(machines, options)
 
 
 @pytest.mark.parametrize(
@@ -164,18 +136,13 @@ def test_impossible_machines_are_refused(options, message):
         ("parameter_server", "", "does not fit the replicas (1 chief)"),
         ("multi_worker_mirrored", "worker_count=2 ps_count=1", "2 worker, 1 ps"),
         ("one_device", "worker_count=1", "set strategy='auto', or change worker_count"),
-        (
-            "parameter_server",
-            f"worker_count=1 ps_count=1 {GPUS}",
-            "ps_count=1 and accelerator_count=2: with parameter servers, a worker uses",
-        ),
+        ("parameter_server", f"worker_count=1 ps_count=1 {GPUS}", "ps_count=1 and accelerator_cou"),
         ("auto", f"worker_count=1 ps_count=1 {GPUS}", "set accelerator_count=1 and"),
     ],
 )
 def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, options, message):
     pools = machines(options)
-    with pytest.raises(InputError, match=re.escape(message)):
-        check_strategy(strategy, pools.replicas, pools.accelerator_count)
+    assert message in refused(check_strategy, strategy, pools.replicas, pools.accelerator_count)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"
 OUTPUT_FORMAT = "output_config__predictions_format"
 PREFIX = "output_config__gcs_destination__output_uri_prefix"
-MACHINE = "dedicated_resources__machine_spec"
+MACHINE, INSTANCE_TYPE = "dedicated_resources__machine_spec", "instance_config__instance_type"
 TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d.t"}}
 NO_TABLE = {"instances_format": "bigquery", "bigquery_source": {"input_uri": "bq://p.d"}}
 FIELDS = {"included_fields": ["a"], "excluded_fields": ["b"]}
@@ -57,14 +57,8 @@ def create(services, **fields):
         ({"explanation_spec__parameters__top_k": 1}, "explanations are not supported here"),
         ({OUTPUT_FORMAT: "bigquery"}, "written to output_config.bigquery_destination"),
         ({PREFIX: "out"}, "'out' is not a Cloud Storage URI"),
-        (
-            {"instance_config__instance_type": "object", FORMAT: "csv"},
-            "instance_config is not supported here with csv",
-        ),
-        (
-            {"instance_config": {"instance_type": "tuple"}, INPUT: TABLE},
-            "'tuple' is not one of object, array",
-        ),
+        ({INSTANCE_TYPE: "object", FORMAT: "csv"}, "instance_config is not supported here with"),
+        ({INSTANCE_TYPE: "tuple", INPUT: TABLE}, "'tuple' is not one of object, array"),
         ({"instance_config": FIELDS, INPUT: TABLE}, "both included_fields and excluded_fields"),
         ({MACHINE: {}}, "machine_type is required"),
         ({MACHINE: {"machine_type": "n9"}}, "machine_type='n9'"),

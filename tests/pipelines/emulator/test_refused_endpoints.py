@@ -16,6 +16,7 @@ OBJECTIVE = {
     "training_prediction_skew_detection_config": {"default_skew_threshold": {"value": 0.3}},
 }
 OBJECTIVES = "model_deployment_monitoring_objective_configs"
+MACHINE = "dedicated_resources__machine_spec"
 METRICS = "dedicated_resources__autoscaling_metric_specs"
 SAMPLE_RATE = "logging_sampling_strategy__random_sample_config__sample_rate"
 QUERY = {"input_uri": "bq://SELECT * FROM d.trips"}
@@ -43,12 +44,9 @@ def endpoint(services):
         ({"dedicated_resources__required_replica_count": 2}, "2 is more than 1, the minimum"),
         ({METRICS: [{"metric_name": "cpu"}] * 2}, "more than once in"),
         ({"service_account": "runner"}, "service_account='runner' is not"),
-        ({"dedicated_resources__machine_spec": {}}, "machine_type is required"),
-        (
-            # A machine type of training.
-            {"dedicated_resources__machine_spec__machine_type": "n4-standard-4"},
-            "machine_type='n4-standard-4' is not a machine type for prediction",
-        ),
+        ({MACHINE: {}}, "machine_type is required"),
+        # A machine type of training.
+        ({f"{MACHINE}__machine_type": "n4-standard-4"}, "is not a machine type for prediction"),
     ],
 )
 def test_invalid_deployment_is_refused(services, endpoint, fields, reason):

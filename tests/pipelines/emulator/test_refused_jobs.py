@@ -8,6 +8,7 @@ from tests.pipelines.emulator.services import PARENT, POOL, PROJECT, STORE, chan
 
 ACCOUNT = "runner@my-project.iam.gserviceaccount.com"
 BOARD = f"{PARENT}/tensorboards/1"
+NETWORK = f"{PROJECT}/global/networks/default"
 FOLDER = {"output_uri_prefix": "gs://bucket/job"}
 
 
@@ -26,7 +27,7 @@ def on(machine_type="n1-standard-4", accelerator_type=0, accelerator_count=0, **
     return changed(POOL, machine_spec={"machine_type": machine_type, **accelerator}, **fields)
 
 
-L4 = on("g2-standard-4", "NVIDIA_L4", 1)
+L4, LARGER_L4 = on("g2-standard-4", "NVIDIA_L4", 1), on("g2-standard-8", "NVIDIA_L4", 1)
 H200 = on("a3-ultragpu-8g", "NVIDIA_H200_141GB", 8, disk_spec__boot_disk_type="hyperdisk-balanced")
 FLEX_START = {"strategy": "FLEX_START"}
 BOTH = "it must have both or neither"
@@ -62,15 +63,9 @@ def environment(*variables):
         (pool(disk_spec__boot_disk_size_gb=64_001), "must be 100 to 64000"),
         (spec(on("n4-standard-4")), "boot_disk_type='pd-ssd' is not available on n4-standard-4"),
         (spec(POOL, scheduling=FLEX_START), "FLEX_START provides machines with .*NVIDIA_L4"),
-        (
-            spec(L4, on("g2-standard-8", "NVIDIA_L4", 1), scheduling=FLEX_START),
-            "the same machines to every pool",
-        ),
+        (spec(L4, LARGER_L4, scheduling=FLEX_START), "the same machines to every pool"),
         (spec(L4, scheduling={**FLEX_START, "timeout": "604801s"}), "timeout is more than 7 days"),
-        (
-            spec(H200, network=f"{PROJECT}/global/networks/default"),
-            "can't be peered with machines that have NVIDIA_H200_141GB",
-        ),
+        (spec(H200, network=NETWORK), "can't be peered with machines that have NVIDIA_H200_141GB"),
     ],
 )
 def test_invalid_training_job_is_refused(services, job_spec, reason):

@@ -105,12 +105,7 @@ def test_evaluation_belongs_to_its_version(client):
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        ("NotFound", "does not exist", lambda c: c.get_model(name=f"{PARENT}/models/x")),
         ("NotFound", "@9 does not exist", lambda c: c.get_model(name=f"{DIGITS}@9")),
-        ("Conflict", "exists already", lambda c: upload(c, model_id="digits")),
-        ("BadRequest", "model_id 'Digits'", lambda c: upload(c, model_id="Digits")),
-        ("BadRequest", "'R' is not a label", lambda c: upload(c, "R")),
-        ("BadRequest", "'1' is not an alias", lambda c: merge(c, 1, "1")),
         ("BadRequest", "can only be given to another version", lambda c: merge(c, 1, "-default")),
         ("BadRequest", "is the only version", lambda c: c.delete_model_version(name=f"{DIGITS}@1")),
         (

@@ -22,6 +22,7 @@ from tests.pipelines.local.runs import (
     wait_for_replicas,
 )
 from tests.pipelines.local.small_pipeline import looped
+from tests.refusals import refused
 from trainer.errors import InputError
 
 
@@ -62,8 +63,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     run = run_history.load_by_name(tmp_path, "latest")
     assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
-    with pytest.raises(InputError, match="has succeeded; there is nothing to resume"):
-        resume(killed)
+    assert "has succeeded; there is nothing to resume" in refused(resume, killed)
 
 
 def test_task_without_its_files_is_run_again(records_package, tmp_path, monkeypatch):
@@ -123,8 +123,7 @@ def test_run_in_containers_is_resumed_in_containers(records_package, tmp_path, m
     failed, _ = run_package(records_package, tmp_path / "runs", {}, in_containers=True)
     assert failed.state == "FAILED"
     engine.rename(tmp_path / "gone")
-    with pytest.raises(InputError, match="--in-containers needs docker or podman: docker "):
-        resume(failed.directory)
+    assert "--in-containers needs docker or podman: docker " in refused(resume, failed.directory)
     assert run_history.load(failed.directory).state == "FAILED"
     (tmp_path / "gone").rename(engine)
     broken.unlink()

@@ -2,19 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.write.records import parse, read_records
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 
 SIZE = 16
 
@@ -46,15 +44,6 @@ def write(source: Path | str, output: Path | str, **options) -> Dataset:
     return create_tfrecords(
         RecordOptions(source=text, **values), str(output), progress=lambda line: None
     )
-
-
-def refused(call: Callable, *arguments: Any, **options: Any) -> str:
-    """Return the message, one line, of the InputError that a call raises."""
-    with pytest.raises(InputError) as raised:
-        call(*arguments, **options)
-    message = str(raised.value)
-    assert "\n" not in message
-    return message
 
 
 def read_examples(dataset: Dataset, split: str) -> Iterator[dict[str, Any]]:

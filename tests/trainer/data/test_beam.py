@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests import tables
+from tests.refusals import refused
 from tests.trainer.data.beam_run import answers_of, interpreter, run, start
-from tests.trainer.data.folders import content, picture, refused, two_classes
+from tests.trainer.data.folders import content, picture, two_classes
 from tests.trainer.data.killing import wait_for
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine
@@ -171,11 +172,7 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     [
         ("failed", "RuntimeError: Dataflow job job-0 ended as FAILED: Startup failed", "run again"),
         ("active", "There is already an active job", "an earlier run still writes these"),
-        (
-            "denied",
-            "dataflow.jobs.create denied on my-project",
-            "that the run's account has roles/",
-        ),
+        ("denied", "dataflow.jobs.create denied on my-project", "the run's account has roles/"),
         ("vanished", "InputError: dog/003.png was listed but can", "leave the source alone"),
         ("broken-beam", "of 160 images (", "fix or remove them"),
         ("broken-local", "can't be used", "fix or remove them"),

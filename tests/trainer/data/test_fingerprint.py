@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.trainer.data.folders import refused
+from tests.refusals import refused
 from trainer.data.file_listing import File
 from trainer.data.write import fingerprint as module
 from trainer.data.write.fingerprint import fingerprint

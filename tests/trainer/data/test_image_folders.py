@@ -7,12 +7,12 @@ import re
 import pytest
 from PIL import Image
 
+from tests.refusals import refused
 from tests.trainer.data.folders import (
     all_records,
     content,
     picture,
     records,
-    refused,
     rejected,
     two_classes,
     write,

@@ -8,8 +8,9 @@ import psutil
 import pytest
 
 from tests import tables
+from tests.refusals import refused
 from tests.trainer.data import killing
-from tests.trainer.data.folders import content, picture, refused, two_classes
+from tests.trainer.data.folders import content, picture, two_classes
 from tests.trainer.data.killing import ALONE, POOL
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords

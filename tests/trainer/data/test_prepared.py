@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from tests.trainer.data.folders import all_records, records, refused, write
+from tests.refusals import refused
+from tests.trainer.data.folders import all_records, records, write
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Example, open_source
 from trainer.data.write.fingerprint import fingerprint

@@ -9,7 +9,8 @@ import psutil
 import pytest
 from PIL import Image
 
-from tests.trainer.data.folders import content, refused, two_classes, write
+from tests.refusals import refused
+from tests.trainer.data.folders import content, two_classes, write
 from trainer.data.write import process_pool, writer
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.records import write_records
-from tests.trainer.data.folders import refused
+from tests.refusals import refused
 from trainer.data.read.reader import (
     InputShare,
     read_evaluation_batches,

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.refusals import refused
 from tests.trainer.data import killing
-from tests.trainer.data.folders import all_records, content, refused, write, write_pictures
+from tests.trainer.data.folders import all_records, content, write, write_pictures
 from trainer.data import storage
 from trainer.data.record_options import RecordOptions
 from trainer.data.tables import rows

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from tests.trainer.data.folders import refused, write
+from tests.refusals import refused
+from tests.trainer.data.folders import write
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.fingerprint import fingerprint
 
@@ -76,10 +77,7 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            "shades:many",
-            "source='shades:many' has the wrong form; use shades:COUNT, a number of gray im",
-        ),
+        ("shades:many", "has the wrong form; use shades:COUNT, a number of gray images"),
         ("shop.nothing:1", "module shop.nothing defines no source; derive a class from ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.refusals import refused
 from tests.trainer.data import killing
 from tests.trainer.data.folders import (
     SIZE,
@@ -17,7 +18,6 @@ from tests.trainer.data.folders import (
     flip,
     picture,
     records,
-    refused,
     two_classes,
     write,
     write_pictures,

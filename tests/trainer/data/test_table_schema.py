@@ -6,11 +6,12 @@ import re
 import pytest
 
 from tests import tables
+from tests.refusals import refused
 from tests.tables import one_number, write, write_csv
-from tests.trainer.data.folders import refused
 from trainer.errors import InputError
 
 NUMBER = {"name": "miles", "type": "numeric"}
+PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,8 @@ NUMBER = {"name": "miles", "type": "numeric"}
         ({"columns": [{"name": "a", "type": "bucketized"}]}, "needs boundaries or quantiles"),
         ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
         (one_number("tips", **tables.LABEL), "would see the answer"),
-        (
-            {"columns": [{"name": "key", "type": "numeric"}]},
-            "the records have another feature of that name",
-        ),
-        (
-            {"columns": [{**NUMBER, "name": "价格"}, {**NUMBER, "name": "数量"}]},
-            "'价格' and '数量' are both named 'column___' in the model, in ASCII; rename one",
-        ),
+        ({"columns": [{**NUMBER, "name": "key"}]}, "the records have another feature of that name"),
+        ({"columns": [PRICE, AMOUNT]}, "are both named 'column___' in the model, in ASCII; rename"),
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
         ({"crosses": [{"columns": ["hour"]}]}, "must name two or more different columns"),
         ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),
@@ -96,11 +91,7 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
 @pytest.mark.parametrize(
     ("encoding", "text", "words"),
     [
-        (
-            "latin-1",
-            ZURICH,
-            r"no rows that can be used; the first .* is t.csv:2: row is not UTF-8: .*iconv",
-        ),
+        ("latin-1", ZURICH, r"no rows that can be used; .* t.csv:2: row is not UTF-8: .*iconv"),
         ("latin-1", ZURICH * 3 + BERN, r"t.csv:2, t.csv:3, t.csv:4: row is not UTF-8: [^;]*$"),
         ("latin-1", "mïles", r"the header, is not UTF-8: convert .*from Latin-1"),
         ("utf-16-le", "\ufeff", r"the header, is not UTF-8: .*from UTF-16 with iconv -f U"),

@@ -1,5 +1,6 @@
 """Backbones: their preprocessing, options and weights, and what is refused."""
 
+import re
 from pathlib import Path
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests import replicas
+from tests.refusals import refused
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
 from trainer.models import backbones, check_model, open_model, prepare_model
@@ -27,20 +29,17 @@ def test_backbones_own_preprocessing_is_a_layer(backbone):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backbone": "DenseNet112"}, "backbone='DenseNet112' is not .* did you mean 'DenseNet1"),
         ({"backbone_options": {"alhpa": 0.5}}, "MobileNet takes no 'alhpa'; did you mean 'alpha'"),
         ({"backbone_options": {"alpha": "wide"}}, "alpha='wide' is not a finite number"),
         ({"backbone_options": {"depth_multiplier": 1.5}}, "=1.5 is not a whole number"),
         ({"weight": "none"}, "transfer takes no 'weight'; did you mean 'weights'"),
-        ({"weights": "imagenett"}, "weights='imagenett' is neither imagenet, none nor the URI of"),
         ({"weights": "nowhere.weights.h5"}, "weights='nowhere.weights.h5' is not a file; give"),
     ],
 )
 def test_wrong_option_is_refused(colors, options, message):
     options = {"backbone": "MobileNet", "weights": "none", **options}
-    with pytest.raises(InputError, match=message) as raised:
-        check_model("transfer", colors, options).build(colors)
-    assert "\n" not in str(raised.value)
+    error = refused(lambda: check_model("transfer", colors, options).build(colors))
+    assert re.search(message, error)
 
 
 def test_misfits_of_weights_layers_and_images_are_refused(colors, mobilenet, digit_records):

@@ -1,11 +1,13 @@
 """Test request logs, and their drift from the records of the served model."""
 
+import re
+
 import pytest
 
 from pipelines import request_drift
 from tests import tables
+from tests.refusals import refused
 from trainer.data.write.writer import create_tfrecords
-from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.serving import request_log
 
@@ -72,14 +74,12 @@ def test_index_equals_that_of_records_of_the_same_rows(row_records, tmp_path):
 
 
 def test_unusable_log_is_one_line(row_records, tmp_path):
-    with pytest.raises(InputError, match="the log has no rows yet"):
-        request_drift.measure(row_records, [])
-    with pytest.raises(InputError, match="requests to another model: 1 of 1 instances can't be"):
-        request_drift.measure(row_records, [{"pixels": 1}])
+    assert "the log has no rows yet" in refused(request_drift.measure, row_records, [])
+    error = refused(request_drift.measure, row_records, [{"pixels": 1}])
+    assert "requests to another model: 1 of 1 instances can't be" in error
     (tmp_path / "log").write_text('{"time": 1}\n')
     for name, words in (("none", "No such file"), ("log", "log:1 is not a line of a request log")):
-        with pytest.raises(InputError, match=words):
-            list(request_log.read(str(tmp_path / name)))
+        assert re.search(words, refused(list, request_log.read(str(tmp_path / name))))
 
 
 def test_log_is_bounded_and_private(tmp_path, monkeypatch):
