@@ -128,12 +128,6 @@ def test_launcher_imports_neither_the_local_runner_nor_the_sdk():
     assert imported.isdisjoint(unused.split())
 
 
-def test_exit_code_and_error_of_a_command():
-    result = python("-m", "pipelines", "plan", "nope")
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: no recipe 'nope'")
-
-
 def test_ascii_terminal_shows_all_output():
     result = python("-m", "pipelines", "parameters", PYTHONIOENCODING="ascii")
     assert (result.returncode, result.stderr) == (0, "")

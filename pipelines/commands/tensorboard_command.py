@@ -17,12 +17,22 @@ from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.formats import count
 
-# TensorBoard's own switch to run without TensorFlow, which takes seconds to import and logs a lot.
+# Ctrl-C ends the process without an exception: Python drops a KeyboardInterrupt in a callback,
+# such as the one that runs when the server's last thread is deleted. `notf` is TensorBoard's own
+# switch to run without TensorFlow, which takes seconds to import and logs a lot.
 _PROGRAM = """
-import sys, types
+import os, signal, sys, types
+
+def end(*_):
+    if "main" in globals():  # Else TensorBoard is still being imported.
+        manager.remove_info_file()
+    os._exit(0)
+
+signal.signal(signal.SIGINT, end)
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
-from tensorboard.main import run_main
-run_main()
+from tensorboard import manager
+from tensorboard import main
+main.run_main()
 """
 
 

@@ -37,7 +37,7 @@ def shown(*names):
         # TensorBoard loads one after the other.
         run_names = wait_for(lambda: len(runs()) >= 3 and runs())
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=240)
+        process.communicate(timeout=60)
         assert process.returncode == 0
         return sorted(run_names)
 

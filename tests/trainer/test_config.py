@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from trainer import fields
 from trainer.config import TrainingConfig, config_uri, write_config
 from trainer.training.job import parse
 
@@ -23,8 +22,3 @@ def test_flags_override_the_config_file(tmp_path):
     job = parse([*flags, "--learning_rate=0.5", "--seed=8"], {})
     assert job.config == dataclasses.replace(config, learning_rate=0.5, seed=8)
     assert (job.dataset, job.base_output_directory) == ("gs://b/records", "gs://b/run")
-
-
-def test_defaults_are_within_their_own_bounds():
-    defaults = {f.name: fields.default_of(f) for f in dataclasses.fields(TrainingConfig)}
-    assert fields.build(TrainingConfig, defaults) == TrainingConfig()

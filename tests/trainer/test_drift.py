@@ -5,7 +5,6 @@ import pytest
 
 from tests import tables
 from trainer.data.schema import Dataset, Feature, Split
-from trainer.data.write.writer import create_tfrecords
 from trainer.evaluation import drift
 
 POINTS = (np.arange(100) + 0.5) / 100
@@ -96,10 +95,7 @@ def test_index_and_distance_follow_their_formulas():
 
 def test_records_of_a_table_hold_what_drift_is_measured_by(tmp_path):
     def write(name, rows):
-        table = tables.write_csv(tmp_path / f"{name}.csv", rows)
-        return create_tfrecords(
-            tables.options(table), str(tmp_path / name), progress=lambda _: None
-        )
+        return tables.write(tables.write_csv(tmp_path / f"{name}.csv", rows), tmp_path / name)
 
     rows = tables.lines(3000, seed=2)
     before = write("before", tables.lines(3000, seed=1))

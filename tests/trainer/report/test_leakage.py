@@ -7,7 +7,6 @@ import pytest
 
 from tests import tables
 from trainer.data.tables.inputs import parse_columns
-from trainer.data.write.writer import create_tfrecords
 from trainer.evaluation.answers import ColumnValues, DiskColumns
 from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.prediction import read_stored_batches
@@ -30,8 +29,8 @@ def test_each_column_alone_has_its_area(tmp_path):
         kind = "card" if big or generator.random() < 0.2 else "cash"
         rows.append(f"{tip:.2f},{generator.random():.3f},{kind},t{number},{'yes' if big else 'no'}")
     table = tables.write_csv(tmp_path / "t.csv", rows, "tip,noise,kind,ticket,big")
-    options = tables.options(table, columns=COLUMNS, crosses=[], label={"column": "big"})
-    dataset = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    label = {"column": "big"}
+    dataset = tables.write(table, tmp_path / "r", columns=COLUMNS, crosses=[], label=label)
     values = ColumnValues(dataset, "train")
     labels = DiskColumns(values.rows, {"label": np.int32})
     for batch in read_stored_batches(dataset, "train", 512):

@@ -7,7 +7,6 @@ import pytest
 from pipelines import request_drift
 from tests import tables
 from tests.refusals import refused
-from trainer.data.write.writer import create_tfrecords
 from trainer.evaluation import drift
 from trainer.serving import request_log
 
@@ -46,8 +45,7 @@ def rounded(text):
 def test_rounded_numbers_show_no_drift(tmp_path):
     parts = [line.partition(",") for line in tables.lines(2000, seed=1)]
     table = [f"{rounded(miles)},{rest}" for miles, _, rest in parts]
-    options = tables.options(tables.write_csv(tmp_path / "trips.csv", table))
-    written = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    written = tables.write(tables.write_csv(tmp_path / "trips.csv", table), tmp_path / "records")
     drifts, _ = request_drift.measure(written, asked(2000, 1, miles=rounded))
     assert drift.format_drifts(drifts) == ""
 
@@ -63,8 +61,7 @@ def test_doubled_numbers_and_a_lost_category_are_drift(row_records, column, chan
 def test_index_equals_that_of_records_of_the_same_rows(row_records, tmp_path):
     parts = [line.partition(",") for line in tables.lines(4000, seed=3)]
     table = [f"{doubled(miles)},{rest}" for miles, _, rest in parts]
-    options = tables.options(tables.write_csv(tmp_path / "trips.csv", table))
-    written = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
+    written = tables.write(tables.write_csv(tmp_path / "trips.csv", table), tmp_path / "records")
     expected = {column.name: column.index for column in drift.measure(row_records, written)}
     measured, _ = request_drift.measure(row_records, asked(4000, 3, miles=doubled))
     assert measured[0].name == "miles" and measured[0].index > 0.2
