@@ -95,7 +95,7 @@ def follow(
         print_error(f"error: {expiry}")
         return FAILED
     state, jobs = runs.state_of(job), runs.list_readable_jobs(connection, job)
-    say(f"{state}  {past_runs.format_cost(jobs)}".rstrip())
+    say(f"{state}  {past_runs.format_cost(job, jobs)}".rstrip())
     if verdict := runs.verdict_of(job):
         say(f"verdict   {verdict}")
     if state != "FAILED":
@@ -126,6 +126,9 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
                 raise CloudError(
                     f"the run {run_id!r} was started, but somebody has deleted it since"
                 ) from None
+            except CloudError as error:
+                advice = f"the run may continue: python -m pipelines status {run_id}"
+                raise CloudError(f"{error}; {advice}") from None
             state = runs.state_of(job)
             rows[:] = [
                 (escape_controls(task.name), task.state, task.seconds, escape_controls(task.error))

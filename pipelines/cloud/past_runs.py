@@ -25,9 +25,16 @@ def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
     """Return the project's latest runs of one recipe, or of all if it is empty."""
     connection = Connection(settings)
     found = runs.list_runs(connection, recipe, limit=limit)
+
+    def fetch_if_present(job: Any) -> list[PastRun]:
+        try:
+            return [fetch(connection, runs.id_of(job))]
+        except InputError:  # It was deleted after it was listed.
+            return []
+
     # The list method returns no task details, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda job: fetch(connection, runs.id_of(job)), found))
+        return [run for present in pool.map(fetch_if_present, found) for run in present]
 
 
 def fetch(connection: Connection, run_id: str) -> PastRun:
@@ -92,27 +99,34 @@ def _find_artifact(job: Any, task: str, output: str) -> Any:
     return None
 
 
-def format_cost(jobs: Sequence[Any], rates: Mapping[str, float] | None = None) -> str:
-    """Return the total cost of jobs so far, as text; empty if there are no jobs."""
-    if not jobs:
+def format_cost(
+    job: Any, custom_jobs: Sequence[Any], rates: Mapping[str, float] | None = None
+) -> str:
+    """Return the total cost of a run's jobs so far, as text; empty if there are no jobs.
+
+    Without `rates`, the run's parameter price_per_hour takes precedence over the price table.
+    """
+    if not custom_jobs:
         return ""
     prices = cost.load_table().override(rates or {})
+    given = 0 if rates else parameters_of(job).get("price_per_hour", 0)
     total = Decimal(0)
-    for job in jobs:
-        spot = job.job_spec.scheduling.strategy.name == "SPOT"
-        start, end = runs.seconds_of(job.start_time), runs.seconds_of(job.end_time)
+    for custom_job in custom_jobs:
+        spot = custom_job.job_spec.scheduling.strategy.name == "SPOT"
+        start, end = runs.seconds_of(custom_job.start_time), runs.seconds_of(custom_job.end_time)
         if not start:
             continue
         # The server's clock may be ahead of this machine's.
         seconds = (end or max(time.time(), start)) - start
         try:
-            total += cost.price(pools_of(job), prices, spot=spot) * Decimal(str(seconds)) / 3600
+            hourly = Decimal(str(given)) or cost.price(pools_of(custom_job), prices, spot=spot)
         except InputError as error:
             return f"cost unknown: {error}"
-    return (
-        f"training cost about {cost.format_money(total)} {prices.currency} at the prices of "
-        f"{prices.region} of {prices.date}"
-    )
+        total += hourly * Decimal(str(seconds)) / 3600
+    basis = f"at the prices of {prices.region} of {prices.date}"
+    if given:
+        basis = "by the parameter price_per_hour"
+    return f"training cost about {cost.format_money(total)} {prices.currency} {basis}"
 
 
 def pools_of(job: Any) -> list[dict[str, Any]]:

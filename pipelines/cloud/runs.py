@@ -16,7 +16,7 @@ from components.cloud_errors import (
     tolerated,
     translated,
 )
-from components.registry.model_upload import MADE_BY
+from components.registry.model_upload import MADE_BY, to_label
 from pipelines.cloud.connection import Connection
 from pipelines.package import display_names
 from trainer.errors import InputError
@@ -61,6 +61,9 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                 pipeline_job_id=run_id,
                 retry=connection.retry,
             )
+        except KeyboardInterrupt:
+            connection.say(f"The run may have started: python -m pipelines status {run_id}")
+            raise
         except Exception as error:
             if is_unanswered(error):
                 raise CloudError(
@@ -118,11 +121,21 @@ def list_runs(
 
 
 def cancel(connection: Connection, run_id: str) -> None:
-    """Request the cancellation of a run; raise InputError if it has ended."""
+    """Request the cancellation of a run, or of the training jobs that it left running.
+
+    Raises InputError if all have ended.
+    """
     job = fetch(connection, run_id)
-    if state_of(job) in ENDED:
+    ended = state_of(job) in ENDED
+    jobs = list_custom_jobs(connection, job) if ended else []
+    left = [custom_job for custom_job in jobs if state_of(custom_job) not in JOB_ENDED]
+    if ended and not left:
         raise InputError(f"the run {run_id!r} has already ended: {state_of(job)}")
     with translated(f"cancelling the run {run_id!r}"):
+        for custom_job in left:
+            connection.jobs.cancel_custom_job(name=custom_job.name)
+        if left:
+            return
         try:
             connection.pipelines.cancel_pipeline_job(name=job.name)
         except Exception:
@@ -139,7 +152,9 @@ def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
             with tolerated(NOT_FOUND):
                 jobs.append(connection.jobs.get_custom_job(name=name))
         if not names:
-            text = label_filter({"run": id_of(job)})
+            # Others may label their jobs, too; those of runs from the console lack MADE_BY.
+            made_by = MADE_BY if has_labels(job, MADE_BY) else {}
+            text = label_filter({**made_by, "run": to_label(id_of(job))})
             parent = connection.settings.parent
             jobs += connection.jobs.list_custom_jobs({"parent": parent, "filter": text})
     return sorted(jobs, key=lambda custom_job: seconds_of(custom_job.create_time))
@@ -177,9 +192,11 @@ def find_expiry(connection: Connection, job: Any) -> str:
 def job_names(job: Any) -> list[str]:
     """Return the resource names of the CustomJobs that a run's tasks launched.
 
-    Their launchers write them to Vertex ML Metadata; runs from `list_runs` do not have them.
+    Their launchers write them to Vertex ML Metadata; runs from `list_runs` do not have them. A task
+    that is a cache hit launched none, but names the job of an earlier run.
     """
-    texts = (str(task.execution._pb.metadata) for task in job.job_detail.task_details)
+    tasks = (task for task in job.job_detail.task_details if task.state.name != "SKIPPED")
+    texts = (str(task.execution._pb.metadata) for task in tasks)
     return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))
 
 

@@ -74,7 +74,7 @@ def status(
         )
     if jobs:
         say(
-            f"cost      {past_runs.format_cost(jobs, rates)}",
+            f"cost      {past_runs.format_cost(job, jobs, rates)}",
             f"          not included: {cost.NOT_INCLUDED}",
         )
     if expiry := runs.find_expiry(connection, job):

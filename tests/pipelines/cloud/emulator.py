@@ -53,6 +53,10 @@ class CustomJobs(Resources):
 
     kind = "CustomJob"
 
+    def cancel_custom_job(self, request):
+        with self.changing(request.name) as job:
+            job.state = types.JobState.JOB_STATE_CANCELLED
+
 
 class VertexEmulator(FaultyEmulator):
     """All services, in pages of two; also the engine that runs pipeline jobs."""

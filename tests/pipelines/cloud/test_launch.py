@@ -1,6 +1,7 @@
 """Starting a run: refusals, lost answers, retries, and the recipe's fallbacks."""
 
 import pytest
+from requests import Session
 
 from components import vertex_client
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
@@ -72,6 +73,27 @@ def test_start_without_any_answer_may_have_succeeded(vertex, command, monkeypatc
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith("error: starting the run 'one': no connection (")
     assert err.endswith("; it may have started: python -m pipelines status one\n")
+
+
+def test_interrupted_start_names_the_run(vertex, command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    vertex.before("CreatePipelineJob", lambda: monkeypatch.setattr(Session, "request", interrupt))
+    vertex.drop("CreatePipelineJob", after=True)
+    code, out, _ = command("run digits --name one")
+    assert code == 130
+    assert out.endswith("The run may have started: python -m pipelines status one\n")
+    assert list(vertex.pipeline_jobs) == ["one"]
+
+
+def test_lost_sight_of_a_run_says_that_it_may_continue(vertex, command):
+    vertex.outcomes = [Outcome(polls=99)]
+    lost = "GetPipelineJob", 401, "UNAUTHENTICATED", "expired", 99
+    vertex.before("AddContextChildren", lambda: vertex.fail(*lost))
+    code, _, err = command("run digits --name one")
+    assert code == 1
+    assert err.endswith("; the run may continue: python -m pipelines status one\n")
 
 
 def test_run_deleted_while_waiting_is_one_line(vertex, command):

@@ -31,6 +31,13 @@ def test_local_and_cloud_runs_are_listed_and_compared(vertex, succeed):
     assert "No test of the difference: there kept no predictions of the test records." in out
 
 
+def test_run_deleted_while_runs_are_listed_is_left_out(vertex, succeed):
+    for name in ("one", "two"):
+        succeed(f"run digits --name {name} --detach")
+    vertex.fail("GetPipelineJob", 404, "NOT_FOUND", "no such run")
+    assert succeed("runs").count(" on Vertex AI, ") == 1
+
+
 def test_local_runs_are_listed_without_the_cloud(succeed, monkeypatch):
     leave("digits-1", 1)
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")

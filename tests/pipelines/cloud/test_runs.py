@@ -30,6 +30,14 @@ def test_run_shows_its_steps_cost_and_verdict(vertex, succeed):
     assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")
 
 
+def test_cost_follows_the_parameter_price_per_hour(vertex, succeed):
+    vertex.outcomes = [Outcome(hours=2.0)]
+    line = "training cost about 20.00 USD by the parameter price_per_hour\n"
+    assert line in succeed("run digits --name one --set price_per_hour=10")
+    assert line in succeed("status one")
+    assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")
+
+
 def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
     succeed("run digits --name one")
     records, training, _ = vertex.pipeline_jobs["one"].job_detail.task_details
@@ -38,6 +46,26 @@ def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
     shown = succeed("status one")
     assert "CACHED         Create TFRecords" in shown
     assert "NOT_TRIGGERED  Train" in shown
+
+
+def test_jobs_of_other_runs_are_not_counted(vertex, succeed):
+    succeed("run digits --name one")
+    assert "training cost about" in succeed("status one")
+    training = vertex.pipeline_jobs["one"].job_detail.task_details[1]
+    training.state = "SKIPPED"  # Its metadata still names the job of the run that it reuses.
+    (custom_job,) = vertex.custom_jobs.values()
+    custom_job.labels.pop("made-by")  # Somebody else's job, with a label of the same name.
+    assert "training cost about" not in succeed("status one")
+
+
+def test_training_job_left_by_a_run_is_cancelled(vertex, command, refused, succeed):
+    vertex.outcomes = [Outcome("FAILED")]
+    command("run digits --name one")
+    (custom_job,) = vertex.custom_jobs.values()
+    custom_job.state = types.JobState.JOB_STATE_RUNNING
+    assert succeed("cancel one") == "one is being cancelled\n"
+    assert custom_job.state.name == "JOB_STATE_CANCELLED"
+    assert refused("cancel one") == "error: the run 'one' has already ended: FAILED\n"
 
 
 def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succeed):
