@@ -191,5 +191,7 @@ def describe(error: BaseException, permission_hint: str = _PERMISSION_HINT) -> s
     status, text = status_of(error), message_of(error)
     if status:
         text = f"{status} {text}" if not text.startswith(str(status)) else text
-    hint = permission_hint if status == FORBIDDEN else _HINTS.get(status)
+    hint = _HINTS.get(status)
+    if status == FORBIDDEN and "retention policy" not in text:
+        hint = permission_hint
     return f"{text}; {hint}" if hint else text

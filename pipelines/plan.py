@@ -39,9 +39,10 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
     prices = cost.load_table().override(cost.parse_rates(rates, pools))
-    hourly = cost.describe_serving_price(machine, replicas, prices, "the job ends")
+    hourly = cost.describe_serving_price(machine, replicas, prices, until="the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
+        f"pipeline  {cost.format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
         "pipelines/machines/prices.toml",
         f"excluded  {cost.NOT_INCLUDED}",
@@ -111,11 +112,12 @@ class _Plan:
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
             price = cost.describe_serving_price(
-                serving.machine_type, serving.min_replicas, self.prices
+                serving.machine_type, serving.min_replicas, self.prices, most=serving.max_replicas
             )
             yield (
                 "endpoint",
-                f"{price}: the champion and the previous one; one more machine for a test",
+                f"{price}, for the champion and again for the previous version; one more machine "
+                "for a test",
             )
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"

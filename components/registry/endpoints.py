@@ -7,8 +7,7 @@ number, so a command that is repeated after a lost answer finds what the first a
 import contextlib
 import dataclasses
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
@@ -35,6 +34,7 @@ class Endpoints:
 
     client: Any  # a `Service` that wraps Vertex AI's EndpointServiceClient
     registry: ModelRegistry  # registry of the deployed versions
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of new endpoints
 
     def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
@@ -42,6 +42,11 @@ class Endpoints:
         if champion is None:
             raise no_champion_error(model, self.registry.parent)
         return champion
+
+    def is_deployed(self, version: Version) -> bool:
+        """Return True if the model's endpoint serves a version, with or without traffic."""
+        endpoint = self._find(_endpoint_id(version.model), version.model)
+        return endpoint is not None and version.version in shares(endpoint)
 
     def deploy(
         self,
@@ -64,7 +69,8 @@ class Endpoints:
             endpoint_id: ID of the endpoint; empty: the model's endpoint.
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
-        endpoint = self._find(endpoint_id) or self._create(endpoint_id, version.model, key)
+        model = version.model
+        endpoint = self._find(endpoint_id, model) or self._create(endpoint_id, model, key)
         present = shares(endpoint)
         if version.version in present:
             if traffic is not None:
@@ -112,14 +118,14 @@ class Endpoints:
         try:
             yield self.deploy(version, one_replica, 100, key, endpoint_id)
         finally:
-            endpoint = self._find(endpoint_id)
+            endpoint = self._find(endpoint_id, version.model)
             if endpoint:
                 self._clear(endpoint)
                 with tolerated(NOT_FOUND):
                     self._finish(self.client.delete_endpoint(name=endpoint.name))
 
     def roll_back(self, model: str) -> str:
-        """Give all of the traffic to the second newest version; return its number."""
+        """Give all of the traffic to the version deployed before the last; return its number."""
         endpoint = self.fetch_endpoint(model)
         newest, *older = [*shares(endpoint)] or ["now"]
         if not older:
@@ -140,15 +146,24 @@ class Endpoints:
         for version in shares(endpoint):
             self._undeploy(endpoint, version)
 
-    def _find(self, endpoint_id: str) -> Any:
+    def _find(self, endpoint_id: str, model: str) -> Any:
+        """Return an endpoint, or None; raise InputError if it was not made for the model."""
+        endpoint = None
         with tolerated(NOT_FOUND):
             name = f"{self.registry.parent}/endpoints/{endpoint_id}"
-            return self.client.get_endpoint(name=name)
-        return None
+            endpoint = self.client.get_endpoint(name=name)
+        labels = _labels_of(model)
+        if endpoint and not labels.items() <= dict(endpoint.labels).items():
+            wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
+            raise InputError(
+                f"the endpoint {endpoint_id} was not made for the model {model}: it lacks the "
+                f"labels {wanted}; give the model another model_name"
+            )
+        return endpoint
 
     def fetch_endpoint(self, model: str) -> Any:
         """Return a model's types.Endpoint; raise InputError if there is none."""
-        endpoint = self._find(_endpoint_id(model))
+        endpoint = self._find(_endpoint_id(model), model)
         if endpoint is None:
             raise InputError(f"{model} has no endpoint in {self.registry.parent}; deploy it first")
         return endpoint
@@ -156,9 +171,8 @@ class Endpoints:
     def _create(self, endpoint_id: str, model: str, key: str) -> Any:
         from google.cloud.aiplatform_v1 import types
 
-        endpoint = types.Endpoint(
-            display_name=endpoint_id, labels={"recipe": to_label(model), **MADE_BY}
-        )
+        labels = {**self.labels, **_labels_of(model)}
+        endpoint = types.Endpoint(display_name=endpoint_id, labels=labels)
         if key:
             endpoint.encryption_spec.kms_key_name = key
         # Another command may have created it in the meantime.
@@ -167,7 +181,7 @@ class Endpoints:
                 parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
             )
         )
-        return self._find(endpoint_id)
+        return self._find(endpoint_id, model)
 
     def _finish_unless_present(self, start: Callable[[], Any]) -> None:
         """Start and finish an operation, unless the resource that it would create exists."""
@@ -205,15 +219,20 @@ def connect_endpoints(project: str, location: str) -> Endpoints:
 
 
 def shares(endpoint: Any) -> dict[str, int]:
-    """Return the traffic in percent of each version at a types.Endpoint, newest first."""
-    numbers = (deployed.id for deployed in endpoint.deployed_models)
-    versions = sorted(numbers, key=int, reverse=True)
+    """Return the traffic in percent of each version at a types.Endpoint, last deployed first."""
+    deployed = [(model.create_time, int(model.id), model.id) for model in endpoint.deployed_models]
+    versions = [number for *_, number in sorted(deployed, reverse=True)]
     return {version: endpoint.traffic_split.get(version, 0) for version in versions}
 
 
-def is_test(endpoint_id: str) -> bool:
-    """Return True if `Endpoints.temporary_endpoint` created the endpoint."""
-    return bool(re.fullmatch(r".*-test-[0-9]+", endpoint_id))
+def is_test(endpoint: Any) -> bool:
+    """Return True if `Endpoints.temporary_endpoint` created the types.Endpoint."""
+    model = endpoint.labels.get("recipe", "")
+    return endpoint.name.rpartition("/")[2] != _endpoint_id(model)
+
+
+def _labels_of(model: str) -> dict[str, str]:
+    return {"recipe": to_label(model), **MADE_BY}
 
 
 def _endpoint_id(model: str) -> str:

@@ -11,6 +11,7 @@ import concurrent.futures
 import dataclasses
 import datetime
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ from pipelines.cloud.connection import Connection
 T = TypeVar("T")
 
 _THREADS = 8
+_URI = re.compile(r"(?:gs://|/gcs/)([^\s\"']+)")
+"""Part of a parameter such as csv:gs://BUCKET/FILE or {"weights": "/gcs/BUCKET/FILE"}."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Item:
     name: str
     detail: str
     delete: Callable[[], None]
+    run: str = ""  # name of the run that it is deleted with
 
 
 def find_items(
@@ -56,16 +60,19 @@ def find_items(
     to_delete = {job.name for job in _find_old_runs(matching, before, keep_last, kept)}
     jobs = _fetch_with_tasks(connection, all_runs) if to_delete else []
     # Each resource that is kept, with the URIs that it uses.
-    users = [
-        (f"run {runs.id_of(job)}", _list_uris(job)) for job in jobs if job.name not in to_delete
-    ]
+    users = [(f"run {runs.id_of(job)}", uris) for job, uris in jobs if job.name not in to_delete]
+    all_schedules = schedules.list_schedules(connection, {})
+    for schedule in all_schedules:
+        if schedule.state.name != "COMPLETED":
+            job = schedule.create_pipeline_job_request.pipeline_job
+            users.append((f"schedule {schedule.display_name}", _list_uris(job)))
     for version in versions:
         if version not in unused:
             aliases = ", ".join(version.version_aliases) or "no alias"
             name = f"model version {_version_name(version)} ({aliases})"
             users.append((name, [version.artifact_uri]))
     items = []
-    for schedule in _list_ended_schedules(connection, before, labels):
+    for schedule in _find_ended_schedules(all_schedules, before, labels):
         detail = f"completed, {schedules.recipe_of(schedule)}"
         delete = connection.schedules.delete_schedule
         items.append(_make_item(connection, "schedule", schedule.name, detail, delete))
@@ -74,8 +81,10 @@ def find_items(
         name, detail = _version_name(version), f"{version.display_name}, no alias"
         items.append(_make_item(connection, "model version", name, detail, delete))
     custom_jobs = _list_ended_custom_jobs(connection, before, labels)
-    for job in (job for job in jobs if job.name in to_delete):
-        folder = _folder_of(job)
+    for job, own_uris in jobs:
+        if job.name not in to_delete:
+            continue
+        folder = _folder_of(job, own_uris)
         used_by = (name for name, uris in users if any(uri.startswith(folder) for uri in uris))
         user = next(used_by, "") if folder else ""
         if user:
@@ -95,8 +104,10 @@ def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
     )
 
 
-def _fetch_with_tasks(connection: Connection, all_runs: Sequence[Any]) -> list[Any]:
-    """Fetch runs one by one with their inputs and outputs, which the list method leaves out.
+def _fetch_with_tasks(
+    connection: Connection, all_runs: Sequence[Any]
+) -> list[tuple[Any, list[str]]]:
+    """Fetch runs one by one, each with the URIs of its inputs and outputs, which lists leave out.
 
     Also fetches runs without this project's label that share the cache: Vertex AI keeps one cache
     for each name of a pipeline.
@@ -107,17 +118,18 @@ def _fetch_with_tasks(connection: Connection, all_runs: Sequence[Any]) -> list[A
         with tolerated(NOT_FOUND):
             job = connection.pipelines.get_pipeline_job(name=name)
             pipelines.add(job.pipeline_spec["pipelineInfo"]["name"])
+            uris = _list_uris(job)
             # Save memory: a pipeline is 200 KB, and there may be a thousand runs.
             job._pb.ClearField("pipeline_spec")
-            return job
+            return job, uris
         return None
 
-    jobs: dict[str, Any] = {}
+    jobs: dict[str, tuple[Any, list[str]]] = {}
 
     def fetch_all(listed: Sequence[Any]) -> None:
         names = [job.name for job in listed if job.name not in jobs]
         found = show_progress(pool.map(fetch, names), len(names), "Reading runs")
-        jobs.update((job.name, job) for job in found if job)
+        jobs.update((pair[0].name, pair) for pair in found if pair)
 
     with (
         translated("reading the runs' inputs and outputs"),
@@ -147,12 +159,13 @@ def _find_old_runs(
 
 def _list_model_versions(connection: Connection) -> list[Any]:
     """Return all versions of all models, since unlabeled ones may use a run's outputs, too."""
+    versions: list[Any] = []
     with translated("listing the models"):
-        return [
-            version
-            for model in connection.models.list_models(parent=connection.settings.parent)
-            for version in connection.models.list_model_versions(name=model.name.partition("@")[0])
-        ]
+        for model in connection.models.list_models(parent=connection.settings.parent):
+            with tolerated(NOT_FOUND):
+                name = model.name.partition("@")[0]
+                versions += connection.models.list_model_versions(name=name)
+    return versions
 
 
 def _find_idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
@@ -162,7 +175,7 @@ def _find_idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iter
             name = runs.id_of(endpoint)
             if not endpoint.deployed_models or not runs.has_labels(endpoint, labels):
                 continue
-            if is_test(name):
+            if is_test(endpoint):
                 yield f"{name}: billed, left over from a step; delete it unless a run is using it"
             elif not endpoint.traffic_split:
                 yield f"{name}: billed, without traffic; remove it with `deploy --undeploy`"
@@ -175,13 +188,13 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
     return not used and created < before.timestamp() and runs.has_labels(version, labels)
 
 
-def _list_ended_schedules(
-    connection: Connection, before: datetime.datetime, labels: dict[str, str]
+def _find_ended_schedules(
+    all_schedules: Sequence[Any], before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
     """Return the completed schedules; others may still start runs."""
     return [
         schedule
-        for schedule in schedules.list_schedules(connection)
+        for schedule in all_schedules
         if schedule.state.name == "COMPLETED"
         and runs.seconds_of(schedule.update_time or schedule.end_time) < before.timestamp()
         and runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
@@ -205,23 +218,24 @@ def _list_ended_custom_jobs(
 def _make_run_items(
     connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
 ) -> Iterator[Item]:
-    """Yield a run's training jobs, its folder, its cache entries and finally the run itself.
+    """Yield a run's training jobs, its cache entries, its folder and finally the run itself.
 
-    The run comes last because only the run names its cache entries and training jobs. A cache entry
-    that outlives its run would make a later run use files that are no longer in the folder.
+    The run comes last because only the run names the others. A cache entry that outlives the folder
+    would make a later run use files that are no longer there.
     """
     run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
     for custom_job in custom_jobs:
         if runs.id_of(custom_job) in names or custom_job.labels.get("run") == run_id:
             yield _make_custom_job_item(connection, custom_job)
     part = f"of the run {run_id}"
-    if folder:
-        yield Item("folder", folder, part, functools.partial(_delete_folder, connection, folder))
     executions = (task.execution.name for task in job.job_detail.task_details)
     cached = [name for name in executions if name]
     if cached:
         delete = functools.partial(_delete_executions, connection, cached)
         yield Item("cache", f"{len(cached)} entries", part, delete)
+    if folder:
+        delete = functools.partial(_delete_folder, connection, folder)
+        yield Item("folder", folder, part, delete, job.name)
     day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
     detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
     yield _make_item(connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job)
@@ -233,13 +247,14 @@ def _make_custom_job_item(connection: Connection, job: Any) -> Item:
 
 
 def _make_item(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
-    return Item(kind, name, detail, functools.partial(_delete, connection, method, name))
+    return Item(kind, name, detail, functools.partial(_delete, connection, method, name), name)
 
 
 def _list_uris(job: Any) -> list[str]:
     """Return the URIs of a run's inputs, outputs and parameters such as `resume_from`."""
-    parameters = job.runtime_config.parameter_values.values()
-    return [value for value in parameters if isinstance(value, str)] + [
+    inputs = job._pb.pipeline_spec.fields["root"].struct_value.fields["inputDefinitions"]
+    parameters = f"{inputs} {job._pb.runtime_config.parameter_values}"
+    return [f"gs://{path}" for path in _URI.findall(parameters)] + [
         artifact.uri
         for detail in job.job_detail.task_details
         for side in (detail.outputs, detail.inputs)
@@ -253,12 +268,12 @@ def _version_name(version: Any) -> str:
     return f"{version.name.partition('@')[0]}@{version.version_id}"
 
 
-def _folder_of(job: Any) -> str:
+def _folder_of(job: Any, uris: Sequence[str]) -> str:
     """Return the folder of a run's outputs on Vertex AI, by one of them, if it has any.
 
     The page on PipelineJobs has <root>/<run>/, others saw <root>/<project number>/<run>/.
     """
-    root, uris = job.runtime_config.gcs_output_directory.rstrip("/"), _list_uris(job)
+    root = job.runtime_config.gcs_output_directory.rstrip("/")
     if not root.startswith("gs://"):
         return ""
     direct, usual = (

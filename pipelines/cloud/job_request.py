@@ -94,8 +94,10 @@ def values_from_settings(
         "gpu_image_uri": settings.gpu_image if values.get("accelerator_count") else "",
     }
     used = {name: value for name, value in carried.items() if value and values.get(name) == ""}
-    labels = {**settings.labels, **values["labels"], **package.labels}
-    return {**used, "labels": {**labels, "run": run_id} if run_id else labels}
+    run = {"run": model_upload.to_label(run_id)} if run_id else {}
+    labels = {**settings.labels, **values["labels"], **package.labels, **run}
+    resource_names.check_labels(labels)
+    return {**used, "labels": labels}
 
 
 def build_pipeline_job(

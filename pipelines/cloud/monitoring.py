@@ -34,7 +34,8 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
     if not endpoint.deployed_models:
         raise InputError(f"the endpoint of {recipe.name} serves no version; deploy one first")
     parameters, notify = recipe.parameters, recipe.run_options.notify
-    model, key = parameters.registry.model_name, parameters.job.encryption_spec_key_name
+    model, settings = parameters.registry.model_name, connection.settings
+    key = parameters.job.encryption_spec_key_name or settings.encryption_key
     objective = _build_objective(recipe)
     sampling = {"sample_rate": recipe.run_options.monitoring.sampling_rate}
     emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
@@ -51,14 +52,14 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         },
         logging_sampling_strategy={"random_sample_config": sampling},
         model_monitoring_alert_config={"enable_logging": True, **emails},
-        labels={"recipe": to_label(model), **MADE_BY},
+        labels={**settings.labels, "recipe": to_label(model), **MADE_BY},
         encryption_spec={"kms_key_name": key} if key else None,
     )
     uri = _upload_schema(connection, recipe, model)
     if not job.name:
         job.analysis_instance_schema_uri = uri
         return connection.jobs.create_model_deployment_monitoring_job(
-            parent=connection.settings.parent, model_deployment_monitoring_job=job
+            parent=settings.parent, model_deployment_monitoring_job=job
         )
     operation = connection.jobs.update_model_deployment_monitoring_job(
         model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
@@ -80,12 +81,12 @@ def remove(connection: Connection, endpoint: Any) -> None:
 def _find_training_uri(recipe: Recipe) -> str:
     """Return the URI of the training data; empty if Vertex AI can't read the data.
 
-    Vertex AI reads CSV files in buckets and BigQuery tables, but runs no query.
+    Vertex AI reads uncompressed CSV files in buckets, and BigQuery tables, but runs no query.
     """
     kind, _, location = recipe.parameters.records.source.partition(":")
     if kind == "bigquery" and TABLE.fullmatch(f"{BIGQUERY}{location}"):
         return f"{BIGQUERY}{location}"
-    if kind == "csv" and location.startswith("gs://"):
+    if kind == "csv" and location.startswith("gs://") and not location.endswith(".gz"):
         is_file = "*" in location or location.endswith(".csv")
         return location if is_file else f"{location.rstrip('/')}/*.csv"
     return ""

@@ -188,7 +188,7 @@ def examine_quota(connection: Connection, metric: str, amount: int) -> Finding:
 
 
 def examine_bucket(connection: Connection) -> Finding:
-    """Check whether the bucket that runs write to exists and is in the region of the settings."""
+    """Check whether the bucket of runs exists, is in their region, and lets them replace files."""
     settings = connection.settings.require("pipeline_root")
     create = (
         f"gcloud storage buckets create gs://{settings.bucket} --project={settings.project} "
@@ -197,6 +197,14 @@ def examine_bucket(connection: Connection) -> Finding:
     with tolerated(NOT_FOUND):
         found = connection.storage.get_bucket(settings.bucket, retry=connection.retry)
         location = str(found.location).lower()
+        if seconds := found.retention_period:
+            return Finding(
+                False,
+                f"bucket gs://{settings.bucket}: keeps every file for {seconds} s, although runs "
+                "replace and delete files",
+                "use another bucket, or remove its retention policy: gcloud storage buckets update "
+                f"gs://{settings.bucket} --clear-retention-period",
+            )
         return Finding(
             location == settings.region,
             f"bucket gs://{settings.bucket}: in {location}",

@@ -4,6 +4,7 @@ import dataclasses
 import re
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from components.cloud_errors import (
@@ -263,7 +264,7 @@ def id_of(resource: Any) -> str:
     return resource.name.rpartition("/")[2]
 
 
-def has_labels(resource: Any, labels: dict[str, str]) -> bool:
+def has_labels(resource: Any, labels: Mapping[str, str]) -> bool:
     """Return True if a resource has all of the labels."""
     return all(resource.labels.get(key) == value for key, value in labels.items())
 

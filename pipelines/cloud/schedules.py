@@ -58,6 +58,9 @@ def update(
     lost answer does not create a second one.
     """
     settings, name = connection.settings, package.recipe
+    end = runs.seconds_of(parse_time(declared.end))
+    if end and end < time.time():
+        raise InputError(f"end={declared.end!r} is past, so no run would start; move it")
     job = job_request.build_pipeline_job(package, settings, values)
     job.template_uri = upload.pin_template(connection, package)
     wanted = _build_schedule(name, declared, job, settings.parent)
@@ -81,14 +84,14 @@ def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
     return found
 
 
-def list_schedules(connection: Connection) -> list[Any]:
-    """Return every schedule that this project created."""
+def list_schedules(connection: Connection, labels: Mapping[str, str] = MADE_BY) -> list[Any]:
+    """Return every schedule whose runs have the labels, by default those of this project."""
     with translated("listing the schedules"):
         schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
         return [
             schedule
             for schedule in schedules
-            if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, MADE_BY)
+            if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
         ]
 
 

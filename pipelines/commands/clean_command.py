@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from components.cloud_errors import FORBIDDEN, CloudError, status_of
 from pipelines.commands.arguments import GivenSettings, Recipe, confirm, with_settings
-from pipelines.console import say, show_table
+from pipelines.console import print_error, say, show_table
 from trainer.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")
@@ -26,7 +27,7 @@ def clean(
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+) -> int:
     """Delete old runs, training jobs, finished schedules, unused model versions and folders.
 
     Only resources with this project's label are deleted. Model versions with an alias are kept, and
@@ -42,14 +43,27 @@ def clean(
     say(*(f"kept: {reason}" for reason in kept))
     if not items:
         say("nothing to delete")
-        return
+        return 0
     if dry_run:
         say(f"{len(items)} would be deleted; nothing was deleted, because of --dry-run")
-        return
-    if confirm(f"Delete these {len(items)}?", yes=yes):
-        for item in cleaning.show_progress(items, len(items), "Deleting"):
+        return 0
+    if not confirm(f"Delete these {len(items)}?", yes=yes):
+        return 0
+    deleted, kept_runs = 0, set()
+    for item in cleaning.show_progress(items, len(items), "Deleting"):
+        if item.run in kept_runs:
+            continue
+        try:
             item.delete()
-        say(f"{len(items)} deleted")
+            deleted += 1
+        except CloudError as error:
+            # A bucket's retention policy may hold files of some runs. Such a run stays.
+            if item.kind != "folder" or status_of(error.__context__ or error) != FORBIDDEN:
+                raise
+            print_error(f"error: {error}")
+            kept_runs.add(item.run)
+    say(f"{deleted} deleted")
+    return 1 if kept_runs else 0
 
 
 def _before(age: str) -> datetime.datetime:

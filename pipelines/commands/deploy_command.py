@@ -1,5 +1,7 @@
 """The command `deploy`: serve a recipe's champion at an endpoint of Vertex AI."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -45,8 +47,9 @@ def deploy(
     if not model:
         raise InputError(f"{recipe} registers no model: its model_name is empty; set it")
     connection = settings.connect()
-    endpoints = Endpoints(connection.endpoints, connection.registry)
-    with translated(f"serving {model!r}"):
+    labels = connection.settings.labels
+    endpoints = Endpoints(connection.endpoints, connection.registry, labels)
+    with translated(f"serving {model!r}"), _explained_if_interrupted(recipe):
         if rollback:
             say(f"{model}@{endpoints.roll_back(model)} has all traffic")
         elif monitor:
@@ -61,20 +64,37 @@ def deploy(
             return
         else:
             version = endpoints.fetch_champion(model)
-            serving = loaded.run_options.serving
+            serving, prices = loaded.run_options.serving, cost.load_table()
             regions.check_serving_machine(serving.machine_type, connection.settings.region)
-            price = cost.describe_serving_price(
-                serving.machine_type, serving.min_replicas, cost.load_table()
-            )
-            say(f"{price}; a deployment takes minutes")
+            deployed = endpoints.is_deployed(version)
+            if not deployed:
+                price = cost.describe_serving_price(
+                    serving.machine_type, serving.min_replicas, prices, most=serving.max_replicas
+                )
+                say(f"{price}, at the prices of {prices.region}; a deployment takes minutes")
             key = loaded.parameters.job.encryption_spec_key_name
+            key = key or connection.settings.encryption_key
             endpoints.deploy(version, serving, traffic, key)
-            say(f"{version.name} is deployed")
+            already = " already, and keeps its machines" if deployed else ""
+            say(f"{version.name} is deployed{already}")
         _show(model, endpoints.fetch_endpoint(model))
 
 
+@contextlib.contextmanager
+def _explained_if_interrupted(recipe: str) -> Iterator[None]:
+    """Say after Ctrl-C that Vertex AI completes what it has begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(
+            "What has begun continues, and a version that is deployed is billed. To end that: "
+            f"python -m pipelines deploy {recipe} --undeploy"
+        )
+        raise
+
+
 def _show(model: str, endpoint: Any) -> None:
-    """Print the versions that an endpoint serves, the newest first."""
+    """Print the versions that an endpoint serves, the last deployed first."""
     from components.registry.endpoints import shares
 
     deployed, rows = {version.id: version for version in endpoint.deployed_models}, []
@@ -83,5 +103,5 @@ def _show(model: str, endpoint: Any) -> None:
         replicas = f"{machines.min_replica_count} to {machines.max_replica_count}"
         kind = f"{replicas} x {machines.machine_spec.machine_type}"
         since = f"{version.create_time:%Y-%m-%d %H:%M}" if version.create_time else ""
-        rows.append((f"{model}@{number}", f"{share}%", kind, since))
+        rows.append((f"{model}@{version.model_version_id}", f"{share}%", kind, since))
     show_table(("Version", "Traffic", "Machines", "Since"), rows, right=["Traffic"])

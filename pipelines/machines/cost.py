@@ -112,13 +112,23 @@ def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool 
 
 
 def describe_serving_price(
-    machine_type: str, replicas: int, prices: PriceTable, until: str = "--undeploy"
+    machine_type: str,
+    replicas: int,
+    prices: PriceTable,
+    *,
+    most: int = 0,
+    until: str = "--undeploy",
 ) -> str:
-    """Describe the hourly cost of serving machines, which are billed until the event `until`."""
-    machines = f"{replicas} x {machine_type}"
+    """Describe the hourly cost of serving machines, which are billed until the event `until`.
+
+    Vertex AI scales between `replicas` and `most` machines, if `most` is larger.
+    """
+    counts = [replicas, most] if most > replicas else [replicas]
+    machines = f"{' to '.join(map(str, counts))} x {machine_type}"
     if machine_type not in prices.rates:
         return f"{machines} has no price in pipelines/machines/prices.toml"
-    hour = format_money(Decimal(str(prices.rates[machine_type])) * replicas)
+    rate = Decimal(str(prices.rates[machine_type]))
+    hour = " to ".join(format_money(rate * count) for count in counts)
     return f"{machines}: {hour} {prices.currency} an hour until {until}"
 
 

@@ -68,7 +68,7 @@ def test_commands_of_workflows_exist(succeed, monkeypatch):
     for target in re.findall(r"\bmake ([a-z][\w-]*)", scripts):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     flags = set(re.findall(r" (--\w+)", "".join(re.findall(r"compile\.py(.*)", scripts))))
-    assert flags == {"--upload", "--image"}
+    assert flags == {"--upload"}
     monkeypatch.setenv("COLUMNS", "200")
     shown = succeed("compile --help")
     assert all(flag in shown for flag in flags)

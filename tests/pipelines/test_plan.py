@@ -119,13 +119,16 @@ def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, count
 def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, refused):
     assert "endpoint" not in labeled("digits")
     (line,) = labeled("digits", deploy_champion="true")["endpoint"]
-    assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy: the champion")
+    assert line.startswith(
+        "1 x n1-standard-4: 0.22 USD an hour until --undeploy, for the champion and"
+    )
     batch = ["digits", "--batch", "gs://bucket/*.jsonl"]
     assert plan(*batch, replica_count=3).startswith(
         "batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how"
     )
     shown = plan(*batch, "--rate", "n1-standard-4=1", replica_count=3)
     assert "3 x n1-standard-4: 3.00 USD an hour" in shown
+    assert "pipeline  0.03 USD a run\n" in shown
     assert "--minutes is for training" in refused("plan", *batch, "--minutes", "3")
 
 

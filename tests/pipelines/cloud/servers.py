@@ -47,9 +47,13 @@ class StorageServer(OpenEmulator):
     """Cloud Storage; `requests` holds names of objects."""
 
     def __init__(self):
-        self.buckets = {}
+        self.buckets, self.fields_of_a_bucket = {}, {}
         self.service = CloudStorage(self.buckets)
         super().__init__(self.service)
+
+    def call(self, name, function, request):
+        answer = super().call(name, function, request)
+        return {**answer, **self.fields_of_a_bucket} if name == "GetBucket" else answer
 
     def noted(self, name, request):
         if name == "InsertObject":

@@ -37,6 +37,17 @@ def batch_recipe(declared):
     return declared
 
 
+def test_labels_of_long_names_are_cut_or_refused(vertex, succeed, refused, champion, own_recipe):
+    for length in (57, 58):
+        own_recipe('source = "digits"\nmodel_name = "digits"\n', length * "a")
+    line = "run {} --detach --batch gs://bucket/in/*.jsonl"
+    succeed(line.format(57 * "a"))
+    (request,) = vertex.sent_json("CreatePipelineJob")
+    labels = request["pipelineJob"]["runtimeConfig"]["parameterValues"]["labels"]
+    assert labels["run"] == request["pipelineJobId"][:63]
+    assert "-batch' is not a label: up to 63" in refused(line.format(58 * "a"))
+
+
 def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_path, monkeypatch):
     monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
     monkeypatch.setenv("VERTEX_LABELS", "team=vision")

@@ -163,6 +163,10 @@ def test_endpoint_without_traffic_is_reported(vertex, succeed, clean):
     succeed("deploy digits")
     assert "endpoint" not in clean()
     endpoint = vertex.endpoints["digits"]
+    other = types.Endpoint(endpoint, name=f"{endpoint.name}-test-1")
+    other.labels["recipe"] = "digits_test_1"  # A model with such a name.
+    vertex.endpoints["digits-test-1"] = other
+    assert "endpoint" not in clean()
     vertex.endpoints["digits-test-1"] = types.Endpoint(endpoint, name=f"{endpoint.name}-test-1")
     endpoint.traffic_split = {}
     vertex.endpoints["digits"] = endpoint
@@ -195,6 +199,50 @@ def test_interrupted_cleaning_can_be_repeated(vertex, clean, command, run, bucke
     vertex.drop("DeletePipelineJob", after=True)
     assert command("clean --older-than 30d --yes")[0] == 0
     assert (vertex.pipeline_jobs, bucket, vertex.custom_jobs) == ({}, {}, {})
+
+
+def test_run_whose_files_a_bucket_retains_is_kept(vertex, command, run, storage, bucket):
+    run("retained", 50)
+    run("old", 40)
+    retention = "Object 'x' is subject to bucket's retention policy and cannot be deleted"
+    vertex.before(
+        "DeleteExecution",
+        lambda: storage.fail("DeleteObject", 403, "PERMISSION_DENIED", retention),
+    )
+    code, out, err = command("clean --older-than 30d --yes")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.endswith(f"/: 403 {retention}\n")
+    assert out.endswith("\n6 deleted\n")
+    (kept,) = vertex.pipeline_jobs
+    assert [*bucket] == [f"{folder(kept)}create-tfrecords_1/records/dataset.json"]
+    # Before the files, so that no run reuses what is being deleted.
+    assert not vertex.executions
+    assert "3 deleted" in command("clean --older-than 30d --yes")[1]
+
+
+def test_inputs_of_runs_and_schedules_are_kept(vertex, clean, run, succeed, declared):
+    for name in ("table", "weights", "default", "start"):
+        run(name, 60)
+    root = f"bucket/runs/{NUMBER}"
+    values = run("young", 1).runtime_config.parameter_values
+    values["source"] = f"csv:gs://{root}/table/records/rows.csv"
+    values["model_options"] = {"weights": f"/gcs/{root}/weights/model.keras"}
+    declared('source = "digits"', f'source = "digits"\ndata_dir = "gs://{root}/default/data"')
+    declared("epochs = 20", f'warm_start = "gs://{root}/start/model"')
+    succeed("schedule apply digits")
+    kept = re.findall(r"^kept: run (\S+: .*) uses its outputs", clean(), re.MULTILINE)
+    assert sorted(kept) == [
+        "default: schedule digits",
+        "start: schedule digits",
+        "table: run young",
+        "weights: run young",
+    ]
+
+
+def test_model_deleted_in_the_meantime_is_no_error(vertex, clean):
+    put_version(vertex, 1, 90, ["champion", "default"])
+    vertex.fail("ListModelVersions", 404, "NOT_FOUND", "no such model")
+    assert "nothing to delete" in clean()
 
 
 def test_age_is_a_number_and_a_unit(vertex, refused):

@@ -1,8 +1,11 @@
 """python -m pipelines deploy: versions at an endpoint, traffic, rollback; promote beside it."""
 
 import pytest
+from requests import Session
 
 from pipelines.emulator.api_error import ApiError
+
+KEY = "projects/my-project/locations/us-central1/keyRings/r/cryptoKeys/k"
 
 
 def put_champion(vertex, number):
@@ -52,6 +55,67 @@ def test_versions_are_deployed_rolled_back_and_undeployed(vertex, succeed, refus
 
     assert "is no longer served or billed" in succeed("deploy digits --undeploy")
     assert (deployed(vertex), traffic(vertex)) == ([], {})
+
+
+def test_price_is_that_of_the_machines_to_be_deployed(vertex, succeed, own_recipe):
+    def declare(serving):
+        own_recipe(f'source = "digits"\nmodel_name = "digits"\n[serving]\n{serving}\n')
+
+    put_champion(vertex, 1)
+    declare("max_replicas = 5")
+    # 0.21849885 for each.
+    shown = succeed("deploy mine --labels team=vision --encryption-key", KEY)
+    price = "1 to 5 x n1-standard-4: 0.22 to 1.09 USD an hour until --undeploy, at the prices of us"
+    assert shown.startswith(price)
+    endpoint = vertex.endpoints["digits"]
+    assert endpoint.labels["team"] == "vision"
+    assert endpoint.encryption_spec.kms_key_name == KEY
+    declare('machine_type = "n1-standard-16"')
+    shown = succeed("deploy mine")
+    assert shown.startswith("digits@1 is deployed already, and keeps its machines\n")
+    assert "1 to 5 x n1-standard-4" in shown
+    # 2 vCPUs at 0.031611 and 7.5 GB at 0.004237 are 0.0949995; 1.15 times that.
+    succeed("deploy mine --undeploy")
+    declare('machine_type = "n1-standard-2"')
+    assert succeed("deploy mine").startswith("1 x n1-standard-2: 0.11 USD an hour")
+
+
+def test_rollback_leads_to_the_version_deployed_before(vertex, succeed):
+    put_champion(vertex, 3)
+    succeed("deploy digits")
+    vertex.put_version(3)
+    vertex.put_version(1, ["champion", "default"])
+    succeed("deploy digits --traffic 100")
+    assert traffic(vertex) == {"1": 100}
+    assert "digits@3 has all traffic" in succeed("deploy digits --rollback")
+    assert traffic(vertex) == {"3": 100}
+
+
+def test_endpoint_of_others_is_not_touched(vertex, succeed, refused):
+    put_champion(vertex, 1)
+    succeed("deploy digits")
+    endpoint = vertex.endpoints["digits"]
+    for labels in ({"team": "other"}, {**endpoint.labels, "recipe": "other"}):
+        endpoint.labels = labels
+        vertex.endpoints["digits"] = endpoint
+        before = vertex.names().count("DeployModel")
+        for flags in ("", "--rollback", "--undeploy", "--traffic 100"):
+            error = refused(f"deploy digits {flags}")
+            assert "the endpoint digits was not made for the model digits" in error
+        assert (deployed(vertex), traffic(vertex)) == (["1"], {"1": 100})
+        assert vertex.names().count("DeployModel") == before
+
+
+def test_interrupted_deployment_names_the_way_to_end_it(vertex, command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    put_champion(vertex, 1)
+    vertex.before("DeployModel", lambda: monkeypatch.setattr(Session, "request", interrupt))
+    vertex.drop("DeployModel", after=True)
+    code, out, _ = command("deploy digits")
+    assert code == 130
+    assert out.endswith("To end that: python -m pipelines deploy digits --undeploy\n")
 
 
 def test_deploy_repeated_after_lost_answers_deploys_once(vertex, command):

@@ -72,6 +72,9 @@ class SpoiledProject(ProjectServices):
             raise not_found(request.match[kind])
 
 
+RETAINED = {"retentionPolicy": {"retentionPeriod": "86400"}}
+
+
 class CloudServer(OpenEmulator):
     """The other APIs of a project, at an endpoint of their own."""
 
@@ -115,6 +118,8 @@ def test_ready_project_passes_every_check(cloud, succeed):
          "✗ bucket gs://bucket: does not exist", "buckets create gs://bucket"),
         (lambda c: setattr(c.storage.service, "location", "EUROPE-WEST4"),
          "✗ bucket gs://bucket: in europe-west4", "use one in us-central1"),
+        (lambda c: c.storage.fields_of_a_bucket.update(RETAINED),
+         "✗ bucket gs://bucket: keeps every file for 86400 s", "--clear-retention-period"),
         (lambda c: c.project.gone.add("pipelines"),
          "✗ repository pipelines: does not exist", "--repository-format=kfp"),
         (lambda c: c.project.gone.add("images"),

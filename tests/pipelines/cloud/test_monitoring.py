@@ -59,6 +59,8 @@ DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"valu
         ("bigquery:my-project.d.trips", BIGQUERY, "bq://my-project.d.trips"),
         ("bigquery:SELECT * FROM d.trips", DRIFT, "earlier requests, as"),
         ("parquet:gs://data/trips", DRIFT, "earlier requests, as"),
+        ("csv:gs://data/trips.csv.gz", DRIFT, "earlier requests, as"),
+        ("bigquery:SELECT * FROM my-project.d.trips", DRIFT, "earlier requests, as"),
     ],
 )
 def test_endpoint_is_monitored_as_the_recipe_declares(
