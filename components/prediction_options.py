@@ -17,7 +17,7 @@ FORMATS = {
 }
 """Vertex AI's instancesFormat by file extension."""
 BIGQUERY = "bq://"
-TABLE = re.compile(r"bq://[^./]+\.[^./]+\.[^./]+")
+TABLE = re.compile(r"bq://[^./\s]+\.[^./\s]+\.[^./\s]+")
 OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 
 
