@@ -24,7 +24,6 @@ def code_digest(model: str = "") -> str:
         folders += map(pathlib.Path, spec.submodule_search_locations or ())
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
-            digest.update(
-                f"{path.relative_to(folder.parent)}\0".encode() + path.read_bytes() + b"\0"
-            )
+            name = str(path.relative_to(folder.parent)).encode()
+            digest.update(name + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

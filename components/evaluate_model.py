@@ -98,9 +98,8 @@ def evaluate_model(
     print(verdict.line)
     decision.metadata.update(verdict.to_dict())
     _log_metrics(evaluated, metrics, classification)
-    outputs = Evaluated(
-        evaluated.accuracy, verdict.word, verdict.role, verdict.champion, verdict.reason
-    )
+    gate_outputs = (verdict.word, verdict.role, verdict.champion, verdict.reason)
+    outputs = Evaluated(evaluated.accuracy, *gate_outputs)
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
         print(

@@ -77,9 +77,7 @@ def plan_training(
     check_scheduling(options.scheduling_strategy, machines)
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
     if project != LOCAL_PROJECT:
-        check_gpu_image(
-            machines.accelerator_type, machines.gpu_image_uri, "give it as gpu_image_uri"
-        )
+        check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
         check_accepts_records(options.deploy_champion, serving_image)
     # On Vertex AI, the image's name stands for its code.
     code = code_digest(config.model) if project == LOCAL_PROJECT else ""
@@ -138,9 +136,8 @@ def _find_unchanged(
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 
-        drifts = drift.measure_since_training(
-            champion.artifact_uri, schema.load_dataset(records_uri)
-        )
+        dataset = schema.load_dataset(records_uri)
+        drifts = drift.measure_since_training(champion.artifact_uri, dataset)
         drift.check(drifts, champion.name, options.max_drift)
         if drift.is_small(drifts, options.min_drift):
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"

@@ -112,16 +112,15 @@ def run(
         place: where `values` come from, for messages.
     """
     from pipelines import plan as planning
-    from pipelines import sources
-    from pipelines.local import accelerators
+    from pipelines.local import preflight
 
     parameters = recipe.with_values(values or {}, place=place)
     planning.check_affordable(parameters)
     arguments = {name: parameters.values()[name] for name in values or {}}
-    arguments |= sources.check_local_sources(parameters, in_containers=in_containers)
+    arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
     arguments["labels"] = parameters.job.labels
     evaluation = recipe.run_options.evaluation_accelerator
-    for line in accelerators.describe_substitutes(parameters.machines, evaluation):
+    for line in preflight.describe_substitutes(parameters.machines, evaluation):
         say(line)
     options = {"cache": cache, "in_containers": in_containers, "root": root}
     return _compile_and_run(recipe, arguments, runs_directory, options)
@@ -139,9 +138,9 @@ def predict(
 
     `values` are input, output, batch_size and other keys of the recipe's [batch] table.
     """
-    from pipelines.prediction_values import make_paths_absolute
+    from pipelines.prediction_values import prepare_local_values
 
-    arguments = make_paths_absolute(recipe, values, runs_directory, place)
+    arguments = prepare_local_values(recipe, values, runs_directory, place)
     return _compile_and_run(recipe, arguments, runs_directory, {"root": root}, batch=True)
 
 
@@ -178,11 +177,9 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
     else:
         runs = run_history.list_runs(runs_directory, recipe)
         if not runs:
-            raise InputError(
-                f"there is no run of {recipe!r} in the folder {runs_directory} to resume"
-            )
+            raise InputError(f"there is no run of {recipe!r} in {runs_directory} to resume")
         run = runs[0]
-    from pipelines.local.resumption import resume as resume_locally
+    from pipelines.local.execution import resume as resume_locally
 
     return run_history.load(resume_locally(Path(run.link)).directory)
 

@@ -9,7 +9,7 @@ from kfp import compiler
 
 from pipelines import batch_prediction, prediction_values, resource_names
 from pipelines.package import Package
-from pipelines.prediction_values import name_of
+from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe
 from pipelines.training import build_pipeline
 from trainer.data import storage
@@ -31,7 +31,7 @@ def write_yaml(
 
     A file that already has the same content is left unchanged; any other is replaced atomically.
     """
-    path = output_directory / f"{name_of(recipe.name) if batch else recipe.name}.yaml"
+    path = output_directory / f"{batch_name(recipe.name) if batch else recipe.name}.yaml"
     try:
         existing = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         previous, previous_gpu = _read_images(path)
@@ -77,7 +77,7 @@ def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], imag
             function,
             str(path),
             pipeline_name=f"{kind}-{stem}",
-            pipeline_display_name=recipe if kind == "training" else name_of(recipe),
+            pipeline_display_name=recipe if kind == "training" else batch_name(recipe),
             pipeline_parameters=values,
         )
         text = path.read_text(encoding="utf-8")

@@ -93,9 +93,7 @@ def _parse_field(text: str, unit: str, minimum: int, maximum: int) -> frozenset[
         first, last, step = (int(group) if group else None for group in match.groups())
         for number in (first, last):
             if number is not None and not minimum <= number <= maximum:
-                raise InputError(
-                    f"{number} is out of range for the {unit}; give {minimum} to {maximum}"
-                )
+                raise InputError(f"{number} is no {unit}; give {minimum} to {maximum}")
         if last is None:
             last = first if first is not None and not step else maximum
         first = minimum if first is None else first

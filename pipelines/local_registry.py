@@ -29,9 +29,8 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     models = ModelService(operations, runs_directory / FOLDER_NAME)
     with Emulator(models, operations) as server:
         parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
-        yield ModelRegistry(
-            connect_vertex("model", environment.LOCATION, server.environment), parent
-        )
+        client = connect_vertex("model", environment.LOCATION, server.environment)
+        yield ModelRegistry(client, parent)
 
 
 def model_of(recipe: str, model_name: str | None) -> str:

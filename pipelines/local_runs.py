@@ -3,20 +3,27 @@
 import contextlib
 import pathlib
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from pipelines import run_history
-from pipelines.console import say, shorten_path
+from pipelines.console import print_error, say, shorten_path
 from pipelines.emulator import job_state
-from pipelines.emulator.environment import ROLES
 from pipelines.json_form import read_json
+from pipelines.local import failures
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.formats import decimal
+from trainer.machines.worker_pools import ROLES
 
+if TYPE_CHECKING:
+    from pipelines.local.run_state import RunState
+
+_COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _TAIL_BYTES = 1 << 20
 _HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
 _NO_BREAK = "\xa0"
@@ -47,6 +54,30 @@ def show_status(folder: pathlib.Path, name: str) -> None:
         say(f"error: {run.error}")
     if run.state in ("FAILED", "CANCELLED", run_history.KILLED):
         say(f"resume    {run_history.resume_command(directory)}")
+
+
+def show_end(
+    summary: Mapping[str, Any], run_state: "RunState", failure: failures.Failure | None
+) -> None:
+    """Print the run's result: its state, warnings and metrics, or the failure and its log."""
+    state = summary["state"]
+    line = Text(state, _COLORS[state])
+    seconds = time.monotonic() - run_state.started
+    Console().print(line.append(f" in {seconds:.1f} s", "default"))
+    if failure:
+        print_error(f"error: {failure.message}")
+    if failure and failure.log:
+        if not failure.is_complete:
+            for last_line in failures.read_last_lines(failure.log):
+                print_error(f"  {last_line}")
+        print_error(f"log       {shorten_path(failure.log)}")
+    for task in run_state.tasks.values():
+        for warning in failures.find_warnings(task.log):
+            say(f"warning   {warning}")
+    show_results(summary)
+    say(f"run       {shorten_path(run_state.folder)}")
+    if state == "CANCELLED":
+        say(f"resume    {run_history.resume_command(run_state.folder)}")
 
 
 def show_results(summary: Mapping[str, Any]) -> None:
@@ -95,8 +126,6 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     If no replica is given, print the run's error and the log of the replica or task that failed;
     if none failed, print the chief's log.
     """
-    from pipelines.local.failures import read_tail, remove_noise
-
     run = run_history.load_by_name(folder, name)
     directory = pathlib.Path(run.link)
     logs = _choose_logs(directory, replica)
@@ -104,11 +133,11 @@ def show_logs(folder: pathlib.Path, name: str, replica: str | None, count: int) 
     if error:
         say(f"error: {error}")
     for log in logs:
-        lines = [line for line in read_tail(log, _TAIL_BYTES) if line.strip()]
+        lines = [line for line in failures.read_tail(log, _TAIL_BYTES) if line.strip()]
         if replica is None:
             lines = [
                 line
-                for line in remove_noise(lines)
+                for line in failures.remove_noise(lines)
                 if not (error and error.endswith(line.removeprefix("error: ")))
             ]
         for line in lines[-count:]:
@@ -128,9 +157,7 @@ def _choose_logs(directory: pathlib.Path, replica: str | None) -> list[pathlib.P
         }
         if replica not in logs:
             known = ", ".join(state.name for state in replicas) or "none yet"
-            raise InputError(
-                f"--replica {replica!r} is not a replica of {directory.name}; there are: {known}"
-            )
+            raise InputError(f"--replica {replica!r} is not a replica of {directory.name}: {known}")
         return [logs[replica]]
     failed = [state.log for state in replicas if state.state == "FAILED"]
     failed += [
@@ -151,7 +178,7 @@ def _read_tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return the names and states of the run's tasks so far."""
     if summary := _read_summary(directory):
         return summary.tasks
-    from pipelines.local.journal import Journal
+    from pipelines.local.cache import Journal
     from pipelines.package import Package
 
     recipe = run_history.read_record(directory).recipe

@@ -137,9 +137,8 @@ class Package:
         inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
         for name in parameters:
             if name not in inputs:
-                raise InputError(
-                    f"{self.path.name} has no parameter {name!r}{suggest(name, inputs)}"
-                )
+                hint = suggest(name, inputs)
+                raise InputError(f"{self.path.name} has no parameter {name!r}{hint}")
         arguments = {}
         for name, definition in inputs.items():
             if name in parameters:

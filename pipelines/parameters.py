@@ -85,21 +85,19 @@ class ParameterSet:
         return {name: merged[name] for name in PARAMETERS}
 
 
-TOPICS: dict[str, type] = get_type_hints(ParameterSet)
-"""The dataclass of each topic."""
-GROUPS = tuple(TOPICS.values())
-
-
-def _list_parameters() -> dict[str, tuple[type, dataclasses.Field]]:
-    """Return each field by its name, with the first group that has it."""
+def list_parameters(topics: Mapping[str, type]) -> dict[str, tuple[type, dataclasses.Field]]:
+    """Return the fields of the topics' dataclasses by name, each with the first that has it."""
     parameters: dict[str, tuple[type, dataclasses.Field]] = {}
-    for group in GROUPS:
+    for group in topics.values():
         for field in dataclasses.fields(group):
             parameters.setdefault(field.name, (group, field))
     return parameters
 
 
-PARAMETERS = _list_parameters()
+TOPICS: dict[str, type] = get_type_hints(ParameterSet)
+"""The dataclass of each topic."""
+GROUPS = tuple(TOPICS.values())
+PARAMETERS = list_parameters(TOPICS)
 
 
 def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
@@ -188,37 +186,28 @@ def _check_table(values: ParameterSet, is_table: bool) -> None:
 
 
 def with_parameters(
-    body: Callable[..., Any],
-    *others: Any,
-    declared: Mapping[str, tuple[type, dataclasses.Field]] = PARAMETERS,
-    topics: Mapping[str, type] = TOPICS,
-) -> Callable[..., Any]:
-    """Return a pipeline function whose signature declares all parameters.
+    body: Callable[..., None], *arguments: Any, topics: Mapping[str, type] = TOPICS
+) -> Callable[..., None]:
+    """Return a pipeline function whose signature declares all parameters of the topics.
 
-    The function calls `body` with a dictionary of the parameters' channels, and `others`. KFP reads
-    names, types and defaults from the signature, and descriptions from the docstring. Each
+    The function calls `body` with a dictionary of the parameters' channels, and `arguments`. KFP
+    reads names, types and defaults from the signature, and descriptions from the docstring. Each
     description begins with its topic, because the console lists parameters by name.
     """
-    names = {group: topic for topic, group in topics.items()}
-    lines = [
-        f"    {name}: [{names[group].capitalize()}] {field.metadata['help']}"
-        for name, (group, field) in declared.items()
-    ]
+    declared = list_parameters(topics)
+    topic_of = {group: topic.capitalize() for topic, group in topics.items()}
+    lines = [f"{inspect.getdoc(body)}\n\nArgs:"]
+    signature = []
+    for name, (group, field) in declared.items():
+        lines.append(f"    {name}: [{topic_of[group]}] {field.metadata['help']}")
+        kind, default = fields.type_of(group, name), fields.default_of(field)
+        positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature.append(inspect.Parameter(name, positional, default=default, annotation=kind))
 
-    def function(*channels: Any) -> Any:
-        return body(dict(zip(declared, channels, strict=True)), *others)
+    def function(*channels: Any) -> None:
+        body(dict(zip(declared, channels, strict=True)), *arguments)
 
     function.__name__ = body.__name__
-    function.__doc__ = "\n".join([f"{inspect.getdoc(body)}\n\nArgs:", *lines])
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                default=fields.default_of(field),
-                annotation=fields.type_of(group, name),
-            )
-            for name, (group, field) in declared.items()
-        ]
-    )
+    function.__doc__ = "\n".join(lines)
+    function.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     return function

@@ -126,9 +126,7 @@ class _Plan:
         engine, others = self.parameters.engine, [cost.NOT_INCLUDED]
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
-            others.insert(
-                0, f"Dataflow (up to {machines}, by the second, while records are written)"
-            )
+            others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
         yield "excluded", ", ".join(others)
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (

@@ -25,9 +25,7 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     columns = [column["name"] for column in recipe.parameters.records.columns]
     kinds = (".csv", ".jsonl") if columns else (*IMAGES, ".jsonl")
     if ending not in kinds:
-        raise InputError(
-            f"{file!r}: the model of {recipe.name} takes files that end in {', '.join(kinds)}"
-        )
+        raise InputError(f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}")
     try:
         content = storage.read(file)
     except OSError as error:
@@ -55,9 +53,7 @@ def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[
     for row in reader:
         position = f"{file}:{reader.line_num}"
         if None in row or None in row.values():
-            raise InputError(
-                f"{position} does not have as many fields as the header, {len(header)}; fix it"
-            )
+            raise InputError(f"{position} does not have the header's {len(header)} fields; fix it")
         yield position, {name: row[name] or None for name in columns}
 
 
@@ -68,6 +64,4 @@ def _parse_lines(file: str, text: str) -> Iterator[tuple[str, Any]]:
             try:
                 yield f"{file}:{number}", json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"{file}:{number} is not JSON ({error}); write an instance"
-                ) from None
+                raise InputError(f"{file}:{number} is not JSON ({error}); correct it") from None

@@ -1,6 +1,5 @@
 """Checked parameters of a recipe's batch prediction, from its [batch] table and --set."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from components.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
+from pipelines.parameters import list_parameters
 from pipelines.recipe import Recipe
 from pipelines.run_options import Batch
 from trainer import fields
@@ -17,50 +17,46 @@ from trainer.errors import InputError
 from trainer.machines.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
-PARAMETERS = {
-    field.name: (group, field) for group in TOPICS.values() for field in dataclasses.fields(group)
-}
-
 _SUFFIX = "-batch"
 
 
-def name_of(recipe: str) -> str:
+def batch_name(recipe: str) -> str:
     """Return the name of a recipe's batch prediction: of its YAML, runs and schedule."""
     return f"{recipe}{_SUFFIX}"
 
 
-def base_of(name: str) -> str:
+def recipe_of_batch(name: str) -> str:
     """Return the recipe whose batch prediction is called `name`; empty if there is none."""
-    base, known = name.removesuffix(_SUFFIX), recipes.list_names()
-    return base if base != name and base in known and name not in known else ""
+    recipe, known = name.removesuffix(_SUFFIX), recipes.list_names()
+    return recipe if recipe != name and recipe in known and name not in known else ""
 
 
-def complete_values(recipe: Recipe, given: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
     """Return every parameter's value, in the signature's order; check as `check_parameters`."""
-    defaults = {name: getattr(recipe.run_options.batch or Batch(), name) for name in PARAMETERS}
+    batch = recipe.run_options.batch or Batch()
+    defaults = {name: getattr(batch, name) for name in list_parameters(TOPICS)}
     defaults["model_name"] = defaults["model_name"] or recipe.parameters.registry.model_name
-    merged = {**defaults, **given}
+    checked: dict[str, Any] = {}
     try:
-        for name in merged:
-            if name not in PARAMETERS:
-                hint = fields.suggest(name, PARAMETERS)
+        for name in values:
+            if name not in defaults:
+                hint = fields.suggest(name, defaults)
                 raise InputError(f"batch prediction has no parameter {name!r}{hint}")
-        checked: dict[str, Any] = {}
         for group in TOPICS.values():
-            checked |= vars(fields.build(group, fields.pick(group, merged)))
+            checked |= vars(fields.build(group, fields.pick(group, {**defaults, **values})))
         check_prediction_machine("machine_type", checked["machine_type"])
         resource_names.check_names(checked)
         if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    return {name: checked[name] for name in PARAMETERS}
+    return checked
 
 
-def make_paths_absolute(
-    recipe: Recipe, given: Mapping[str, Any], runs_directory: Path, place: str
+def prepare_local_values(
+    recipe: Recipe, values: Mapping[str, Any], runs_directory: Path, place: str
 ) -> dict[str, Any]:
-    """Return every parameter's value, with paths made absolute.
+    """Return every parameter's value for a run on this machine, with absolute paths.
 
     Raises InputError if the input is missing or invalid, or the model has no champion.
     """
@@ -68,15 +64,15 @@ def make_paths_absolute(
     from pipelines import local_registry
     from trainer.data.schema import find_training_data
 
-    values = complete_values(recipe, given, place=place)
+    completed = complete_values(recipe, values, place=place)
     for name in ("input", "output"):
-        if values[name].startswith(BIGQUERY):
-            raise InputError(
-                f"{name}={values[name]!r} is on Google Cloud; leave out --local, or give files"
-            )
-        if values[name] and not is_remote(values[name]):
+        uri = completed[name]
+        if uri.startswith(BIGQUERY):
+            raise InputError(f"{name}={uri!r} is on Google Cloud; leave out --local, or give files")
+        if uri and not is_remote(uri):
             # Each step runs in a folder of its own.
-            values[name] = os.path.abspath(values[name])  # noqa: PTH100 - it may be a pattern
-    champion = local_registry.fetch_champion(recipe.name, values["model_name"], runs_directory)
-    prediction_input.check(values["input"], find_training_data(champion.artifact_uri))
-    return values
+            completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
+    model = completed["model_name"]
+    champion = local_registry.fetch_champion(recipe.name, model, runs_directory)
+    prediction_input.check(completed["input"], find_training_data(champion.artifact_uri))
+    return completed

@@ -94,9 +94,7 @@ def load(name: str, *folders: Path) -> Recipe:
         changed = run_options.retraining.parameters
         _check_values(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
-        raise InputError(
-            f'{path.name} has no data source; add source = "images:FOLDER", or another source'
-        )
+        raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
     return Recipe(
         name=name,
         summary=_SCHEMA.sub("", text).partition("\n")[0].removeprefix("#").strip(),

@@ -124,9 +124,7 @@ def check_labels(labels: Mapping[str, Any]) -> None:
 def check_uri(name: str, uri: str) -> None:
     """Raise InputError for a URI that is not in Cloud Storage; accept paths."""
     if "://" in uri and not _STORAGE_URI.fullmatch(uri):
-        raise InputError(
-            f"{name}: {uri!r} is not a Cloud Storage URI; give gs://BUCKET/FOLDER, or a path"
-        )
+        raise InputError(f"{name}: {uri!r} is neither gs://BUCKET/FOLDER nor a path")
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:
@@ -163,14 +161,10 @@ def check_peering(network: str, accelerator: str) -> None:
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
     """
     if network and accelerator in _NOT_PEERED:
-        raise InputError(
-            f"network={network!r} can't be peered with machines that have {accelerator}"
-        )
+        raise InputError(f"network={network!r} can't be peered with machines with {accelerator}")
 
 
 def check_tensorboard(tensorboard: str, service_account: str) -> None:
     """Raise InputError for a TensorBoard without the service account that writes to it."""
     if tensorboard and not service_account:
-        raise InputError(
-            f"tensorboard={tensorboard!r} needs a service_account that may write to it"
-        )
+        raise InputError(f"tensorboard={tensorboard!r} needs a service_account to write to it")

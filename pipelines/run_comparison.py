@@ -122,9 +122,8 @@ def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:
     if name == "log_loss" and answers and answers.scores.losses is not None:
         generator = np.random.default_rng(0)
         losses = answers.scores.losses
-        return Value(
-            run.metrics.get(name), comparison.bootstrap_interval(losses, _ONE_SIDED, generator)
-        )
+        interval = comparison.bootstrap_interval(losses, _ONE_SIDED, generator)
+        return Value(run.metrics.get(name), interval)
     return Value(run.metrics.get(name))
 
 

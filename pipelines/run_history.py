@@ -130,9 +130,7 @@ def load_by_name(runs_directory: pathlib.Path, name: str) -> PastRun:
     """Return a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())
-    raise InputError(
-        f"no run {name!r} in the folder {runs_directory}; `python -m pipelines runs` lists them"
-    )
+    raise InputError(f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists them")
 
 
 def is_local(runs_directory: pathlib.Path, name: str) -> bool:

@@ -30,6 +30,11 @@ from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3
+FALLBACK = [
+    *sorted(field.name for field in dataclasses.fields(MachineOptions)),
+    "scheduling_strategy",
+]
+"""Parameters that a fallback may set."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,9 +167,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         for address in self.notify:
             if not _ADDRESS.fullmatch(address):
-                raise InputError(
-                    f"notify: {address!r} is not an e-mail address, such as team@example.com"
-                )
+                raise InputError(f"notify: {address!r} is not an address like team@example.com")
         if len(self.notify) > _MAX_ADDRESSES:
             raise InputError(
                 f"notify names {len(self.notify)} addresses, but Vertex AI writes to "
@@ -174,20 +177,11 @@ class RunOptions:
         for number, fallback in enumerate(self.fallbacks, 1):
             place = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:
-                raise InputError(
-                    f"{place} is not a table of values; write [[fallbacks]] above them"
-                )
+                raise InputError(f"{place} is not a table; write [[fallbacks]] above its values")
             for name in fallback:
                 if name not in FALLBACK:
-                    raise InputError(
-                        f"{place}: {name!r} is not a parameter of machines"
-                        f"{fields.suggest(name, FALLBACK)}"
-                    )
-
-
-FALLBACK = sorted(field.name for field in dataclasses.fields(MachineOptions))
-FALLBACK += ["scheduling_strategy"]
-"""Parameters that a fallback may set."""
+                    hint = fields.suggest(name, FALLBACK)
+                    raise InputError(f"{place}: {name!r} is not a parameter of machines{hint}")
 
 
 def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:

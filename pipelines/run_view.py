@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group
 from rich.constrain import Constrain
@@ -15,8 +15,6 @@ from rich.text import Text
 from pipelines.console import print_plain
 from trainer.formats import clock
 
-Row = tuple[str, str, float, str]
-"""Name, state, seconds and last message of a task, or of a replica if its name is indented."""
 STARTING = "starting"
 """The message of a task that has sent none yet."""
 
@@ -37,6 +35,16 @@ _MARKS = {
     "SKIPPED": ("-", "dim"),
     "NOT_TRIGGERED": ("-", "dim"),
 }
+
+
+class Row(NamedTuple):
+    """A task, or one of the replicas that follow it, with its last message."""
+
+    name: str
+    state: str
+    seconds: float  # since its start; 0 before
+    text: str
+    is_replica: bool = False
 
 
 def choose_view(
@@ -89,30 +97,34 @@ class LiveView:
     def _table(self, *, wrap: bool) -> Constrain:
         """Lay out the rows; align replicas apart from tasks, whose names are longer."""
         rows, tables = list(self._rows()), []
-        for inner, part in itertools.groupby(rows, key=_is_inner):
+        for is_replica, group in itertools.groupby(rows, key=lambda row: row.is_replica):
+            indent = "  " if is_replica else ""
+            longest = max(len(row.name) for row in rows if row.is_replica == is_replica)
             table = Table.grid(padding=(0, 1, 0, 0))
             table.add_column(width=1)
-            table.add_column(min_width=max(len(row[0]) for row in rows if _is_inner(row) == inner))
+            table.add_column(min_width=len(indent) + longest)
             table.add_column(justify="right", min_width=_CLOCK_WIDTH, no_wrap=True)
             table.add_column()
-            for name, state, seconds, text in part:
-                symbol, color = _MARKS.get(state, _MARKS["PENDING"])
-                mark = self._spinner if state == "RUNNING" else Text(symbol, color)
-                bold = "bold" if state == "RUNNING" and not inner else ""
-                if state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
-                    text = state.lower().replace("_", " ")
+            for row in group:
+                mark, style = self._mark(row)
+                text = row.text
+                if row.state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
+                    text = row.state.lower().replace("_", " ")
                 table.add_row(
                     mark,
-                    Text(name, "dim" if color == "dim" and state != "RUNNING" else bold),
-                    Text(clock(seconds) if seconds else "", "dim"),
+                    Text(f"{indent}{row.name}", style),
+                    Text(clock(row.seconds) if row.seconds else "", "dim"),
                     Text(text, "dim", no_wrap=not wrap, overflow="fold" if wrap else "ellipsis"),
                 )
             tables.append(table)
         return Constrain(Group(*tables), self._live.console.width - _ECHO)
 
-
-def _is_inner(row: Row) -> bool:
-    return row[0].startswith(" ")
+    def _mark(self, row: Row) -> tuple[Spinner | Text, str]:
+        """Return the symbol of a row's state, and the style of its name."""
+        if row.state == "RUNNING":
+            return self._spinner, "" if row.is_replica else "bold"
+        symbol, color = _MARKS.get(row.state, _MARKS["PENDING"])
+        return Text(symbol, color), "dim" if color == "dim" else ""
 
 
 class PlainView:
@@ -132,18 +144,18 @@ class PlainView:
     def update(self) -> None:
         """Print what has changed."""
         now = time.monotonic()
-        for name, state, seconds, text in self._rows():
+        for name, state, seconds, text, _ in self._rows():
             # Leave out tasks that never ran after a failure; they would hide the error.
             if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
                 took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
-                self.note(f"{name.strip()} {state}{took}{detail}")
+                self.note(f"{name} {state}{took}{detail}")
                 # Show the first line of progress immediately.
                 self._lines[name] = (0.0, "")
             elif state == "RUNNING" and text not in ("", STARTING):
                 shown, last = self._lines[name]
                 if text != last and now - shown >= _PLAIN_SECONDS:
-                    self.note(f"{name.strip()}: {text}")
+                    self.note(f"{name}: {text}")
                     self._lines[name] = (now, text)
             self._states[name] = state
 

@@ -54,8 +54,9 @@ def add_step(
     Don't use it for the training job, whose replicas Vertex AI restarts. The component's inputs are
     filled by name, from `available`.
     """
-    taken = component.component_spec.inputs.keys() & available.keys()
-    task = component(**{**{name: available[name] for name in taken}, **inputs})
+    declared = component.component_spec.inputs
+    arguments = {name: value for name, value in available.items() if name in declared}
+    task = component(**(arguments | inputs))
     # Not set_env_variable: it reads the source of every module on its stack, 0.1 s per pipeline.
     task.container_spec.env = {**(task.container_spec.env or {}), **RUNTIME}
     if machine:
@@ -75,7 +76,52 @@ def build_pipeline(recipe_sets: list[str], run_options: RunOptions) -> Any:
 def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
     """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
     with notified(run_options):
-        _add_steps(parameters, recipe_sets, run_options)
+        # Not cached: the content of a source may change under the same name.
+        listed = add_step("List the source", fingerprint_source, parameters)
+
+        # Cached: the same options and the same source produce the same records.
+        records = add_step(
+            "Create TFRecords",
+            create_tfrecords,
+            parameters,
+            cached=True,
+            machine=run_options.step_machines.records,
+            source_digest=listed.outputs["digest"],
+            # Compilation replaces it with the image of the components.
+            image=IMAGE,
+            **_PROJECT_AND_LOCATION,
+        ).outputs["records"]
+
+        # Not cached, like all later steps: each run has its own directory and model.
+        prices = cost.load_table()
+        plan = add_step(
+            "Plan the training job",
+            plan_training,
+            parameters,
+            records=records,
+            rates=prices.rates,
+            rates_of=f"{prices.region}, {prices.date}",
+            run=_RUN,
+            recipe_sets=recipe_sets,
+            **_PROJECT_AND_LOCATION,
+        )
+
+        # KFP leaves an If without an Else open, so the gate's branches must come last.
+        with dsl.If(plan.outputs["trains"] == "no", name="skip"):
+            add_step("Record that nothing changed", skip_training, plan.outputs)
+        with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
+            job_options = pick(JobOptions, parameters)
+            job_options["timeout"] = plan.outputs["timeout"]
+            job_options["labels"] = plan.outputs["labels"]
+            job = CustomTrainingJobOp(
+                display_name=_RUN,
+                worker_pool_specs=plan.outputs["worker_pool_specs"],
+                base_output_directory=plan.outputs["base_output_directory"],
+                strategy=parameters["scheduling_strategy"],
+                **job_options,
+            )
+            job.set_display_name("Train").set_caching_options(False)
+            _add_evaluation_steps(parameters, records, plan, job, run_options)
 
 
 def notified(run_options: RunOptions) -> AbstractContextManager[Any]:
@@ -86,58 +132,6 @@ def notified(run_options: RunOptions) -> AbstractContextManager[Any]:
     mail = VertexNotificationEmailOp(recipients=list(run_options.notify))
     mail.set_display_name("Send an e-mail")
     return dsl.ExitHandler(mail, name="run")
-
-
-def _add_steps(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
-    # Not cached: the content of a source may change under the same name.
-    listed = add_step("List the source", fingerprint_source, parameters)
-
-    # Cached: the same options and the same source produce the same records.
-    records = add_step(
-        "Create TFRecords",
-        create_tfrecords,
-        parameters,
-        cached=True,
-        machine=run_options.step_machines.records,
-        source_digest=listed.outputs["digest"],
-        # Compilation replaces it with the image of the components.
-        image=IMAGE,
-        **_PROJECT_AND_LOCATION,
-    ).outputs["records"]
-
-    # Not cached, like all later steps: each run has its own directory and model.
-    plan = add_step(
-        "Plan the training job",
-        plan_training,
-        parameters,
-        records=records,
-        rates=cost.load_table().rates,
-        rates_of=f"{cost.load_table().region}, {cost.load_table().date}",
-        run=_RUN,
-        recipe_sets=recipe_sets,
-        **_PROJECT_AND_LOCATION,
-    )
-
-    # KFP leaves an If without an Else open, so the gate's branches must come last.
-    with dsl.If(plan.outputs["trains"] == "no", name="skip"):
-        add_step("Record that nothing changed", skip_training, plan.outputs)
-    with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
-        job = (
-            CustomTrainingJobOp(
-                display_name=_RUN,
-                worker_pool_specs=plan.outputs["worker_pool_specs"],
-                base_output_directory=plan.outputs["base_output_directory"],
-                strategy=parameters["scheduling_strategy"],
-                **{
-                    **pick(JobOptions, parameters),
-                    "timeout": plan.outputs["timeout"],
-                    "labels": plan.outputs["labels"],
-                },
-            )
-            .set_display_name("Train")
-            .set_caching_options(False)
-        )
-        _add_evaluation_steps(parameters, records, plan, job, run_options)
 
 
 def _add_evaluation_steps(

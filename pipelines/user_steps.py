@@ -64,9 +64,7 @@ def add(name: str, available: Mapping[str, Any]) -> None:
             hint = fields.suggest(
                 key, available, f"; name a parameter or one of {', '.join(OFFERED)}"
             )
-            raise InputError(
-                f"steps={name!r}: the pipeline has no value for the input {key!r}{hint}"
-            )
+            raise InputError(f"steps={name!r}: the pipeline has no value for input {key!r}{hint}")
     try:
         task = component(**arguments)
     except InconsistentTypeException as error:

@@ -198,8 +198,7 @@ class TrainingConfig:
             )
         if self.warmup_steps and self.schedule == "one_cycle":
             raise InputError(
-                f"warmup_steps={self.warmup_steps}, but schedule='one_cycle' warms up by itself; "
-                "set warmup_steps=0"
+                f"warmup_steps={self.warmup_steps}: schedule='one_cycle' warms up by itself; set 0"
             )
 
 

@@ -53,7 +53,8 @@ def main(arguments: list[str]) -> int:
 @contextlib.contextmanager
 def _temporary_files() -> Iterator[None]:
     """Remove all temporary files: os._exit skips the handlers that remove AutoGraph's."""
-    with tempfile.TemporaryDirectory(prefix="replica-") as tempfile.tempdir:
+    with tempfile.TemporaryDirectory(prefix="replica-") as folder:
+        tempfile.tempdir = folder
         try:
             yield
         finally:

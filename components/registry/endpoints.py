@@ -129,10 +129,7 @@ class Endpoints:
         endpoint = self.fetch_endpoint(model)
         newest, *older = [*shares(endpoint)] or ["now"]
         if not older:
-            raise InputError(
-                f"the endpoint of {model} serves no version before {newest}; promote one and "
-                "deploy it"
-            )
+            raise InputError(f"the endpoint of {model} serves none before {newest}; deploy one")
         self._shift_traffic(endpoint, {older[0]: 100})
         return older[0]
 
@@ -246,8 +243,6 @@ def _compute_split(version: str, traffic: int, present: dict[str, int]) -> dict[
     if traffic == 100:
         return {version: 100}
     if not others:
-        raise InputError(
-            f"--traffic {traffic}: no other version is deployed for the rest; give 100"
-        )
+        raise InputError(f"--traffic {traffic}: no other version can get the rest; give 100")
     rest = max(others, key=others.__getitem__)
     return {version: traffic, rest: 100 - traffic} if traffic else {rest: 100}

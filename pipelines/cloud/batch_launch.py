@@ -29,7 +29,7 @@ def launch(
 ) -> int:
     """Start a batch prediction and, unless `detach`, wait for its end; return the exit code."""
     settings.require("project", "pipeline_root")
-    run_id = job_request.make_run_id(prediction_values.name_of(recipe.name), name)
+    run_id = job_request.make_run_id(prediction_values.batch_name(recipe.name), name)
     values = prediction_values.complete_values(recipe, given, place="--batch")
     _check_locations(values, settings)
     connection = Connection(settings, say)

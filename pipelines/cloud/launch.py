@@ -131,10 +131,15 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
                 raise CloudError(f"{error}; {advice}") from None
             state = runs.state_of(job)
             rows[:] = [
-                (escape_controls(task.name), task.state, task.seconds, escape_controls(task.error))
+                Row(
+                    escape_controls(task.name),
+                    task.state,
+                    task.seconds,
+                    escape_controls(task.error),
+                )
                 for task in runs.tasks_of(job)
             ]
-            rows.append(("run", state, 0.0, ""))
+            rows.append(Row("run", state, 0.0, ""))
             view.update()
             checks_expiry = poll % _POLLS_BETWEEN_JOBS == 0
             if state in runs.ENDED or (checks_expiry and runs.find_expiry(connection, job)):

@@ -61,13 +61,11 @@ ModelName = Annotated[
 ]
 
 
-def runs_folder(given: Path | None, *, local: bool) -> Path:
+def runs_folder(path: Path | None, *, local: bool) -> Path:
     """Return the folder of runs on this machine; refuse --runs-directory without `local`."""
-    if given and not local:
-        raise InputError(
-            f"--runs-directory {str(given)!r} is for runs on this machine; add --local"
-        )
-    return given or RUNS
+    if path and not local:
+        raise InputError(f"--runs-directory {str(path)!r} is for runs on this machine; add --local")
+    return path or RUNS
 
 
 def confirm(question: str, *, yes: bool) -> bool:
@@ -80,44 +78,41 @@ def confirm(question: str, *, yes: bool) -> bool:
     except typer.Abort as error:
         if not isinstance(error.__context__, EOFError):
             raise
-        raise InputError(
-            "there is no terminal to answer on, so nothing was deleted; add --yes"
-        ) from None
+        raise InputError("no terminal to answer on: nothing was deleted; add --yes") from None
 
 
-def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """Parse `name=value` texts into a dictionary; refuse text without `=`, and contradictions."""
+def parse_values(assignments: Sequence[str] | None) -> dict[str, Any]:
+    """Parse the NAME=VALUE texts of --set; refuse text without `=`, and contradictions."""
     values: dict[str, Any] = {}
-    for setting in settings or ():
-        name, equals, value = setting.partition("=")
+    for text in assignments or ():
+        name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(f"--set {setting!r} is not NAME=VALUE, such as --set epochs=3")
+            raise InputError(f"--set {text!r} is not NAME=VALUE, such as --set epochs=3")
         try:
-            setting.encode()
+            text.encode()
         except UnicodeEncodeError:  # The pipeline's JSON can't hold it.
-            raise InputError(f"--set {setting!r} is not UTF-8; rename the file or folder") from None
+            raise InputError(f"--set {text!r} is not UTF-8; rename the file or folder") from None
         name = name.strip()
         if values.setdefault(name, value) != value:
-            raise InputError(
-                f"--set {name} is given as {values[name]!r} and {value!r}; give it once"
-            )
+            raise InputError(f"--set {name} is given as {values[name]!r} and {value!r}; give one")
     return values
 
 
 @dataclasses.dataclass(frozen=True)
 class GivenSettings:
-    """The values of a command's setting flags, None if not given; call it to load the settings."""
+    """The flags of a command that give settings."""
 
-    flags: Mapping[str, Any]
+    flags: Mapping[str, Any]  # values by the setting's name; None for a flag that is not given
 
-    def __call__(self) -> Settings:
+    def load(self) -> Settings:
+        """Return the settings of the flags, the environment and files."""
         return load(self.flags, os.environ)
 
     def connect(self) -> "Connection":
         """Connect to the project of the settings; raise InputError if there is none."""
         from pipelines.cloud.connection import Connection
 
-        return Connection(self().require("project"))
+        return Connection(self.load().require("project"))
 
     def options(self) -> list[str]:
         """Return the names of the given options, such as --region."""

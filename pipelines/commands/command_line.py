@@ -6,7 +6,6 @@ a second.
 
 import errno
 import io
-import itertools
 import json
 import os
 import sys
@@ -34,7 +33,7 @@ from pipelines.commands import (
     status_commands,
     tensorboard_command,
 )
-from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_settings
+from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_values
 from pipelines.console import show_table
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
@@ -58,10 +57,14 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     command = typer.main.get_command(application)
     try:
         # An unset variable in a script gives an empty value, which must not mean the default.
-        split = [word.split("=", 1) if word.startswith("--") else [word] for word in arguments]
-        for name, value in itertools.pairwise(["argument", *itertools.chain(*split)]):
-            if not value.strip():
-                raise InputError(f"{name} {value!r} is empty; give a value, or leave it out")
+        previous = "argument"
+        for word in arguments:
+            option, equals, value = word.partition("=")
+            if word.startswith("--") and equals:
+                previous, word = option, value
+            if not word.strip():
+                raise InputError(f"{previous} {word!r} is empty; give a value, or leave it out")
+            previous = word
         code = command.main(list(arguments), standalone_mode=False) or 0
         if sys.stdout:  # None if the caller has closed it (>&-).
             sys.stdout.flush()
@@ -159,18 +162,18 @@ def plan(
     batch: run_command.Batch = None,
 ) -> None:
     """Show the machines of a run, their quota and their price. Needs no network."""
-    loaded, given = api.load(recipe), parse_settings(set_)
+    loaded, values = api.load(recipe), parse_values(set_)
     if batch is not None:
         if minutes:
             raise InputError("--minutes is for training; leave it out with --batch")
         from pipelines import plan as planning
         from pipelines import prediction_values
 
-        given["input"] = batch
-        values = prediction_values.complete_values(loaded, given, place="--batch")
+        values["input"] = batch
+        values = prediction_values.complete_values(loaded, values, place="--batch")
         planning.show_batch(values, rate or [])
         return
-    api.plan(loaded, given, minutes=minutes, rates=rate or [], place="--set")
+    api.plan(loaded, values, minutes=minutes, rates=rate or [], place="--set")
 
 
 app.command("run")(run_command.run_recipe)

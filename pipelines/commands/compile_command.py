@@ -37,7 +37,7 @@ def main(
     from pipelines.cloud.job_request import require_image
     from pipelines.package import Package
 
-    resolved = settings()
+    resolved = settings.load()
     if upload:
         resolved.require("project", "template_repository")
     for loaded in [api.load(name) for name in recipes or recipe.list_names()]:

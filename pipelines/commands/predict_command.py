@@ -57,9 +57,7 @@ def predict(
     loaded = recipes.load(recipe)
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
-        raise InputError(
-            "--endpoint already names the model; leave out --model-name and --runs-directory"
-        )
+        raise InputError("--endpoint excludes --model-name and --runs-directory")
     ask = (
         _load_champion(recipe, model_name, directory)
         if endpoint is None

@@ -1,6 +1,6 @@
 """The command `run`: run a recipe on Vertex AI or on this machine, or resume a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ from pipelines.commands.arguments import (
     RecipeName,
     RunsDirectory,
     SetOptions,
-    parse_settings,
+    parse_values,
     runs_folder,
     with_settings,
 )
@@ -74,33 +74,24 @@ def run_recipe(
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run it, on Vertex AI or on this machine."""
     directory = runs_folder(runs_directory, local=local)
-    run, *others = runs or [""]
-    for_vertex = ["--name"] * bool(name) + ["--detach"] * detach + settings.options()
+    vertex_options = _list_given({"--name": name, "--detach": detach}) + settings.options()
     if resume:
-        fixed = ["--set"] * bool(set_) + ["--cache"] * (cache is not None)
-        fixed += ["--in-containers"] * in_containers + ["--batch"] * bool(batch)
-        if refused := fixed + for_vertex * local:
-            raise InputError(
-                f"{refused[0]} can't be given with --resume: a run continues as it was started"
-            )
+        fixed: dict[str, Any] = {"--set": set_, "--cache": cache is not None}
+        fixed |= {"--in-containers": in_containers, "--batch": batch}
+        refused = _list_given(fixed) + (vertex_options if local else [])
+        if refused:
+            raise InputError(f"{refused[0]} excludes --resume: a run continues as it was started")
+        run, *others = runs or [""]
         if others:
             raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
         from pipelines.cloud import launch as launching
 
-        return launching.resume(settings(), recipe, run, name or "", detach=detach)
-    if run and batch is not None:
-        raise InputError(
-            f"--batch takes one value, but {run!r} was given, too; for several files, give a "
-            "pattern in quotes, such as --batch 'scans-*.jsonl'"
-        )
-    if run:
-        raise InputError(
-            f"{run!r} was given after {recipe!r}; write --set before each parameter, with quotes "
-            "around JSON, or add --resume to resume a run"
-        )
-    loaded, values = api.load(recipe), parse_settings(set_)
+        return launching.resume(settings.load(), recipe, run, name or "", detach=detach)
+    if runs:
+        raise _extra_argument_error(runs[0], recipe, batch)
+    loaded, values = api.load(recipe), parse_values(set_)
     if batch is None:
         loaded.with_values(values, place="--set")
     elif in_containers or cache is not None:
@@ -108,32 +99,55 @@ def run_recipe(
     else:
         values["input"] = batch
     if local:
-        root = _choose_root(settings, for_vertex, in_containers)
-        shared: dict[str, Any] = {"runs_directory": directory, "root": root}
+        root = _choose_root(settings, vertex_options, in_containers)
         if batch is not None:
-            result = api.predict(loaded, values, place="--batch", **shared)
+            ended = api.predict(
+                loaded, values, runs_directory=directory, root=root, place="--batch"
+            )
         else:
-            shared |= {"cache": cache is not False, "in_containers": in_containers}
-            result = api.run(loaded, values, place="--set", **shared)
-        return startup.exit_code(result.state)
+            ended = api.run(
+                loaded,
+                values,
+                runs_directory=directory,
+                cache=cache is not False,
+                in_containers=in_containers,
+                root=root,
+                place="--set",
+            )
+        return startup.exit_code(ended.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
     from pipelines.cloud import batch_launch
     from pipelines.cloud.launch import launch
 
-    resolved, name = settings(), name or ""
+    resolved, name = settings.load(), name or ""
     if not resolved.project:
-        raise InputError(
-            f"{resolved.describe_missing('project')}; or add --local to run on this machine"
-        )
+        raise InputError(f"{resolved.describe_missing('project')}; or add --local to run here")
     if batch is not None:
         return batch_launch.launch(loaded, values, resolved, name=name, detach=detach)
     return launch(loaded, values, resolved, name=name, detach=detach, cache=cache)
 
 
-def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containers: bool) -> str:
+def _extra_argument_error(word: str, recipe: str, batch: str | None) -> InputError:
+    """Return the error for a word after the recipe without --resume."""
+    if batch is not None:
+        return InputError(
+            f"--batch takes one value, but {word!r} was given, too; for several files, give a "
+            "pattern in quotes, such as --batch 'scans-*.jsonl'"
+        )
+    return InputError(
+        f"{word!r} was given after {recipe!r}; write --set before each parameter, with quotes "
+        "around JSON, or add --resume to resume a run"
+    )
+
+
+def _list_given(options: Mapping[str, Any]) -> list[str]:
+    return [option for option, value in options.items() if value]
+
+
+def _choose_root(settings: GivenSettings, vertex_options: list[str], in_containers: bool) -> str:
     """Return the root of a run on this machine; refuse other options that are for Vertex AI."""
-    for option in for_vertex:
+    for option in vertex_options:
         if option != "--pipeline-root":
             raise InputError(f"{option} is for runs on Vertex AI; leave it out of a --local run")
     # Only the flag counts, not the environment or a file: a local run writes to a bucket only if
@@ -141,7 +155,5 @@ def _choose_root(settings: GivenSettings, for_vertex: Sequence[str], in_containe
     root = settings.flags["pipeline_root"] or ""
     resource_names.check("pipeline_root", root)
     if root and in_containers:
-        raise InputError(
-            "--pipeline-root excludes --in-containers, as containers have no credentials"
-        )
+        raise InputError("--pipeline-root excludes --in-containers: containers have no credentials")
     return root

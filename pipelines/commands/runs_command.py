@@ -49,7 +49,7 @@ def runs(
         raise InputError("give two runs to compare, or none to list them")
     if names:
         first, second = (
-            api.results(name, runs_directory=folder, settings=settings) for name in names
+            api.results(name, runs_directory=folder, settings=settings.load) for name in names
         )
         on_vertex = first.on_vertex or second.on_vertex
         _compare(first, second, folder, settings.connect().storage if on_vertex else None)
@@ -62,7 +62,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     unreadable: list[str] = []
     found = run_history.list_runs(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
-    resolved = settings()
+    resolved = settings.load()
     if resolved.project:
         from pipelines.cloud import experiments, past_runs
         from pipelines.cloud.connection import console_link

@@ -20,8 +20,8 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     from pipelines import prediction_values
     from pipelines import recipe as recipes
 
-    settings().require("project", "pipeline_root")
-    base = prediction_values.base_of(recipe)
+    settings.load().require("project", "pipeline_root")
+    base = prediction_values.recipe_of_batch(recipe)
     loaded = recipes.load(base or recipe)
     # Imported after the checks, as they take seconds.
     from pipelines.cloud import batch_launch, schedules
@@ -31,9 +31,7 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")
     if applied.action == "recreated":
-        say(
-            "          that can't be updated: a new schedule, which counts runs from 0, replaces it"
-        )
+        say("          that can't be updated: a new one, which counts runs from 0, replaces it")
     say(f"runs      at {schedule.cron}, up to {schedule.max_concurrent_run_count} at a time")
     uri = schedule.create_pipeline_job_request.pipeline_job.template_uri
     say(f"pinned to sha256:{applied.digest}{f', {uri}' if uri else ''}")

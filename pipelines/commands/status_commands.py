@@ -14,7 +14,7 @@ from pipelines.commands.arguments import (
     Recipe,
     RunsDirectory,
     SetOptions,
-    parse_settings,
+    parse_values,
     with_settings,
 )
 from pipelines.console import say
@@ -147,8 +147,8 @@ def doctor(
     parameters, accelerator = None, ""
     if recipe:
         loaded = recipes.load(recipe)
-        parameters = loaded.with_values(parse_settings(set_), place="--set")
-        settings().require("project").check_gpu_images(loaded, parameters.machines)
+        parameters = loaded.with_values(parse_values(set_), place="--set")
+        settings.load().require("project").check_gpu_images(loaded, parameters.machines)
         accelerator = loaded.run_options.evaluation_accelerator
     worst = 0
     for finding in examination.examine(settings.connect(), parameters, accelerator):
@@ -161,7 +161,7 @@ def doctor(
 
 def _connect(run: str, settings: GivenSettings, folder: Path) -> "Connection":
     """Connect to the project of a run on Vertex AI; raise InputError if no project is set."""
-    resolved = settings()
+    resolved = settings.load()
     if not resolved.project:
         raise InputError(
             f"no run {run!r} in the folder {folder}; to look on Vertex AI: "

@@ -18,6 +18,8 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
+    failed_replica: Any = None  # the Replica that failed the job, if one did
+
     def __init__(self, message: Any) -> None:
         super().__init__(name="job", daemon=True)
         self.message = message  # updated in place

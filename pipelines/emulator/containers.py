@@ -20,7 +20,7 @@ from typing import Any
 
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.processes import Guardian, Process
-from trainer.errors import InputError
+from trainer.errors import InputError, one_line
 
 ENGINES = ("docker", "podman")
 LABEL = "vertex-tensorflow-training-run"
@@ -77,9 +77,7 @@ class Containers:
         self.__exit__()
         created = _call(self.engine, "network", "create", "--label", self._label, self._run)
         if created.returncode:
-            raise InputError(
-                f"{self.engine} can't create a network: {' '.join(created.stderr.split())}"
-            )
+            raise InputError(f"{self.engine} can't create a network: {one_line(created.stderr)}")
         self.guardian.run_after_death(["/bin/sh", "-c", self._removal_commands()])
         return self
 

@@ -42,7 +42,6 @@ class CustomJob(BackgroundJob):
         super().__init__(message)
         self.directory = directory  # the job's folder, which other processes read
         self.retries = 0  # attempts of the whole job after the first
-        self.failed_replica: Replica | None = None  # the replica that failed the job
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
         self.replicas = create_replicas(self._spec, directory, containers is not None)

@@ -12,9 +12,6 @@ LOCATION = "local"
 LOCAL_PARENT = f"projects/{PROJECT}/locations/{LOCATION}"
 """The parent of the resources of runs on this machine."""
 
-ROLES = ("chief", "worker", "ps", "evaluator")
-"""Role of each worker pool, by position in worker_pool_specs."""
-
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""
 """Empty if the project is installed: its packages are then on the import path."""

@@ -83,9 +83,8 @@ def load_methods() -> Iterator[Method]:
                 full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
             # Bidirectional streams have no path.
             if request and hasattr(rule, "_get_http_options"):
-                yield Method(
-                    full, name, request, tuple(map(_compile_path, rule._get_http_options()))
-                )
+                paths = tuple(map(_compile_path, rule._get_http_options()))
+                yield Method(full, name, request, paths)
 
 
 def _compile_path(option: Mapping[str, str]) -> tuple[str, re.Pattern[str], str]:

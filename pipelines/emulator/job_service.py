@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.emulator import environment, job_rules, job_state, messages
+from pipelines.emulator import job_rules, job_state, messages
 from pipelines.emulator.api_error import not_found
 from pipelines.emulator.background_jobs import TASK_LABEL, BackgroundJobs
 from pipelines.emulator.containers import Containers
@@ -16,6 +16,7 @@ from pipelines.emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import new_folder
 from pipelines.emulator.server import HttpRequest
+from trainer.machines.worker_pools import ROLES
 
 _DELETED = "deleted"
 
@@ -85,7 +86,7 @@ class JobService(BackgroundJobs[CustomJob]):
         for name, folder in self.find_folders().items():
             for path in sorted(folder.glob("*-*.log")):
                 role, _, index = path.stem.rpartition("-")
-                replica = f"workerpool{environment.ROLES.index(role)}-{index}"
+                replica = f"workerpool{ROLES.index(role)}-{index}"
                 labels = {"job_id": id_of(name), "task_name": replica}
                 entries += [
                     {"resource": {"type": "ml_job", "labels": labels}, "textPayload": line}

@@ -14,6 +14,7 @@ from pipelines.emulator.job_rules import is_empty
 from pipelines.emulator.job_state import ReplicaState, Role
 from pipelines.emulator.processes import Guardian, Process, reserve_port
 from pipelines.emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
+from trainer.machines.worker_pools import ROLES
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -99,10 +100,10 @@ def create_replicas(spec: Any, directory: pathlib.Path, in_containers: bool) -> 
             name = f"workerpool{pool}-{index}"
             replicas.append(
                 Replica(
-                    role=cast(Role, environment.ROLES[pool]),
+                    role=cast(Role, ROLES[pool]),
                     pool=pool,
                     index=index,
-                    log=directory / f"{environment.ROLES[pool]}-{index}.log",
+                    log=directory / f"{ROLES[pool]}-{index}.log",
                     command=command if in_containers else environment.local_command(command),
                     address=f"{name}:{container_engine.PORT}"
                     if in_containers
@@ -153,7 +154,7 @@ def _cluster_variables(
     variables = {"CLUSTER_SPEC": describe(by_pool, f"workerpool{replica.pool}")}
     if sum(map(len, addresses)) > 1:
         # The evaluator is not part of the cluster.
-        by_role = {environment.ROLES[n]: pool for n, pool in pools.items()}
+        by_role = {ROLES[n]: pool for n, pool in pools.items()}
         by_role.pop("evaluator", None)
         variables["TF_CONFIG"] = describe(by_role, replica.role)
     return variables

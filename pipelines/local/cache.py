@@ -1,7 +1,7 @@
-"""The cache of task outputs, which checks the files that an entry names and the code.
+"""The cache of task outputs, and a run's journal of its tasks that have succeeded.
 
 kfp.local's own cache accepts any artifact folder that exists and ignores the code that a
-component imports. In this cache, an entry also contains a checksum of every file and of itself.
+component imports. Here, an entry also contains a checksum of every file and of itself.
 The entry's name depends on the modules of this repository that the component imports, and on the
 lock file of packages. So after an edit of the trainer, records are written again only if the step
 that writes them uses the edited code.
@@ -19,6 +19,7 @@ from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage
 
+_JOURNAL_NAME = ".completed"
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -65,6 +66,37 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
     except (OSError, _MissingArtifactError, *damaged):
         return None
     return outputs if recorded == current or (may_have_grown and recorded <= current) else None
+
+
+class Journal:
+    """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._folder = directory / _JOURNAL_NAME
+        self._intact = True
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return the stored tasks outside loops, in the order in which they ended."""
+        paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.stem for path in paths]
+
+    def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
+        """Store the outputs of a task."""
+        write_entry(self._folder / f"{task_path}.json", outputs)
+
+    def get(self, task_path: str) -> dict[str, Any] | None:
+        """Return the outputs of a task that an earlier attempt completed.
+
+        Return None for the first task whose entry is missing or damaged, and for all later tasks,
+        which may have used outputs that will now change.
+        """
+        outputs = None
+        if self._intact:
+            # A later task may have added files: a job's folder fills while it trains.
+            outputs = read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
+        self._intact = outputs is not None
+        return outputs
 
 
 def fingerprint(command: Sequence[str]) -> str:

@@ -14,17 +14,27 @@ from typing import Any
 from rich.console import Console
 
 from components.code_digest import code_digest
+from pipelines import local_runs
 from pipelines.console import say, shorten_path
 from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
 from pipelines.emulator.processes import Guardian
-from pipelines.local import folders, run_end, run_summary, terminal
-from pipelines.local.kfp_patches import TaskExecutor
+from pipelines.local import failures, folders, run_summary, terminal
+from pipelines.local.cache import Journal
+from pipelines.local.kfp_patches import TaskExecutor, make_constants
 from pipelines.local.run_state import RunState, make_rows
 from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
-from pipelines.run_history import RunRecord, artifacts_of, locked, write_record
+from pipelines.run_history import (
+    RunRecord,
+    artifacts_of,
+    load,
+    locked,
+    read_record,
+    write_record,
+)
 from pipelines.run_view import LiveView, PlainView, choose_view
+from trainer.errors import InputError
 
 _FRAME_SECONDS = 0.1
 
@@ -72,6 +82,36 @@ def run(
         return execute(pipeline, record, directory, lock, engine)
 
 
+def resume(directory: pathlib.Path) -> Run:
+    """Execute the tasks that are left of a cancelled, failed or killed run, in its own folder.
+
+    The interrupted task reuses the files that it has written: shards of records, or the checkpoint
+    of a training job. So the results are bit-identical to those of an uninterrupted run.
+
+    Raise InputError, and start nothing, if the run is still running or has succeeded, its YAML has
+    changed, or its container engine or image is not available.
+    """
+    # Later runs rely on the paths of artifacts in this folder.
+    directory = directory.resolve()
+    record = read_record(directory)
+    with locked(directory) as lock:
+        if load(directory).state == "SUCCEEDED":
+            raise InputError(f"{directory.name} has succeeded; there is nothing to resume")
+        path = directory / f"{record.recipe}.yaml"
+        pipeline = Package(path)
+        if pipeline.digest != record.package:
+            raise InputError(f"{path} has changed since the run was started; start a new run")
+        engine = find_engine(pipeline.image) if record.in_containers else ""
+        if not engine and record.code != code_digest():
+            say(
+                "warning   the code of trainer/ or components/ has changed since the run started: "
+                "its results may differ from those of an uninterrupted run",
+            )
+        folders.set_aside(directory, Journal(directory).tasks)
+        folders.point_latest_to(directory)
+        return execute(pipeline, record, directory, lock, engine)
+
+
 def new_record(pipeline: Package, parameters: Mapping[str, Any], **options: Any) -> RunRecord:
     """Return the record of a run that starts now; raise InputError as `run` does."""
     return RunRecord(
@@ -85,15 +125,21 @@ def new_record(pipeline: Package, parameters: Mapping[str, Any], **options: Any)
 
 
 def execute(
-    pipeline: Package, record: RunRecord, directory: pathlib.Path, lock: int, engine: str = ""
+    pipeline: Package,
+    record: RunRecord,
+    directory: pathlib.Path,
+    lock: int,
+    engine: str = "",
+    constants: Mapping[str, str] | None = None,
 ) -> Run:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
     Args:
         lock: file descriptor of the folder's lock, which this process holds.
         engine: container engine; empty: components and replicas run as processes.
+        constants: values of placeholders; None: those of a run on this machine.
     """
-    logs = directory / "logs"
+    logs, artifacts = directory / "logs", artifacts_of(record, directory)
     logs.mkdir(exist_ok=True)
     run_summary.reserve(directory)
     run_state = RunState(pipeline.tasks, logs)
@@ -106,26 +152,31 @@ def execute(
             created = _create_containers(engine, pipeline.image, record, directory, guardian)
             containers = stack.enter_context(created)
         services = stack.enter_context(started_services(directory, guardian, containers))
-        tasks = ProcessTasks(
-            run_state, services, pipeline.launcher, artifacts_of(record, directory)
-        )
+        tasks = ProcessTasks(run_state, services, pipeline.launcher, artifacts)
         stack.callback(tasks.close)
+        cache = None
+        if record.cache:
+            # Runs share outputs only with runs that have the same root.
+            cache = directory.parent / ".cache" / record.root.replace("://", "/")
+        constants = constants or make_constants(directory.name)
+        executor = TaskExecutor(tasks, constants, artifacts, cache)
         console = Console()
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
         rows = functools.partial(make_rows, run_state, services.jobs.jobs)
         with choose_view(rows, console, shorten_path(directory)) as view:
-            call = functools.partial(_run_pipeline, pipeline, record, directory, tasks)
-            running = _run_in_thread("kfp", call)
+            running = _run_in_thread(
+                "kfp", lambda: _run_pipeline(pipeline, record.parameters, directory, executor)
+            )
             state, error = _follow(running, tasks, run_state, view, interrupts)
             run_state.close(state)
-        failure = run_end.find_failure(run_state, services, error) if state == "FAILED" else None
+        failure = failures.find_failure(run_state, services, error) if state == "FAILED" else None
         message = failure.message if failure else ""
         content = run_summary.summarize(record, state, run_state, services, message)
         run_summary.write(content, directory)
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
-            run_end.link_tensorboard(services.jobs.jobs, directory)
-    run_end.show(content, run_state, failure)
+            folders.link_tensorboard(services.jobs.jobs, directory)
+    local_runs.show_end(content, run_state, failure)
     return Run(directory, state, content)
 
 
@@ -170,25 +221,25 @@ def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":
 
 
 def _run_pipeline(
-    pipeline: Package, record: RunRecord, directory: pathlib.Path, tasks: ProcessTasks
+    pipeline: Package,
+    parameters: Mapping[str, Any],
+    directory: pathlib.Path,
+    executor: TaskExecutor,
 ) -> None:
-    """Run the pipeline to its end with kfp.local."""
+    """Run the pipeline to its end with kfp.local, whose files are in the run's folder."""
     from kfp import components, local
     from kfp.local.config import LocalExecutionConfig
 
-    local_artifacts, artifacts = directory / "artifacts", artifacts_of(record, directory)
+    artifacts = directory / "artifacts"
     local.init(
         local.SubprocessRunner(use_venv=False),
-        pipeline_root=str(local_artifacts),
-        workspace_root=str(local_artifacts / ".workspace"),
+        pipeline_root=str(artifacts),
+        workspace_root=str(artifacts / ".workspace"),
         raise_on_error=False,
     )
-    # Runs share outputs only with runs that have the same root.
-    shared = directory.parent / ".cache" / record.root.replace("://", "/")
-    executor = TaskExecutor(tasks, directory.name, artifacts, shared if record.cache else None)
     try:
         with executor.applied():
-            components.load_component_from_file(str(pipeline.path))(**record.parameters)
+            components.load_component_from_file(str(pipeline.path))(**parameters)
     finally:
         # Otherwise components called later in this process would run with this configuration.
         LocalExecutionConfig.instance = None

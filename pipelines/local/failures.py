@@ -1,16 +1,25 @@
-"""Extraction from logs of a process's progress, warnings and reason for failure."""
+"""Extract a process's progress, warnings and error from its log, and a run's failure from all."""
 
+import dataclasses
 import os
 import pathlib
 import re
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from trainer.errors import EXIT_CODE, escape_controls
+from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, escape_controls
 from trainer.formats import size
 
+if TYPE_CHECKING:
+    from pipelines.emulator.replica_process import Replica
+    from pipelines.local.run_state import RunState, Task
+    from pipelines.local.services import Services
+
 LAST_LINES = 20
+_DISK_ERROR_LINES = 30
+"""Number of lines at the end of a log that are searched for the error of a full disk."""
 
 _TAIL_BYTES = 65536
 _INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
@@ -33,6 +42,58 @@ _NOISE = re.compile(
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _PATH = re.compile(r"/[^\s'\"(),;]+")
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """The failure that ended a run."""
+
+    message: str  # in one line
+    log: pathlib.Path | None = None  # of the process that failed; None if no process failed
+    is_complete: bool = True  # the message says all, so that lines of the log would not help
+
+
+def find_failure(run_state: "RunState", services: "Services", error: str) -> Failure:
+    """Return why a run failed; `error` is kfp's own exception as text, if any."""
+    task = run_state.failed
+    failure = _find_reason(task, services, error) if task else Failure(error)
+    lines = read_tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
+    if full := find_full_disk([failure.message, *lines], run_state.folder):
+        failure = Failure(full, failure.log)
+    name = f"{task.display_name}: " if task else ""
+    return dataclasses.replace(failure, message=f"{name}{failure.message}")
+
+
+def _find_reason(task: "Task", services: "Services", error: str) -> Failure:
+    jobs = services.launched_by(task.key)
+    refusals = [reason for service in services.job_services for reason in service.refusals]
+    if jobs and jobs[-1].error:
+        replica = jobs[-1].failed_replica
+        if not replica:
+            return Failure(jobs[-1].error, task.log)
+        user_error = find_user_error(replica.log, replica.returncode)
+        message = user_error or _describe_kill(replica) or jobs[-1].error
+        return Failure(message, replica.log, bool(user_error))
+    if not jobs and refusals:
+        return Failure(f"the job was refused: {refusals[-1]}", task.log)
+    ending = describe_end(task.returncode)
+    if jobs and jobs[-1].state == "CANCELLED":
+        ending = ending or describe_end(-signal.SIGTERM)
+        return Failure(f"its job was cancelled, since the job's launcher {ending}", task.log)
+    if ending:
+        return Failure(f"the step {ending}", task.log, not ending.startswith("crashed"))
+    message = find_user_error(task.log, task.returncode)
+    last = read_last_lines(task.log, 1) or [error or "failed"]
+    return Failure(message or last[0], task.log, bool(message))
+
+
+def _describe_kill(replica: "Replica") -> str:
+    """Return a message about the signal that ended a replica; empty if none did."""
+    ending = describe_end(replica.returncode)
+    if not ending or replica.returncode == RETRY_EXIT_CODE:
+        return ""
+    starts = f", started {replica.starts} times," if replica.starts > 1 else ""
+    return f"{replica.role} {replica.index}{starts} {ending}"
 
 
 def read_tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:

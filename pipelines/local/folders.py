@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
+from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.processes import Guardian, new_folder
 from pipelines.local import run_files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
@@ -70,6 +71,16 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
             path.rename(aside / path.name)
 
 
+def link_tensorboard(jobs: Sequence[CustomJob], directory: pathlib.Path) -> None:
+    """Link <run>/tensorboard to the logs of the run's last job that has any."""
+    for job in reversed(jobs):
+        base = job.message.job_spec.base_output_directory.output_uri_prefix
+        logs = pathlib.Path(base, "logs")
+        if base and logs.is_dir():
+            (directory / "tensorboard").symlink_to(os.path.relpath(logs, directory))
+            return
+
+
 @contextlib.contextmanager
 def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
     """Make the folder for all temporary files of this process and its children.
@@ -91,6 +102,4 @@ def temporary(guardian: Guardian) -> Iterator[pathlib.Path]:
 
 
 def _folder_error(runs_directory: pathlib.Path, error: OSError) -> InputError:
-    return InputError(
-        f"{runs_directory} can't be written ({error.strerror}); choose another folder for runs"
-    )
+    return InputError(f"{runs_directory} can't be written ({error.strerror}); give another folder")

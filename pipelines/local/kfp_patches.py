@@ -27,14 +27,7 @@ from pipelines.json_form import to_whole_numbers
 from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
 
-CONSTANTS = {
-    "{{$.pipeline_google_cloud_project_id}}": PROJECT,
-    "{{$.pipeline_google_cloud_location}}": LOCATION,
-    "{{$.pipeline_service_account}}": "",
-    "{{$.pipeline_persistent_resource_id}}": "",
-}
-"""Placeholders of Vertex AI Pipelines that kfp.local does not support, with their local values."""
-
+_JOB_NAME = "{{$.pipeline_job_name}}"
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")
 
 
@@ -43,7 +36,7 @@ class TaskExecutor:
     """The replacement of kfp.local's function that runs a task."""
 
     tasks: ProcessTasks
-    run_name: str  # value of {{$.pipeline_job_name}}, which is a PipelineJob's ID on Vertex AI
+    constants: Mapping[str, str]  # placeholders and their values, from `make_constants`
     artifacts: str  # path or URI of the folder for artifacts
     cache: pathlib.Path | None  # folder of the outputs that runs share; None: reuse no outputs
 
@@ -65,7 +58,7 @@ class TaskExecutor:
 
         # The parts after the first are the iterations of a ParallelFor.
         task_path = "/".join([*pipeline_resource_name.split("/")[1:], task_name])
-        outputs = self.tasks.begin(task_path)
+        outputs: Mapping[str, Any] | None = self.tasks.journal.get(task_path)
         try:
             if outputs is None:
                 outputs = self._run(task_path, **others)
@@ -118,7 +111,7 @@ class TaskExecutor:
         command = resolve_placeholders(
             command,
             values,
-            run_name=self.run_name,
+            constants=self.constants,
             task_resource_name=task,
             pipeline_root=pipeline_root,
             pipeline_job_id=unique_pipeline_id,
@@ -131,8 +124,21 @@ class TaskExecutor:
         return outputs
 
 
+def make_constants(
+    run_name: str, project: str = PROJECT, location: str = LOCATION
+) -> dict[str, str]:
+    """Return Vertex AI's placeholders that kfp.local does not support, with a run's values."""
+    return {
+        _JOB_NAME: run_name,
+        "{{$.pipeline_google_cloud_project_id}}": project,
+        "{{$.pipeline_google_cloud_location}}": location,
+        "{{$.pipeline_service_account}}": "",
+        "{{$.pipeline_persistent_resource_id}}": "",
+    }
+
+
 def resolve_placeholders(
-    command: list[str], values: dict[str, Any], *, run_name: str, **others: str
+    command: list[str], values: dict[str, Any], *, constants: Mapping[str, str], **others: str
 ) -> list[str]:
     """Resolve the placeholders in a container's command, and in the string parameters in `values`.
 
@@ -140,12 +146,11 @@ def resolve_placeholders(
     """
     from kfp.local import placeholder_utils
 
-    constants = {"{{$.pipeline_job_name}}": run_name, **CONSTANTS}
     others["pipeline_task_id"] = placeholder_utils.make_random_id()
 
     def resolve_unescaped(text: str) -> str:
         return placeholder_utils.resolve_individual_placeholder(
-            text, values, pipeline_resource_name=run_name, **others
+            text, values, pipeline_resource_name=constants[_JOB_NAME], **others
         )
 
     def resolve(element: str) -> str:

@@ -11,8 +11,8 @@ import pathlib
 import sys
 
 from pipelines.json_form import to_whole_numbers
-from pipelines.local import kfp_patches
 from pipelines.local.execution import execute, new_record
+from pipelines.local.kfp_patches import make_constants
 from pipelines.package import Package
 from pipelines.run_history import locked, write_record
 from trainer.errors import exit_on_input_error
@@ -22,19 +22,14 @@ def main(folder: str) -> int:
     """Execute the job; return its exit code."""
     directory = pathlib.Path(folder)
     request = json.loads((directory / "request.json").read_text())
-    kfp_patches.CONSTANTS.update(
-        {
-            "{{$.pipeline_google_cloud_project_id}}": request["project"],
-            "{{$.pipeline_google_cloud_location}}": request["location"],
-            "{{$.pipeline_job_name}}": request["id"],
-        }
-    )
+    constants = make_constants(request["id"], request["project"], request["location"])
     with exit_on_input_error(), locked(directory) as lock:
         pipeline = Package(directory / f"{request['recipe']}.yaml")
         parameters = to_whole_numbers(request["parameters"])
         record = new_record(pipeline, parameters)
         write_record(record, directory)
-        return int(execute(pipeline, record, directory, lock).state != "SUCCEEDED")
+        run = execute(pipeline, record, directory, lock, constants=constants)
+        return 0 if run.state == "SUCCEEDED" else 1
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def make_rows(run_state: RunState, jobs: list[CustomJob]) -> Iterator[Row]:
         own_jobs = [job for job in waiting if job.launched_by == task.key]
         if own_jobs:
             text = ""
-        yield task.display_name, task.state, task.seconds, text
+        yield Row(task.display_name, task.state, task.seconds, text)
         for job in own_jobs:
             yield from _replica_rows(job, f"{run_state.folder}/")
 
@@ -104,4 +104,4 @@ def _replica_rows(job: CustomJob, folder: str) -> Iterator[Row]:
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # The view shows the run's folder above the table.
         seconds = seconds_between(replica.started, replica.ended)
-        yield f"  {name}", replica.state, seconds, text.replace(folder, "")
+        yield Row(name, replica.state, seconds, text.replace(folder, ""), is_replica=True)

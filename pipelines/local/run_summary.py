@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.emulator import environment
 from pipelines.emulator.custom_job import CustomJob
 from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
+from trainer.machines.worker_pools import ROLES
 
 REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
@@ -34,11 +34,7 @@ def summarize(
     record: RunRecord, state: str, run_state: RunState, services: Services, error: str
 ) -> dict[str, Any]:
     """Return the content of summary.json; copy the report, if any, to the run's folder."""
-    evaluation, gate = _find_outputs(run_state, "report"), _find_outputs(run_state, "decision")
-    verdict, registration = (
-        _find_outputs(run_state, "verdict"),
-        _find_outputs(run_state, "registered_as"),
-    )
+    evaluation = _find_outputs(run_state, "report")
     models = (artifact.uri for artifact in _find_artifacts(run_state, "system.Model"))
     summary: dict[str, Any] = {
         "recipe": record.recipe,
@@ -65,12 +61,11 @@ def summarize(
         "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
         "versions": _read_versions(),
     }
-    if verdict:
-        value = verdict["verdict"]
-        summary["verdict"] = value if isinstance(value, (str, bool)) else dict(value.metadata)
-    if gate:
+    if verdict := _find_outputs(run_state, "verdict"):
+        summary["verdict"] = verdict["verdict"]
+    if gate := _find_outputs(run_state, "decision"):
         summary["gate"] = dict(gate["decision"].metadata)
-    if registration:
+    if registration := _find_outputs(run_state, "registered_as"):
         summary |= _summarize_registration(registration, summary)
     return {**summary, "error": error} if error else summary
 
@@ -116,7 +111,7 @@ def _summarize_job(job: CustomJob) -> dict[str, Any]:
         replicas = [replica for replica in job.replicas if replica.pool == index]
         pools.append(
             {
-                "role": environment.ROLES[index],
+                "role": ROLES[index],
                 "replicas": pool.replica_count,
                 "machine_type": machine.machine_type,
                 "accelerator_type": kind.name if kind else None,

@@ -16,7 +16,7 @@ from pipelines.emulator import environment
 from pipelines.emulator.background_jobs import TASK_LABEL
 from pipelines.emulator.processes import Process
 from pipelines.local import bucket_executor
-from pipelines.local.journal import Journal
+from pipelines.local.cache import Journal
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.package import MAIL_MODULE, find_launcher
@@ -36,7 +36,7 @@ class ProcessTasks:
     artifacts: str  # path or URI of the folder of the run's artifacts
 
     def __post_init__(self) -> None:
-        self._journal = Journal(self.run_state.folder)
+        self.journal = Journal(self.run_state.folder)
         self._variables = self.services.emulator.environment
         self._environment = {**environment.component_environment(), **self._variables}
         self._lock = threading.Lock()
@@ -44,13 +44,6 @@ class ProcessTasks:
         self._cancelled = False
         # Started early: its imports take less time than the first tasks.
         self._warm = self._start_launcher(self.launcher) if self.launcher else None
-
-    def begin(self, task_path: str) -> Mapping[str, Any] | None:
-        """Return the outputs of the next task if an earlier attempt completed it.
-
-        The iterations of a loop that the task belongs to precede its name in `task_path`.
-        """
-        return self._journal.get(task_path)
 
     def image_of(self, image: str) -> str:
         """Return the ID of the image that tasks run in; without containers, its name."""
@@ -99,7 +92,7 @@ class ProcessTasks:
         if error or outputs is None:
             self.run_state.set_state(task, "CANCELLED" if self._cancelled else "FAILED")
             return False
-        self._journal.put(task_path, outputs)
+        self.journal.put(task_path, outputs)
         if entry.state == "RUNNING":
             self.run_state.set_state(task, "SUCCEEDED")
         else:

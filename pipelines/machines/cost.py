@@ -207,13 +207,9 @@ def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -
         except ValueError:
             rate = -1.0
         if not name or not 0 <= rate <= _HIGHEST_RATE:
-            raise InputError(
-                f"--rate {text!r} is not NAME=PRICE_AN_HOUR, such as --rate n1-standard-4=0.19"
-            )
+            raise InputError(f"--rate {text!r} is not NAME=PRICE, such as n1-standard-4=0.19")
         if name in rates and rates[name] != rate:
-            raise InputError(
-                f"--rate {name} is given as {rates[name]:g} and {rate:g}; give it once"
-            )
+            raise InputError(f"--rate {name} is given as {rates[name]:g} and {rate:g}; give one")
         rates[name] = rate
     parts = set(part_names(pools))
     known = {*load_table().rates, *accelerators(), *disk_types(), *types(), *parts}

@@ -15,29 +15,23 @@ _NO_N1 = "me-west1"
 def check_region(region: str) -> None:
     """Raise InputError for a region that Vertex AI does not have."""
     if region not in _ACCELERATORS:
-        raise InputError(
-            f"region={region!r} is not a region of Vertex AI {_AS_OF}"
-            f"{suggest(region, _ACCELERATORS)}"
-        )
+        hint = suggest(region, _ACCELERATORS)
+        raise InputError(f"region={region!r} is not a region of Vertex AI {_AS_OF}{hint}")
 
 
 def check_accelerator(accelerator: str, region: str) -> None:
     """Raise InputError for an accelerator that training does not have in a region."""
     if accelerator and accelerator not in _ACCELERATORS.get(region, ()):
-        found = ", ".join(name for name, held in _ACCELERATORS.items() if accelerator in held)
+        regions = ", ".join(name for name, names in _ACCELERATORS.items() if accelerator in names)
         raise InputError(
-            f"accelerator_type={accelerator!r} is not available for training in {region} "
-            f"{_AS_OF}, but in {found}"
+            f"accelerator_type={accelerator!r} is not in {region} {_AS_OF}, but in {regions}"
         )
 
 
 def check_monitoring(region: str) -> None:
     """Raise InputError for a region without Model Monitoring."""
     if region in CONTENT["without_monitoring"]:
-        raise InputError(
-            f"{region} has no Model Monitoring {_AS_OF}; leave out --monitor, or use a model of "
-            "another region"
-        )
+        raise InputError(f"{region} has no Model Monitoring {_AS_OF}; use another region")
 
 
 def has_experiments(region: str) -> bool:

@@ -40,7 +40,7 @@ def test_price_of_the_job_is_metadata(tmp_path, changes, machines, per_hour, bas
 def test_accelerators_need_a_gpu_image_except_locally(tmp_path, refused):
     assert refused(planned, tmp_path, **GPUS) == (
         "accelerator_type='NVIDIA_TESLA_T4' needs an image for GPUs, which `make push "
-        "TARGET=gpu` builds; give it as gpu_image_uri\n"
+        "TARGET=gpu` builds; set gpu_image_uri\n"
     )
     pools, _, _ = plan(tmp_path, gpu_image_uri="image:gpu", **GPUS)
     assert pools[0]["container_spec"]["image_uri"] == "image:gpu"

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from pipelines.local.resumption import resume
+from pipelines.local.execution import resume
 from tests.gcs.remote_pipeline import remote
 from tests.pipelines.local.runs import compile_to, run_package, states
 from tests.refusals import refused

@@ -92,7 +92,7 @@ def test_step_may_have_an_image_of_its_own(write, tmp_path):
         ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
         ("own_steps:anounce", "has no KFP component 'anounce'; did you mean 'announce'?"),
         ("own_steps:plain", "has no KFP component 'plain'; decorate its function"),
-        ("own_steps:greedy", "no value for the input 'modle'; did you mean 'model'?"),
+        ("own_steps:greedy", "no value for input 'modle'; did you mean 'model'?"),
         ("own_steps:mistyped", "steps='own_steps:mistyped': "),
     ],
 )

@@ -17,9 +17,9 @@ OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
 SPLITS = ("train", "validation", "test")
 ENGINES = ("local", "dataflow")
 IMAGE_OPTIONS = (
-    *("image_size", "channels", "resize_method", "encoding", "jpeg_quality"),
-    *("augmentation", "augmentation_operations", "augmentation_variants"),
-)
+    "image_size", "channels", "resize_method", "encoding", "jpeg_quality",
+    "augmentation", "augmentation_operations", "augmentation_variants",
+)  # fmt: skip
 """Options of images, which have no effect on a table."""
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
 _SUBNETWORK = re.compile(
@@ -144,10 +144,7 @@ class RecordOptions:
 
     def __post_init__(self) -> None:
         if self.augmentation == "records" and "shift" in self.augmentation_operations:
-            raise InputError(
-                "augmentation_operations: shift can't be written into records; use "
-                "augmentation=model"
-            )
+            raise InputError("augmentation_operations: shift needs augmentation=model")
         check_operations(self.augmentation, self.augmentation_operations)
         is_table = sources.parse_source(self.source)[0].is_table
         if is_table:

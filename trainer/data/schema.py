@@ -147,8 +147,7 @@ def load_dataset(uri: str) -> Dataset:
         return Dataset(uri=uri, features=features, splits=splits, **attributes)
     except FileNotFoundError:
         raise InputError(
-            f"no dataset at {uri}: {FILE_NAME} is missing; run create_tfrecords, or wait until it "
-            "has finished"
+            f"no dataset at {uri}: {FILE_NAME} is missing; run create_tfrecords to its end"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(

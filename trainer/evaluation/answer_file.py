@@ -58,6 +58,5 @@ def parse(content: bytes) -> Predictions:
         convert_options=arrow_csv.ConvertOptions(column_types=texts | {"log_loss": pa.float64()}),
     )
     correct = np.array(table["label"]) == np.array(table["prediction"])
-    return Predictions(
-        table.select(["key", "label"]), Scores(correct, table["log_loss"].to_numpy())
-    )
+    scores = Scores(correct, table["log_loss"].to_numpy())
+    return Predictions(table.select(["key", "label"]), scores)

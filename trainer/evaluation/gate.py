@@ -108,9 +108,8 @@ def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
         )
         role = CHALLENGER if options.register_challengers else ""
         return Verdict(accepted=False, role=role, reason=reason, champion=champion.name)
-    result = comparison.compare(
-        pairs, metric=options.champion_metric, confidence=options.confidence
-    )
+    metric, confidence = options.champion_metric, options.confidence
+    result = comparison.compare(pairs, metric=metric, confidence=confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
     role = CHAMPION if passed else CHALLENGER if options.register_challengers else ""

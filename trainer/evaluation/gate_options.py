@@ -9,7 +9,9 @@ from trainer.fields import option, suggest
 METRICS = ("accuracy", "log_loss")
 """Metrics with which two models are compared."""
 RULES = ("better", "not_worse", "none")
-ROLES = CHAMPION, CHALLENGER = "champion", "challenger"
+CHAMPION = "champion"
+CHALLENGER = "challenger"
+ROLES = (CHAMPION, CHALLENGER)
 """Roles of a registered version, which are also its aliases in the registry."""
 
 
@@ -72,7 +74,5 @@ def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
     """Raise InputError if a floor names an unknown class."""
     for name in class_floors:
         if name not in classes:
-            raise InputError(
-                f"class_floors names {name!r}, which is not a class of the records"
-                f"{suggest(name, classes)}"
-            )
+            hint = suggest(name, classes)
+            raise InputError(f"class_floors names {name!r}, which is no class of the records{hint}")

@@ -21,7 +21,7 @@ SERVED_TOLERANCE = 1e-4
 """Largest accepted difference of a server's probabilities: machines sum in different orders."""
 
 _SERVED_RECORDS = 32
-_PROGRESS_SECONDS = 5.0
+_LINE_SECONDS = 5.0
 TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
 _SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
 
@@ -75,10 +75,8 @@ class ServedModel:
 
     def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
         """Raise InputError if class names or their order differ from the dataset's."""
-        class_indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
-        predicted = np.fromiter(
-            (class_indices.get(name, -1) for name in names), np.int64, len(names)
-        )
+        indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
+        predicted = np.array([indices.get(name, -1) for name in names])
         of_name = values[np.arange(len(values)), predicted]
         wrong = np.flatnonzero((predicted < 0) | (of_name < values.max(axis=1) - TIE_TOLERANCE))
         if len(wrong):
@@ -112,9 +110,7 @@ def predict(
     """
     total = dataset.splits["test"].examples
     answers = Answers(total, len(dataset.classes))
-    lines = ProgressLines(
-        "evaluate_model", "test examples", total=total, interval=_PROGRESS_SECONDS
-    )
+    lines = ProgressLines("evaluate_model", "test examples", total=total, interval=_LINE_SECONDS)
     try:
         for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
             labels, keys = _parse_labels_and_keys(batch, dataset)

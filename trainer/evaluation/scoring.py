@@ -25,9 +25,9 @@ from trainer.evaluation.slices import Slices, slice_answers
 
 MISTAKES_KEPT = 24
 _SCALARS = (
-    *("log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error"),
-    *("brier_score", "baseline_accuracy", "examples"),
-)
+    "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error",
+    "brier_score", "baseline_accuracy", "examples",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
     dataset = schema.load_dataset(dataset_uri)
     total = dataset.splits["test"].examples
     if not total:
-        raise InputError(
-            f"the test split of {dataset_uri} has no example to evaluate on; "
-            "give it a share in split_fractions"
-        )
+        raise InputError(f"the test split of {dataset_uri} is empty; change split_fractions")
     values = ColumnValues(dataset, "test")
     model = ServedModel(model_uri)
     start = time.monotonic()

@@ -26,6 +26,7 @@ from trainer.machines.machine_types import (
 )
 
 ROLES = ("chief", "worker", "ps", "evaluator")
+"""Role of each worker pool, by position in worker_pool_specs."""
 IMAGE = "vertex-tensorflow-training:latest"
 """Default image of components and replicas: the image that the project builds but does not push."""
 GPU_IMAGE = "vertex-tensorflow-training:gpu"
@@ -88,9 +89,7 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         if not self.image_uri.strip():
-            raise InputError(
-                "image_uri='' names no image; set it, for example, to the --image of compile.py"
-            )
+            raise InputError("image_uri='' names no image; set it to the --image of compile.py")
         if bool(self.accelerator_type) != bool(self.accelerator_count):
             raise InputError(
                 f"accelerator_type={self.accelerator_type!r} with accelerator_count="
@@ -194,10 +193,7 @@ def check_strategy(
             "accelerator_count=1 and a larger worker_count"
         )
     if xla and servers:
-        raise InputError(
-            "xla=true can't be used with parameter servers, whose variables are on other machines; "
-            "set xla=false"
-        )
+        raise InputError("xla=true can't be used with parameter servers; set xla=false")
 
 
 def _build_pool(

@@ -32,10 +32,8 @@ def find_model_class(name: str) -> type[Model]:
         return MODELS[name]
     installed = plugins.list_entry_points(ENTRY_POINTS)
     if name not in installed:
-        raise InputError(
-            f"model={name!r} is neither a model of the project nor MODULE:FUNCTION"
-            f"{fields.suggest(name, [*MODELS, *installed])}"
-        )
+        hint = fields.suggest(name, [*MODELS, *installed])
+        raise InputError(f"model={name!r} is neither a known model nor MODULE:FUNCTION{hint}")
     return user_models.make_model_class(installed[name])
 
 

@@ -29,9 +29,7 @@ class MnistCnn(Model):
     def check_images(self, size: int, channels: int) -> None:
         # The convolution removes a pixel on each side, and pooling halves the result.
         if size < 4:
-            raise InputError(
-                f"image_size={size} is too small for model='mnist_cnn'; set image_size=4 or more"
-            )
+            raise InputError(f"image_size={size} is too small for mnist_cnn; set 4 or more")
 
     def build(self, dataset: Dataset) -> keras.Model:
         import keras

@@ -60,10 +60,8 @@ class Transfer(Model):
 
     def __post_init__(self) -> None:
         if self.backbone not in BACKBONES:
-            raise InputError(
-                f"backbone={self.backbone!r} is not in keras.applications"
-                f"{suggest(self.backbone, BACKBONES)}"
-            )
+            hint = suggest(self.backbone, BACKBONES)
+            raise InputError(f"backbone={self.backbone!r} is not in keras.applications{hint}")
         self.backbone_arguments()
         if self.weights_file and not self.weights_file.endswith(WEIGHTS_SUFFIXES):
             raise InputError(
@@ -87,10 +85,7 @@ class Transfer(Model):
 
     def check_images(self, size: int, channels: int) -> None:
         if channels != 3:
-            raise InputError(
-                f"model='transfer' takes images of 3 channels, but channels={channels}; set "
-                "channels=3"
-            )
+            raise InputError(f"model='transfer' needs channels=3, but channels={channels}")
         minimum = BACKBONES[self.backbone].min_size
         if (self.input_size or size) < minimum:
             name = "input_size" if self.input_size else "image_size"
@@ -103,10 +98,7 @@ class Transfer(Model):
     def check_fine_tuned(self, layers: int) -> None:
         count, tail = BACKBONES[self.backbone].layers, BACKBONES[self.backbone].tail
         if layers > count:
-            raise InputError(
-                f"fine_tune_layers={layers}: {self.backbone} has {count} layers; use at most "
-                f"{count}"
-            )
+            raise InputError(f"fine_tune_layers={layers}: {self.backbone} has only {count} layers")
         if layers <= tail:
             raise InputError(
                 f"fine_tune_layers={layers}: the last {layers} layers of {self.backbone} have no "
@@ -167,9 +159,7 @@ class Transfer(Model):
         base = next(layer for layer in model.layers if isinstance(layer, keras.Model))
         count = len(base.layers)
         if layers > count:  # A minimalistic backbone has fewer layers than in the table.
-            raise InputError(
-                f"fine_tune_layers={layers}: {base.name} has {count} layers; use at most {count}"
-            )
+            raise InputError(f"fine_tune_layers={layers}: {base.name} has only {count} layers")
         base.trainable = True
         for position, layer in enumerate(base.layers):
             for inner in _flatten_layers(layer):

@@ -36,9 +36,7 @@ _TYPES: dict[str, Any] = {
 def find_module_file(what: str, name: str) -> str:
     """Return the file of the module in `name`, MODULE:FUNCTION; `what` is the option's name."""
     if not _NAME.fullmatch(name):
-        raise InputError(
-            f"{what}={name!r} is not MODULE:FUNCTION, such as 'my_package.model:build'"
-        )
+        raise InputError(f"{what}={name!r} is not MODULE:FUNCTION, such as 'my.module:build'")
     module = name.partition(":")[0]
     if module.partition(".")[0] in _RESERVED:
         raise InputError(

@@ -80,9 +80,8 @@ class WideAndDeep(Model):
             hidden = keras.layers.Dropout(self.dropout)(hidden)
         logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
         if self.wide and categories:
-            linear = _embed(
-                WIDE_LAYER, range(len(categories)), categories, ids, len(dataset.classes)
-            )
+            indices = range(len(categories))
+            linear = _embed(WIDE_LAYER, indices, categories, ids, len(dataset.classes))
             linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
             logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")

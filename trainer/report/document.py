@@ -86,12 +86,8 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
     result = verdict.comparison
     reason = verdict.reason
     if result:
-        reason = "{}, {} {:.4f} against {:.4f}".format(
-            verdict.reason.partition(": ")[0],
-            result.metric.replace("_", " "),
-            result.candidate,
-            result.champion,
-        )
+        claim, metric = verdict.reason.partition(": ")[0], result.metric.replace("_", " ")
+        reason = f"{claim}, {metric} {result.candidate:.4f} against {result.champion:.4f}"
     if verdict.accepted:
         effect = "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
     elif verdict.role:

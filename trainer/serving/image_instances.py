@@ -111,8 +111,7 @@ class ImageInstances:
             return DEFAULT, self._parse_pixels(value)
         if not isinstance(value, dict):
             raise InstanceError(
-                f'is {format_value(value)}; an image is {{"b64": "..."}}, or a nested list of its '
-                "pixels"
+                f'is {format_value(value)}; an image is {{"b64": "..."}} or a nested list of pixels'
             )
         content = decode_base64(value)
         if content.startswith(_FILE_STARTS):
@@ -132,9 +131,7 @@ class ImageInstances:
             # Without a dtype, a list of texts would become an array as wide as the longest text.
             pixels = np.array(value, np.float64)
         except (ValueError, TypeError, OverflowError):
-            raise InstanceError(
-                "is not a nested list of numbers with rows of equal length"
-            ) from None
+            raise InstanceError("is not a nested list of numbers in rows of one length") from None
         if pixels.shape not in self._list_shapes:
             raise InstanceError(
                 f"has pixels of shape {list(pixels.shape)}; the model needs {list(self._shape)}"
@@ -142,9 +139,7 @@ class ImageInstances:
         with np.errstate(invalid="ignore"):
             whole = pixels.astype(np.uint8)
         if not (whole == pixels).all():
-            raise InstanceError(
-                "has pixels that are not whole numbers from 0 to 255; don't scale them"
-            )
+            raise InstanceError("has pixels that are not integers from 0 to 255; don't scale them")
         return whole.reshape(self._shape)
 
     def _check_example(self, content: bytes) -> None:

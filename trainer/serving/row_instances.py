@@ -110,9 +110,7 @@ class RowInstances:
         known = [*self._columns, *self._names]
         if argument not in self._columns or (self._names and name not in known):
             hint = suggest(name[:100], self._names or self._columns)
-            raise InstanceError(
-                f"has a column {format_value(name)} that the model does not have{hint}"
-            )
+            raise InstanceError(f"has a column {format_value(name)} that the model lacks{hint}")
         return argument
 
 

@@ -27,7 +27,8 @@ class Cluster:
     @property
     def trainers(self) -> int:
         """Return the number of replicas that compute gradients: the chief and the workers."""
-        return max(1, len(self.addresses.get("chief", [])) + len(self.addresses.get("worker", [])))
+        hosts = [*self.addresses.get("chief", []), *self.addresses.get("worker", [])]
+        return max(1, len(hosts))
 
     @property
     def is_chief(self) -> bool:
@@ -39,7 +40,8 @@ class Cluster:
     @property
     def trainer_index(self) -> int:
         """Return the position among the replicas that compute gradients; the chief is first."""
-        return self.index + (self.role == "worker") * len(self.addresses.get("chief", []))
+        chiefs = self.addresses.get("chief", [])
+        return len(chiefs) + self.index if self.role == "worker" else self.index
 
     @property
     def name(self) -> str:

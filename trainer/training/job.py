@@ -57,9 +57,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     paths = vars(parsed)
     config = paths.pop("config")
     if not paths["base_output_directory"]:
-        raise InputError(
-            "no output folder: set --base_output_directory, or AIP_MODEL_DIR, as Vertex AI does"
-        )
+        raise InputError("no output folder: set --base_output_directory or AIP_MODEL_DIR")
     values = _read_config(config) if config else {}
     for flag in config_flags:
         name, equals, value = flag.removeprefix("--").partition("=")

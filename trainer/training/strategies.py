@@ -68,9 +68,8 @@ def divide_cpu(environment: Mapping[str, str]) -> None:
     if not count or tf.config.list_physical_devices("GPU"):
         return
     (cpu,) = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * count
-    )
+    devices = [tf.config.LogicalDeviceConfiguration()] * count
+    tf.config.set_logical_device_configuration(cpu, devices)
 
 
 def check_accelerators(count: int, environment: Mapping[str, str]) -> None:

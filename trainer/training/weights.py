@@ -67,7 +67,7 @@ def check_meaning(start: str, dataset: Dataset) -> None:
 
 
 def _list(classes: Sequence[str]) -> str:
-    return ", ".join(classes[:5]) + ", ..." * (len(classes) > 5)
+    return ", ".join(classes if len(classes) <= 5 else [*classes[:5], "..."])
 
 
 def load(model: keras.Model, uri: str) -> None:

@@ -32,7 +32,7 @@ def test_versions_are_deployed_rolled_back_and_undeployed(vertex, succeed, refus
     sent = vertex.sent("DeployModel")[-1]
     assert sent.deployed_model.dedicated_resources.min_replica_count == 1
     assert sent.traffic_split == {"0": 100}
-    assert "serves no version before 1" in refused("deploy digits --rollback")
+    assert "serves none before 1" in refused("deploy digits --rollback")
 
     put_champion(vertex, 2)
     succeed("deploy digits")
@@ -146,11 +146,11 @@ def test_aborted_deployment_is_reported(vertex, command):
     [
         (False, "", "model 'digits' has no champion in projects/my-project/"),
         (True, "--rollback", "digits has no endpoint in projects/my-project/"),
-        (True, "--traffic 10", "--traffic 10: no other version is deployed for the rest"),
-        (True, "--traffic 10 --rollback", "exclude each other"),
+        (True, "--traffic 10", "--traffic 10: no other version can get the rest"),
+        (True, "--traffic 10 --rollback", "give only one of --traffic"),
         (True, "--traffic 101", "less than or equal to 100"),
         (True, "--monitor", "--monitor is for models of tables, but digits is a"),
-        (True, "--monitor --traffic 10", "exclude each other"),
+        (True, "--monitor --traffic 10", "give only one of --traffic"),
     ],
 )
 def test_mistake_deploys_nothing(vertex, command, champion, flags, message):

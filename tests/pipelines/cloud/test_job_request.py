@@ -129,10 +129,10 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
         "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": (
             "--network projects/my-project/global/networks/n"
         ),
-        "can't be peered with machines that have NVIDIA_H200_141GB": (
+        "can't be peered with machines with NVIDIA_H200_141GB": (
             f"--network {NETWORK} {h200} accelerator_type=NVIDIA_H200_141GB {balanced}"
         ),
-        "accelerator_type='NVIDIA_L4' is not available for training in europe-west1": (
+        "accelerator_type='NVIDIA_L4' is not in europe-west1": (
             "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4 "
             "--set accelerator_count=1 --region europe-west1"
         ),

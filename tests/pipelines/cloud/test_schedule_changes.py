@@ -61,7 +61,7 @@ def test_other_change_recreates_the_schedule(vertex, succeed, apply, declared, l
     declared(line, later)
     out, schedule = apply()
     assert out.startswith(f"recreated ({field}): {schedule.name}\n")
-    assert "a new schedule, which counts runs from 0, replaces it" in out
+    assert "a new one, which counts runs from 0, replaces it" in out
     assert (schedule.name != before, schedule.state.name) == (True, "PAUSED")
     assert vertex.sent("UpdateSchedule") == []
     assert field == "start_time" or not getattr(schedule, field)

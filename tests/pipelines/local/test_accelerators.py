@@ -1,6 +1,6 @@
 """The lines of a run that say what it uses instead of accelerators."""
 
-from pipelines.local.accelerators import describe_substitutes
+from pipelines.local.preflight import describe_substitutes
 from trainer.machines.worker_pools import MachineOptions
 
 GPUS = MachineOptions(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2)

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kfp import dsl
 
-from pipelines.local.cache import entry_name, read_entry, write_entry
-from pipelines.local.journal import Journal
+from pipelines.local.cache import Journal, entry_name, read_entry, write_entry
 from tests.pipelines.local.runs import run_small, states
 
 

@@ -221,8 +221,8 @@ def test_unwritable_runs_folder_is_refused(small_package, tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "taken" / "latest").mkdir(parents=True)
     for name, reason in (
-        ("file", "choose another folder"),
-        ("loop", "choose another folder"),
+        ("file", "give another folder"),
+        ("loop", "give another folder"),
         ("taken", "latest can't be written"),
     ):
         with pytest.raises(InputError, match=reason):

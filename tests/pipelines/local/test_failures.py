@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from pipelines.local import failures, run_end
+from pipelines import local_runs
+from pipelines.local import failures
 from pipelines.local.run_state import RunState
 from pipelines.run_comparison import Value
 
@@ -76,7 +77,7 @@ def show(tmp_path, capsys):
 
     def show(**summary):
         summary = {"state": "SUCCEEDED", "report": "", "artifacts": str(tmp_path), **summary}
-        run_end.show(summary, RunState({}, tmp_path / "logs"), None)
+        local_runs.show_end(summary, RunState({}, tmp_path / "logs"), None)
         return capsys.readouterr().out.splitlines()
 
     return show

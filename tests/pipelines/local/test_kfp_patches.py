@@ -26,7 +26,7 @@ def test_pinned_kfp_calls_the_replaced_function():
         source = " ".join(inspect.getsource(orchestrator).split())
         assert "task_executor.execute_single_task( task_name=" in source
     before = task_executor.execute_single_task
-    executor = kfp_patches.TaskExecutor(None, "digits-1", "/artifacts", None)
+    executor = kfp_patches.TaskExecutor(None, {}, "/artifacts", None)
     with executor.applied():
         assert task_executor.execute_single_task == executor.execute
     assert task_executor.execute_single_task is before
@@ -52,7 +52,8 @@ def resolve(element):
     values = to_whole_numbers(INPUTS)
     names = ("task_resource_name", "pipeline_root", "pipeline_job_id")
     others = dict.fromkeys(names, "x")
-    (resolved,) = kfp_patches.resolve_placeholders([element], values, run_name="digits-1", **others)
+    constants = kfp_patches.make_constants("digits-1")
+    (resolved,) = kfp_patches.resolve_placeholders([element], values, constants=constants, **others)
     return resolved
 
 

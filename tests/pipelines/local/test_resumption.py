@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import run_history
-from pipelines.local.resumption import resume
+from pipelines.local.execution import resume
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
 from tests.pipelines.local.runs import (
     TASKS,
@@ -41,7 +41,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     yaml = killed / "small.yaml"
     text = yaml.read_text()
     yaml.write_text(text.replace("PIPELINE DEFINITION", "PIPELINE  DEFINITION"))
-    with pytest.raises(InputError, match=r"small.yaml is not the file that .* was started with"):
+    with pytest.raises(InputError, match=r"small.yaml has changed since the run was started"):
         resume(killed)
     assert not list(killed.glob("logs/attempt-*"))
     yaml.write_text(text)

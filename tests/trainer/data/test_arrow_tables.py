@@ -155,9 +155,7 @@ def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
     "place", ["trips", "DELETE FROM taxi.trips", "SELECT 1; DROP TABLE trips", "SELECT ';'"]
 )
 def test_anything_but_a_table_or_one_query_is_refused(tmp_path, place):
-    words = (
-        r"has the wrong form; use bigquery:PROJECT\.DATASET\.TABLE or .* a single query without ';'"
-    )
+    words = r"is malformed; use bigquery:PROJECT\.DATASET\.TABLE or .* a single query without ';'"
     assert re.search(words, refused(write, f"bigquery:{place}", tmp_path / "out"))
 
 

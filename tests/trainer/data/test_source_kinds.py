@@ -77,7 +77,7 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("shades:many", "has the wrong form; use shades:COUNT, a number of gray images"),
+        ("shades:many", "is malformed; use shades:COUNT, a number of gray images"),
         ("shop.nothing:1", "module shop.nothing defines no source; derive a class from ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],

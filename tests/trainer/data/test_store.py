@@ -151,7 +151,7 @@ def test_damaged_shard_is_refused_until_it_is_removed(first, run, tmp_path):
     path = Path(first.shard_uri(first.splits["train"].shards[2]))
     flip(path)
     message = refused(run, "second")
-    assert message == f"{path} is damaged; remove it, and its examples are written again"
+    assert message == f"{path} is damaged; remove it to have it written again"
     assert not (tmp_path / "second" / "dataset.json").exists()
     path.unlink()
     assert digests(run("second")[0]) == digests(first)
@@ -162,7 +162,7 @@ def test_invalid_store_is_refused(first, run, tmp_path):
     assert "can't write to" in refused(run, "out", records_store=str(tmp_path / "file" / "store"))
     (entry,) = (tmp_path / "store").iterdir()
     entry.write_text("{}")
-    assert f"{entry} is not what create_tfrecords writes; remove it" in refused(run, "second")
+    assert f"{entry} is damaged; remove it" in refused(run, "second")
     table = {"columns": [{"name": "a", "type": "numeric"}], "label": {"column": "b"}}
     message = refused(RecordOptions, source="csv:t.csv", records_store="s", **table)
     assert "records_store='s' keeps shards of images, but source=" in message

@@ -47,9 +47,9 @@ def test_misfits_of_weights_layers_and_images_are_refused(colors, mobilenet, dig
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
         check_model("transfer", colors, wider).build(colors)
     model = check_model("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
-    with pytest.raises(InputError, match=r"fine_tune_layers=999: .*has 86 layers; use at most 86"):
+    with pytest.raises(InputError, match=r"fine_tune_layers=999: .*has only 86 layers"):
         open_model("transfer", {}).unfreeze(model, 999)
-    with pytest.raises(InputError, match="takes images of 3 channels, but channels=1"):
+    with pytest.raises(InputError, match="needs channels=3, but channels=1"):
         check_model("transfer", digit_records, {"weights": "none"}).build(digit_records)
 
 

@@ -70,9 +70,10 @@ def parse_examples(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Ten
     `trainer.data.tables.inputs.Encoder`.
     """
     if dataset.is_table:
-        described = repr(dataset.features)
-        parser = _parsers[described] = _parsers.get(described) or _build_table_parser(dataset)
-        return parser(serialized)
+        key = repr(dataset.features)
+        if key not in _table_parsers:
+            _table_parsers[key] = _build_table_parser(dataset)
+        return _table_parsers[key](serialized)
     image, label = dataset.feature("image"), dataset.feature("label").name
     features = tf.io.parse_example(
         serialized,
@@ -84,7 +85,7 @@ def parse_examples(serialized: tf.Tensor, dataset: Dataset) -> tuple[Any, tf.Ten
     return decode_images(features[image.name], image), features[label]
 
 
-_parsers: dict[str, Any] = {}
+_table_parsers: dict[str, Any] = {}
 """Parsers of tables by features: without this cache, each epoch would trace them again."""
 
 

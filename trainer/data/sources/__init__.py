@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "vertex_training.sources"
 """Group of the entry points with which installed packages declare sources."""
 DIGEST_BYTES = 16
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "testing": "test",
+}
+_SET = re.compile(r"[ _-]?(set|data)$")
 
 
 class Reference(NamedTuple):
@@ -191,31 +202,25 @@ def parse_source(source: str) -> tuple[type[SourceKind], str]:
     name, _, place = source.partition(":")
     kind = kinds().get(name) or _import_source(name)
     if not kind:
-        forms = ", ".join(_format_source(name, kind) for name, kind in kinds().items())
+        forms = ", ".join(_form_of(name, kind) for name, kind in kinds().items())
         hint = suggest(name, kinds(), f"; use one of {forms}")
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
-        raise InputError(
-            f"source={source!r} has the wrong form; use {_format_source(name, kind)}, {kind.help}"
-        )
+        raise InputError(f"source={source!r} is malformed; use {_form_of(name, kind)}, {kind.help}")
     return kind, place
 
 
 def table_forms() -> str:
     """Return the forms of sources that are tables: `csv:URI or parquet:URI`."""
-    return " or ".join(
-        _format_source(name, kind) for name, kind in kinds().items() if kind.is_table
-    )
+    return " or ".join(_form_of(name, kind) for name, kind in kinds().items() if kind.is_table)
 
 
 def describe_sources() -> str:
     """Return the help text for all sources."""
-    return "; ".join(
-        f"{_format_source(name, kind)} ({kind.help})" for name, kind in kinds().items()
-    )
+    return "; ".join(f"{_form_of(name, kind)} ({kind.help})" for name, kind in kinds().items())
 
 
-def _format_source(name: str, kind: type[SourceKind]) -> str:
+def _form_of(name: str, kind: type[SourceKind]) -> str:
     return f"{name}:{kind.place}" if kind.place else name
 
 
@@ -240,10 +245,14 @@ def _import_source(name: str) -> type[SourceKind] | None:
         ) from None
     if not kind:
         raise InputError(
-            f"source={name!r}: module {module} defines no source; derive a class from ImageSource "
-            "or TableKind"
+            f"source={name!r}: module {module} defines no subclass of ImageSource or TableKind"
         )
     return kind
+
+
+def parse_split_name(name: str) -> str:
+    """Return the split for a name such as "train" or "Test_Set"; empty if it names no split."""
+    return _SPLIT_NAMES.get(_SET.sub("", name.lower()), "")
 
 
 def digest(content: bytes) -> bytes:

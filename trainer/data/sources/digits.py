@@ -56,6 +56,5 @@ class Digits(ImageSource):
     def encode(self, fetched: np.ndarray, key: str, variants: int) -> list[Values]:
         from PIL import Image
 
-        return self._format.encode_variants(
-            self._format.resize(Image.fromarray(fetched)), key, variants
-        )
+        pixels = self._format.resize(Image.fromarray(fetched))
+        return self._format.encode_variants(pixels, key, variants)

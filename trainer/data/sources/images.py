@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING
 from trainer.data import storage
 from trainer.data.file_listing import File, list_files
 from trainer.data.schema import join
-from trainer.data.sources import Example, ImageSource, Mapped, Reference, Rejection
-from trainer.data.split_names import parse_split_name
+from trainer.data.sources import (
+    Example,
+    ImageSource,
+    Mapped,
+    Reference,
+    Rejection,
+    parse_split_name,
+)
 from trainer.errors import InputError
 
 if TYPE_CHECKING:

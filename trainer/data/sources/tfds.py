@@ -13,8 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
-from trainer.data.sources import Example, ImageSource, Reference, Rejection, digest
-from trainer.data.split_names import parse_split_name
+from trainer.data.sources import (
+    Example,
+    ImageSource,
+    Reference,
+    Rejection,
+    digest,
+    parse_split_name,
+)
 from trainer.errors import InputError
 
 if TYPE_CHECKING:

@@ -194,9 +194,7 @@ def _check_size(image: Image.Image) -> None:
     if tile[0] * tile[1] > MAX_PIXELS:  # Even for a small image, a whole tile is unpacked.
         raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
     if max(image.size) > MAX_SIDE:
-        raise RejectedError(
-            f"{image.width}x{image.height}: a side of more than {MAX_SIDE:,} pixels"
-        )
+        raise RejectedError(f"{image.width}x{image.height}: a side of over {MAX_SIDE:,} pixels")
 
 
 def _is_out_of_memory(error: Exception, data: bytes) -> bool:

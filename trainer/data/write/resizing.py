@@ -58,7 +58,9 @@ def halvings(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
     (width, height), (target_width, target_height) = size, target
     both = width >= 2 * target_width and height >= 2 * target_height
     minimum = 2 if both else SINGLE_AXIS_FACTOR
-    return 1 + (width >= minimum * target_width), 1 + (height >= minimum * target_height)
+    across = 2 if width >= minimum * target_width else 1
+    down = 2 if height >= minimum * target_height else 1
+    return across, down
 
 
 def interpolate(pixels: np.ndarray, target: tuple[int, int]) -> np.ndarray:

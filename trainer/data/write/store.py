@@ -98,8 +98,7 @@ class RecordsStore:
             return []
         except (ValueError, KeyError, TypeError):
             raise InputError(
-                f"{self._entry} is not what create_tfrecords writes; remove it, and all records "
-                "are written again"
+                f"{self._entry} is damaged; remove it, and all records are written again"
             ) from None
         existing = storage.read_ahead(StoredShard.exists, shards, uri=content["uri"])
         return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
@@ -157,9 +156,7 @@ def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[
 
         def copy(partial: str) -> ShardResult:
             if _copy(stored.uri, partial) != shard.sha256:
-                raise InputError(
-                    f"{stored.uri} is damaged; remove it, and its examples are written again"
-                )
+                raise InputError(f"{stored.uri} is damaged; remove it to have it written again")
             return result
 
         return result if writer.find_result(file) == result else writer.place(file, copy)

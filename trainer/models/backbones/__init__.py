@@ -79,9 +79,7 @@ def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
 def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
     option = f"model_options: weights={uri!r}"
     if not tf.io.gfile.exists(uri) or tf.io.gfile.isdir(uri):
-        raise InputError(
-            f"{option} is not a file; give imagenet, none or the URI of a weights file"
-        )
+        raise InputError(f"{option} is not a file; give imagenet, none or a weights file's URI")
     suffix = next(suffix for suffix in WEIGHTS_SUFFIXES if uri.endswith(suffix))
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, f"backbone{suffix}"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import recipe
-from pipelines.sources import check_local_sources
+from pipelines.local.preflight import check_local_sources
 from trainer.errors import InputError
 
 TABLE = {"model": "wide_and_deep", "columns": [{"name": "a", "type": "numeric"}]}
@@ -144,7 +144,7 @@ def test_classes_without_images_are_refused(photos, refused_run):
 
 def test_floor_of_an_unknown_class_is_refused(refused_run):
     error = refused_run(class_floors='{"rose": 0.5, "tulips": 0.5}')
-    assert "class_floors names 'tulips', which is not a class of the records; did you mean" in error
+    assert "class_floors names 'tulips', which is no class of the records; did you mean" in error
     assert changes(source="images:photos", class_floors={"tulip": 0.5})
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, check_floors
+from trainer.machines.worker_pools import MachineOptions
 from trainer.models import open_model
 
 _WEIGHTS = "https://storage.googleapis.com/"
 """Server of the weights of keras.applications."""
 _TIMEOUT_SECONDS = 5
+_DEVICES = Path("/dev")
 
 
 def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False) -> dict[str, Any]:
@@ -65,11 +68,27 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
         if not is_remote(uri):
             file = _make_absolute(uri)
             if not os.path.isfile(file):  # noqa: PTH113 - Path's raises for a name that is too long
-                raise InputError(
-                    f"model_options: {name}: there is no file {uri!r}; give an existing file"
-                )
+                raise InputError(f"model_options: {name}: there is no file {uri!r}; give another")
             changed["model_options"] = {**training.model_options, name: str(file)}
     return changed
+
+
+def describe_substitutes(
+    machines: MachineOptions, evaluation: str, devices: Path = _DEVICES
+) -> Iterator[str]:
+    """Yield a line for each use of accelerators: by replicas, and by the evaluation.
+
+    In the folder `devices`, NVIDIA's driver has a file per GPU.
+    """
+    gpus = len(list(devices.glob("nvidia[0-9]*")))
+    users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}
+    users["the evaluation"] = (evaluation, 1)
+    for user, (accelerator, count) in users.items():
+        substitute = f"{gpus} GPUs of this machine" if gpus else "the CPU of this machine"
+        if not gpus and count > 1:
+            substitute += f", divided into {count} devices"
+        if accelerator:
+            yield f"instead of {count} x {accelerator}, {user} uses {substitute}"
 
 
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
@@ -134,9 +153,7 @@ def _resolve_writable(name: str, location: str) -> Path:
     if not existing.is_dir():
         raise InputError(f"{name}={location!r}: {existing} is not a folder; give another folder")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{name}={location!r}: {existing} can't be written to; give another folder"
-        )
+        raise InputError(f"{name}={location!r}: {existing} can't be written; give another folder")
     return folder
 
 
