@@ -78,7 +78,7 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
     ("source", "message"),
     [
         ("shades:many", "is malformed; use shades:COUNT, a number of gray images"),
-        ("shop.nothing:1", "module shop.nothing defines no source; derive a class from ImageSour"),
+        ("shop.nothing:1", "module shop.nothing defines no subclass of ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
     ],
 )
