@@ -103,7 +103,7 @@ def follow(
     reason = runs.failure_of(job, jobs)
     print_error(f"error: {reason}")
     text, log_link = cloud_logging.fetch_failure_lines(connection, job, jobs)
-    # If Vertex AI refuses the training job, only its launcher's log says why.
+    # If Vertex AI refuses the training job, only the log of the step Train may say why.
     lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
     if lacking and not last:
         return None

@@ -176,8 +176,8 @@ def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
 def find_expiry(connection: Connection, job: Any) -> str:
     """Return an error message if a run's training job has expired; else an empty string.
 
-    JOB_STATE_EXPIRED does not end the launcher of Google's component, so the run would continue
-    for days.
+    JOB_STATE_EXPIRED is not a final state for the launcher of Google's component, so the run may
+    continue for days.
     """
     if state_of(job) in ENDED:
         return ""
@@ -185,7 +185,7 @@ def find_expiry(connection: Connection, job: Any) -> str:
     if not any(state_of(custom_job) == EXPIRED for custom_job in custom_jobs):
         return ""
     return (
-        "the training job has expired, but the step Train still waits for it; cancel the run: "
+        "the training job has expired; if the step Train still waits for it, cancel the run: "
         f"python -m pipelines cancel {id_of(job)}"
     )
 
@@ -193,12 +193,19 @@ def find_expiry(connection: Connection, job: Any) -> str:
 def job_names(job: Any) -> list[str]:
     """Return the resource names of the CustomJobs that a run's tasks launched.
 
-    Their launchers write them to Vertex ML Metadata; runs from `list_runs` do not have them. A task
-    that is a cache hit launched none, but names the job of an earlier run.
+    Vertex AI launches the job of a CustomTrainingJobOp without the component's container
+    (machine-learning/pipelines/components-introduction). Names are read from the tasks' details,
+    and from Vertex ML Metadata, where containers write them. Runs from `list_runs` have neither. A
+    task that is a cache hit launched none, but names the job of an earlier run.
     """
-    tasks = (task for task in job.job_detail.task_details if task.state.name != "SKIPPED")
-    texts = (str(task.execution._pb.metadata) for task in tasks)
-    return list(dict.fromkeys(name for text in texts for name in _CUSTOM_JOB.findall(text)))
+    names: list[str] = []
+    for task in job.job_detail.task_details:
+        if task.state.name == "SKIPPED":
+            continue
+        detail = task.executor_detail.custom_job_detail
+        names += [*detail.failed_jobs, detail.job]
+        names += _CUSTOM_JOB.findall(str(task.execution._pb.metadata))
+    return list(dict.fromkeys(filter(None, names)))
 
 
 def tasks_of(job: Any) -> list[Task]:

@@ -4,6 +4,7 @@ import datetime
 
 from google.cloud.aiplatform_v1 import types
 
+from pipelines.cloud import runs
 from tests.pipelines.cloud.emulator import LABELS, LOCATION, Outcome, now
 
 
@@ -109,6 +110,19 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
     assert end - begin < datetime.timedelta(hours=3)
 
 
+def test_job_that_no_container_launched_is_in_the_details_of_its_task(vertex, succeed):
+    succeed("run digits --name one")
+    (custom_job,) = vertex.custom_jobs.values()
+    task = vertex.pipeline_jobs["one"].job_detail.task_details[1]
+    task.execution.metadata = {}
+    failed = f"{custom_job.name}0"
+    task.executor_detail.custom_job_detail = {"job": custom_job.name, "failed_jobs": [failed]}
+    assert runs.job_names(vertex.pipeline_jobs["one"]) == [failed, custom_job.name]
+    # The failed job, which no longer exists, is left out.
+    assert "training cost about" in succeed("status one")
+    assert not vertex.sent("ListCustomJobs")
+
+
 def test_run_with_an_expired_training_job_fails(vertex, command, succeed):
     def expire():
         (job,) = vertex.custom_jobs.values()
@@ -117,7 +131,7 @@ def test_run_with_an_expired_training_job_fails(vertex, command, succeed):
     vertex.outcomes = [Outcome("RUNNING")]
     vertex.before("GetCustomJob", expire)
     remedy = (
-        "the training job has expired, but the step Train still waits for it; cancel the run: "
+        "the training job has expired; if the step Train still waits for it, cancel the run: "
         "python -m pipelines cancel one"
     )
     code, _, err = command("run digits --name one")
