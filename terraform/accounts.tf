@@ -32,7 +32,7 @@ resource "google_storage_bucket_iam_member" "runner_objects" {
   member = google_service_account.runner.member
 }
 
-# The SDK asks where the bucket is.
+# Vertex AI Pipelines needs storage.buckets.get (machine-learning/pipelines/configure-project).
 resource "google_storage_bucket_iam_member" "runner_bucket" {
   bucket = google_storage_bucket.this.name
   role   = "roles/storage.legacyBucketReader"

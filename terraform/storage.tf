@@ -1,6 +1,6 @@
 # Runs write under runs/; long-lived data is under data/.
 resource "google_storage_bucket" "this" {
-  #checkov:skip=CKV_GCP_62:Cloud Audit Logs record access; usage logs would need a second bucket
+  #checkov:skip=CKV_GCP_62:Usage logs would need a second bucket; Data Access audit logs can replace them
   name                        = "${var.project}-training"
   location                    = var.region
   uniform_bucket_level_access = true

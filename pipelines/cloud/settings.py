@@ -61,7 +61,7 @@ class Settings:
     )
     service_account: str = option("", help="Account that runs and replicas act as.")
     network: str = option("", help="Network to peer with: projects/NUMBER/global/networks/NAME.")
-    encryption_key: str = option("", help="Cloud KMS key for all resources that are created.")
+    encryption_key: str = option("", help="Cloud KMS key of runs, jobs, models and endpoints.")
     tensorboard: str = option(
         "", help="Vertex AI TensorBoard: projects/NUMBER/locations/REGION/tensorboards/ID."
     )

@@ -15,7 +15,7 @@ MAX_LABELS = 64
 _LONGEST_NAME = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IDS = {
-    "pipeline_job_id": (re.compile("[a-z][a-z0-9-]{0,126}"), "up to 127 of a-z, 0-9 and -"),
+    "pipeline_job_id": (re.compile("[a-z0-9-]{1,127}"), "up to 127 of a-z, 0-9 and -"),
     "endpoint_id": (
         re.compile("[a-z]([a-z0-9-]{0,61}[a-z0-9])?|[1-9][0-9]{0,8}|0"),
         "up to 63 of a-z, 0-9 and -",

@@ -16,6 +16,7 @@ from trainer.machines.machine_types import accelerators, check_disk, check_machi
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100
+_LONGEST_ARGUMENTS = 100_000
 _SMALLEST_DISK_GB, _LARGEST_DISK_GB = 100, 64_000
 LONGEST_SECONDS = 7 * 24 * 3600
 """Longest timeout with FLEX_START, and the timeout of a job that sets none."""
@@ -110,13 +111,16 @@ def check_resources(spec: Any, parent: str) -> None:
 
 
 def check_container(container: Any, path: str) -> None:
-    """Refuse a container without image or command, or with malformed or too many variables."""
+    """Refuse a container without image or command, or whose arguments or variables are invalid."""
     unnamed = not container.image_uri
     refuse(unnamed, f"{path} is required (python_package_spec is not run here)")
     refuse(
         not (container.command or container.args),
         f"{path}.command is required here: no image is pulled, so its entry point is unknown",
     )
+    length = sum(map(len, container.args))
+    too_long = length > _LONGEST_ARGUMENTS
+    refuse(too_long, f"{path}.args has {length} characters; at most {_LONGEST_ARGUMENTS}")
     count = len(container.env)
     refuse(count > MAX_VARIABLES, f"{path}.env has {count}; at most {MAX_VARIABLES}")
     check_variables(container.env, path)

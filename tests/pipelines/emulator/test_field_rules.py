@@ -43,7 +43,7 @@ def test_display_name_is_required(services, kind):
 @pytest.mark.parametrize(
     ("kind", "invalid", "longest"),
     [
-        ("pipeline_job", ["Digits", "a" * 128, "a_b"], "a" * 127),
+        ("pipeline_job", ["Digits", "a" * 128, "a_b"], "2-" + "a" * 125),
         ("model", ["1digits", "-digits", "Digits", "d" * 64], "d" * 63),
         ("endpoint", ["Digits", "chicago_taxi", "d" * 64, "digits-", "012"], "d" * 63),
     ],

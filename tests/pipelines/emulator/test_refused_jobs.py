@@ -56,6 +56,7 @@ def environment(*variables):
         (spec(on("n1-standard-2")), "='n1-standard-2' is not a machine type of training"),
         (spec(on("n1-standard-32", "NVIDIA_TESLA_T4", 1)), "can't have 1 x NVIDIA_TESLA_T4"),
         (pool(container_spec__image_uri=""), "image_uri is required"),
+        (pool(container_spec__args=["a" * 50_000, "b" * 50_001]), "100001 characters; at most"),
         (environment("1st"), "invalid name '1st'"),
         (environment("A", "A"), "'A' more than once"),
         (environment(*(f"V{number}" for number in range(101))), "101; at most 100"),
