@@ -62,6 +62,14 @@ def test_parquet_holds_the_rows_of_a_csv(typed, tmp_path):
     assert keys == {b"t.parquet:%d" % row for row in range(1, ROWS + 1)}
 
 
+def test_remote_parquet_gives_the_same_records(typed, tmp_path):
+    source = write_parquet(tmp_path / "t.parquet", typed)
+    expected = write(source, tmp_path / "out")
+    # The scheme that is read as gs:// is, but needs no server.
+    remote = write(source.replace("parquet:", "parquet:file://"), tmp_path / "remote")
+    assert values(remote) == values(expected)
+
+
 def test_parquet_rows_are_rejected_by_file_and_row(typed, tmp_path, monkeypatch):
     monkeypatch.setattr(batches, "BATCH_ROWS", 100)
     broken = typed.to_pylist()

@@ -4,8 +4,9 @@ Files end in .parquet. A row's key is `file:row`, from 1.
 """
 
 import contextlib
+import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainer.data import storage
 from trainer.data.tables.file_reader import FileReader
@@ -32,6 +33,31 @@ class ParquetReader(FileReader):
                 row += len(batch)
 
 
+class _RandomAccess(io.RawIOBase):
+    """A remote file with all methods that Arrow needs, some of which TensorFlow's files lack."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._file.seek(offset, whence)
+        return self.tell()
+
+    def readinto(self, buffer: Any, /) -> int:
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
 @contextlib.contextmanager
 def _opened(uri: str) -> Iterator[Any]:
     import pyarrow as pa
@@ -39,7 +65,7 @@ def _opened(uri: str) -> Iterator[Any]:
 
     try:
         with storage.reading(uri), storage.open_file(uri, "rb") as file:
-            yield pa.parquet.ParquetFile(file)
+            yield pa.parquet.ParquetFile(_RandomAccess(file) if storage.is_remote(uri) else file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{uri} can't be read as Parquet ({reason}); write it again") from None
