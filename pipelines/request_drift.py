@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import argument_name, list_columns
+from trainer.data.tables.columns import argument_name, clean_text, list_columns
+from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.statistics import QUANTILES
 from trainer.errors import InputError
 from trainer.evaluation import drift
@@ -54,19 +55,16 @@ def _parse_instances(
 
 def _build_feature(column: Feature, values: np.ndarray) -> Feature:
     """Return a column with the statistics of the requests' values."""
-    if column.dtype == "float32":
-        missing = np.isnan(values)
-    else:
-        missing = values == (b"" if column.dtype == "string" else -1)
+    if column.dtype == "string":  # As in the records, with which the model compares them.
+        values = np.array([clean_text(value.decode()) for value in values.tolist()], object)
+    missing = np.isnan(values) if column.dtype == "float32" else values == MISSING[column.dtype]
     figures: dict[str, Any] = {"missing": {"train": float(missing.mean())}}
     present = values[~missing]
     if "quantiles" in column.statistics:
         quantiles = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
         figures["quantiles"] = list(map(float, quantiles))
     elif counts := column.statistics.get("counts"):
-        requested = collections.Counter(
-            value.decode() if isinstance(value, bytes) else str(value) for value in present.tolist()
-        )
+        requested = collections.Counter(map(str, present.tolist()))
         # Count only the values that the training records count.
-        figures["counts"] = {name: requested[name] for name in counts}
+        figures["counts"] = {name: requested[clean_text(name)] for name in counts}
     return dataclasses.replace(column, statistics=figures)

@@ -1,5 +1,6 @@
 """Parquet files and tables of BigQuery become the records that a CSV file becomes."""
 
+import decimal
 import re
 
 import pyarrow as pa
@@ -165,6 +166,29 @@ def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
 def test_anything_but_a_table_or_one_query_is_refused(tmp_path, place):
     words = r"is malformed; use bigquery:PROJECT\.DATASET\.TABLE or .* a single query without ';'"
     assert re.search(words, refused(write, f"bigquery:{place}", tmp_path / "out"))
+
+
+def test_decimals_of_bigquery_are_the_numbers_that_requests_have(plain, tmp_path):
+    decimals = {
+        "zone": ([3, 8, None, 0], pa.decimal128(38, 9)),
+        "rate": ([decimal.Decimal("2.50"), decimal.Decimal(100), None, 0], pa.decimal256(76, 38)),
+        "class": ([0, 1, 1, 0], pa.decimal128(38, 9)),
+    }
+    table = plain
+    for name, (numbers, kind) in decimals.items():
+        column = [None if number is None else decimal.Decimal(number) for number in numbers]
+        table = table.append_column(name, pa.array(column * (ROWS // 4), kind))
+    columns = [
+        {"name": "zone", "type": "vocabulary", "values": ["0", "3", "8"]},
+        {"name": "rate", "type": "vocabulary"},
+    ]
+    with serving({PLACE: table}, streams=3):
+        written = write(
+            TRIPS, tmp_path / "out", columns=columns, crosses=[], label={"column": "class"}
+        )
+    assert written.classes == ["0", "1"]
+    seen = {(row.get("zone"), row.get("rate"), row["label"]) for row in read_rows(written)}
+    assert seen == {(b"3", b"2.5", 0), (b"8", b"100", 1), (None, None, 1), (b"0", b"0", 0)}
 
 
 def test_query_gives_the_rows_of_its_result(plain, tmp_path, monkeypatch):

@@ -60,6 +60,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "at_most": operator.le,
     "equals": operator.eq,
 }
+WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
+"""Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
 """The feature of a record that holds all columns of a dtype, in order."""
 
@@ -179,6 +181,16 @@ class TableSchema:
 def list_columns(dataset: Dataset) -> list[Feature]:
     """Return a table's columns in the order of its records; empty for images."""
     return [feature for feature in dataset.features if feature.kind in DTYPES]
+
+
+def clean_text(text: str) -> str:
+    """Return a value of a text column as it is in the records.
+
+    Whitespace around it is removed, and so is a fraction of zeros: files and requests write the
+    same number, used as a name, as 17 or, where others are missing, as 17.0.
+    """
+    text = text.strip()
+    return re.sub(WHOLE_NUMBER, r"\1", text) if text.endswith("0") else text
 
 
 def argument_name(column: str) -> str:

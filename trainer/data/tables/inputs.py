@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
-from trainer.data.tables.columns import FEATURES, list_columns
+from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
 
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
@@ -27,6 +27,11 @@ NUMBER_LIMIT = 10.0
 _MIN_DIVISOR = 1e-37
 """Smallest divisor: TensorFlow treats denormal numbers, which are below 1.2e-38, as 0."""
 _HASHES = 2**63 - 1
+_SPACES = (
+    r"\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
+    r"\x{3000}"
+)
+"""The whitespace of Unicode, which Python and Arrow strip, as characters of a class of RE2."""
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
 """The value that stands for a missing value in a raw column, by type."""
 
@@ -66,6 +71,19 @@ def parse_columns(
     for name in names_by_dtype["int64"]:
         raw[name] -= 1
     return {**raw, "label": features["label"]} if label else raw
+
+
+def clean_texts(columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Return raw columns, of a client, with texts as in the records; see `columns.clean_text`."""
+
+    def clean(text: tf.Tensor) -> tf.Tensor:
+        stripped = tf.strings.regex_replace(text, f"^[{_SPACES}]+|[{_SPACES}]+$", "")
+        return tf.strings.regex_replace(stripped, WHOLE_NUMBER, r"\1")
+
+    return {
+        name: clean(values) if values.dtype == tf.string else values
+        for name, values in columns.items()
+    }
 
 
 def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
@@ -151,12 +169,11 @@ class Encoder:
         if column.kind == "identity":
             inside = (raw >= 0) & (raw < settings["buckets"])
             return tf.where(inside, raw + 1, 0)
-        text = tf.strings.strip(raw)
         if column.kind == "hashed":
-            ids = tf.strings.to_hash_bucket_fast(text, settings["buckets"]) + 1
+            ids = tf.strings.to_hash_bucket_fast(raw, settings["buckets"]) + 1
         else:
-            ids = self._look_up(text, column.name)
-        return tf.where(tf.not_equal(text, ""), ids, 0)
+            ids = self._look_up(raw, column.name)
+        return tf.where(tf.not_equal(raw, ""), ids, 0)
 
     def _look_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
         """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the index in it."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.sources import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.columns import COMPARISONS, Column, Label, TableSchema
+from trainer.data.tables.columns import COMPARISONS, WHOLE_NUMBER, Column, Label, TableSchema
 from trainer.data.tables.row_records import encode_entries
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.write.split_plan import draw_splits
@@ -99,7 +99,10 @@ def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     Adds rows whose value is not of the column's type to `bad`, by index.
     """
     if column.dtype == "string":
-        return _to_texts(raw)
+        texts = _to_texts(raw)
+        if pc.any(pc.match_substring(texts, ".0")).as_py():
+            texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
+        return texts
     numbers = _parse_numbers(column.name, raw, bad)
 
     def format_value(index: int) -> str:
@@ -118,8 +121,16 @@ def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
 
 def _to_texts(raw: pa.Array) -> pa.Array:
     """Return values as text without surrounding whitespace, "" where missing."""
-    text = raw.cast(pa.string())
+    text = _format_decimals(raw) if pa.types.is_decimal(raw.type) else raw.cast(pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
+
+
+def _format_decimals(raw: pa.Array) -> pa.Array:
+    """Return decimals as the shortest text: 17, where Arrow and BigQuery have 17.000000000."""
+    coded = raw.dictionary_encode()
+    texts = [f"{number:f}" for number in coded.dictionary.to_pylist()]
+    texts = [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
+    return pa.array(texts, pa.string()).take(coded.indices)
 
 
 def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:

@@ -14,6 +14,7 @@ from trainer.data.tables.columns import (
     Label,
     TableSchema,
     argument_name,
+    clean_text,
 )
 from trainer.errors import InputError
 from trainer.fields import suggest
@@ -58,6 +59,7 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         if key not in allowed:
             raise InputError(f"{location}: a {kind} column takes no {key!r}{suggest(key, allowed)}")
     column = _build(Column, location, entry)
+    column = dataclasses.replace(column, values=list(map(clean_text, column.values)))
     if column.name in _RESERVED:
         raise InputError(
             f"{location}: the records have another feature of that name; rename the column"

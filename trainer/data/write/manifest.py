@@ -16,7 +16,7 @@ from trainer.data.write.spill import Spill
 from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 """Part of the fingerprint: increased when the same options begin to produce other bytes."""
 
 _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
