@@ -2,8 +2,11 @@
 
 The pixels are those of trainer/data/write/pixels.py and resizing.py, within one level of 255: a
 JPEG is scaled while it is decoded, other images are halved by taking means of 2x2 pixels and then
-sampled. EXIF orientation and alpha are ignored, because TensorFlow supports neither.
+sampled. EXIF orientation and alpha are ignored, because TensorFlow supports neither, and BMPs of
+fewer than 8 bits per pixel can't be decoded.
 """
+
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,29 +22,102 @@ def decode_and_resize(encoded: tf.Tensor, shape: list[int], method: str) -> tf.T
     image = tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: _decode_jpeg(encoded, shape, scaled=method != "nearest"),
-        lambda: tf.io.decode_image(encoded, channels=channels, expand_animations=False),
+        lambda: _convert(_decode_other(encoded), channels),
     )
     image = tf.ensure_shape(image, [None, None, channels])
     if method == "bilinear":
-        resized = tf.image.resize(_halve(image, target), target)
-    else:
-        resized = tf.image.resize(image, target, method=method, antialias=True)
-    return tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
+        return _to_levels(tf.image.resize(_halve(image, target), target))
+    # By axis, like Pillow, which rounds and clips the result of the first.
+    for size in ([tf.shape(image)[0], target[1]], target):
+        if method == "area":
+            image = _average(image, size)
+        else:
+            image = _to_levels(tf.image.resize(image, size, method=method, antialias=True))
+    return tf.ensure_shape(image, shape)
+
+
+def _to_levels(pixels: tf.Tensor) -> tf.Tensor:
+    """Round and clip pixels (float32) to uint8."""
+    return tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
+
+
+def _convert(image: tf.Tensor, channels: int) -> tf.Tensor:
+    """Convert an image from RGB to `channels`, bit for bit like Pillow."""
+    if channels == 3:
+        return image
+    weights = tf.constant([19595, 38470, 7471])  # 0.299, 0.587 and 0.114, in units of 2^-16.
+    total = tf.reduce_sum(tf.cast(image, tf.int32) * weights, axis=-1, keepdims=True)
+    return tf.cast(tf.bitwise.right_shift(total + (1 << 15), 16), tf.uint8)
+
+
+def _decode_other(encoded: tf.Tensor) -> tf.Tensor:
+    """Decode a PNG, BMP or GIF to RGB."""
+    pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
+    header = tf.io.decode_raw(tf.strings.substr(encoded, 0, 30), tf.uint8, fixed_length=30)
+    header = tf.cast(header, tf.int32)
+    has_palette = tf.equal(tf.strings.substr(encoded, 0, 2), "BM") & (header[28] == 8)
+    # TensorFlow takes the indices of a palette for levels of gray.
+    return tf.cond(has_palette, lambda: _look_up_colors(encoded, pixels, header), lambda: pixels)
+
+
+def _look_up_colors(encoded: tf.Tensor, indices: tf.Tensor, header: tf.Tensor) -> tf.Tensor:
+    """Return the colors, uint8 [height, width, 3], of a BMP's indices, which each channel has."""
+    places = tf.constant([1, 1 << 8, 1 << 16, 1 << 24])
+    pixels_start, header_size = (tf.reduce_sum(header[at : at + 4] * places) for at in (10, 14))
+    start = 14 + header_size
+    count = tf.clip_by_value((pixels_start - start) // 4, 1, 256)
+    palette = tf.io.decode_raw(tf.strings.substr(encoded, start, 4 * count), tf.uint8)
+    colors = tf.reshape(palette, [-1, 4])[:, 2::-1]  # Blue, green, red, unused.
+    return tf.gather(colors, tf.cast(indices[..., 0], tf.int32))
 
 
 def _decode_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
     """Decode a JPEG to uint8; if `scaled`, downscale it to no less than `shape`, as Pillow does."""
     *target, channels = shape
 
-    def decode(ratio: int) -> tf.Tensor:
+    def decode(ratio: int, channels: int = channels) -> tf.Tensor:
         # Accurate, as in Pillow; TensorFlow's default is faster, but off by one level.
         return tf.io.decode_jpeg(encoded, channels, ratio=ratio, dct_method="INTEGER_ACCURATE")
 
     if not scaled:
-        return decode(1)
+        return _convert(decode(1, 3), channels)
     factor = tf.reduce_min(tf.io.extract_jpeg_shape(encoded)[:2] // target)
     branch = tf.reduce_sum(tf.cast(factor >= _RATIOS[1:], tf.int32))
     return tf.switch_case(branch, [lambda ratio=ratio: decode(ratio) for ratio in _RATIOS])
+
+
+def _average(image: tf.Tensor, target: list[Any]) -> tf.Tensor:
+    """Return the means (uint8) of the pixels whose centers are in each pixel of the `target` size.
+
+    Like Pillow's box filter, and unlike tf.image's area, which weighs pixels by their overlap.
+    """
+    for axis, size in enumerate(target):
+        length = tf.shape(image)[axis]
+        start, stop = _find_boxes(length, size)
+        before = [[1, 0] if index == axis else [0, 0] for index in range(3)]
+        sums = tf.cumsum(tf.pad(tf.cast(image, tf.int32), before), axis=axis)
+        totals = tf.gather(sums, stop, axis=axis) - tf.gather(sums, start, axis=axis)
+        counts = tf.reshape(stop - start, [-1 if index == axis else 1 for index in range(3)])
+        image = tf.cast((2 * totals + counts) // (2 * counts), tf.uint8)
+    return image
+
+
+def _find_boxes(length: tf.Tensor, size: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the start and the end, int32 [size], of each box of pixels, with Pillow's rounding."""
+    # Not a constant, for TensorFlow would multiply by its reciprocal, which is rounded.
+    divisor = tf.minimum(size, length + size)
+    scale = tf.cast(length, tf.float64) / tf.cast(divisor, tf.float64)
+    centers = (tf.range(size, dtype=tf.float64) + 0.5) * scale
+    factor = tf.maximum(scale, 1.0)
+    start = tf.maximum(tf.cast(centers - 0.5 * factor + 0.5, tf.int32), 0)
+    stop = tf.minimum(tf.cast(centers + 0.5 * factor + 0.5, tf.int32), length)
+
+    def place(pixels: tf.Tensor) -> tf.Tensor:
+        return (tf.cast(pixels, tf.float64) - centers + 0.5) * (1.0 / factor)
+
+    # Where a pixel's center is on a bound, rounding decides whether it is inside.
+    start += tf.cast(place(start) <= -0.5, tf.int32)
+    return start, stop - tf.cast(place(stop - 1) > 0.5, tf.int32)
 
 
 def _halve(image: tf.Tensor, target: list[int]) -> tf.Tensor:

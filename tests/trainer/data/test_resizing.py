@@ -10,8 +10,10 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.trainer.data.folders import all_records, write, write_pictures
+from trainer.data.record_options import RESIZE_METHODS
 from trainer.data.write.resizing import resize
 from trainer.training.export import export
+from trainer.training.preprocessing import decode_and_resize
 
 SIZE = 24
 """Of the records, in pixels."""
@@ -75,6 +77,49 @@ def differences(tmp_path_factory) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", SOURCES)
 def test_served_image_has_the_pixels_of_its_record(differences, name, suffix):
     assert differences[f"{name}.{suffix}"].max() < 1.1
+
+
+def save_formats(picture: Image.Image, folder: Path) -> list[Path]:
+    """Write a picture in every form of file that serving_bytes reads; return the files."""
+    few = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=40)
+    forms = {
+        "png": {mode: picture.convert(mode) for mode in ("RGB", "L", "RGBA", "LA", "1")},
+        "bmp": {mode: picture.convert(mode) for mode in ("RGB", "L", "RGBA")},
+        "gif": {"L": picture.convert("L")},
+        "jpg": {mode: picture.convert(mode) for mode in ("RGB", "L")},
+    }
+    for ending in ("png", "bmp", "gif"):
+        forms[ending]["few"] = few
+    files = []
+    for ending, images in forms.items():
+        for name, image in images.items():
+            files.append(folder / f"{name} {picture.width}.{ending}")
+            image.save(files[-1])
+    return files
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("method", RESIZE_METHODS)
+def test_every_format_and_method_gives_the_pixels_of_the_record(tmp_path, method, channels):
+    source = tmp_path / "in"
+    write_pictures(source / "other", 20)
+    (source / "this").mkdir()
+    files = [
+        file
+        for size in ((17, 11), (40, 33), (61, 47), (121, 120))
+        for file in save_formats(random_picture(size), source / "this")
+    ]
+    options = {"image_size": SIZE, "channels": channels, "resize_method": method}
+    stored = all_records(write(source, tmp_path / "out", **options))
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+    def served(content):
+        return decode_and_resize(content, [SIZE, SIZE, channels], method)
+
+    for file in files:
+        pixels = np.frombuffer(stored[f"this/{file.name}"][1], np.uint8)
+        answer = served(tf.constant(file.read_bytes())).numpy().astype(int)
+        assert np.abs(answer.ravel() - pixels).max() <= 1, file.name
 
 
 def resized(image: Image.Image) -> np.ndarray:
