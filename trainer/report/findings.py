@@ -95,8 +95,10 @@ def _find_weak_classes(evaluation: Evaluation) -> Iterator[Finding]:
     if times > 1:
         pair = {"true": evaluation.classes[true], "predicted": evaluation.classes[predicted]}
         yield Finding("commonest_mistake", False, {**pair, "times": times})
-    least_precise = min(present, key=lambda row: row.precision or 0.0)
-    if least_precise.precision is not None and least_precise.precision < 1:
+    # A class that is never predicted has precision 0, but no answer to be unreliable.
+    answered = [row for row in present if row.predicted]
+    least_precise = min(answered, key=lambda row: row.precision or 0.0, default=None)
+    if least_precise and least_precise.precision is not None and least_precise.precision < 1:
         right = round(least_precise.precision * least_precise.predicted)
         values = {"name": least_precise.name, "right": right, "of": least_precise.predicted}
         yield Finding("least_reliable", False, values)

@@ -42,6 +42,22 @@ def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, example
     assert ("would get 70.0%" in text) == is_named
 
 
+def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
+    rows = evaluated()[0].per_class
+    unasked = dataclasses.replace(rows[0], predicted=0, precision=0.0, recall=0.0, f1=0.0)
+    poor = dataclasses.replace(rows[1], predicted=8, precision=0.25)
+    fitted = {**TRAINING, "train": {"accuracy": 0.8}}
+    sure = {"accuracy_interval": (0.66, 0.74), "expected_calibration_error": 0.0}
+    text = render(
+        evaluation={**sure, "per_class": [unasked, poor, *rows[2:]]}, training=fitted
+    ).text
+    assert "The weakest class is class-0 : 0 of" in text
+    assert "The least reliable answer is class-1 : right 2 of 8 times." in text
+    never = [dataclasses.replace(row, predicted=0, precision=0.0) for row in rows]
+    text = render(evaluation={**sure, "per_class": never}, training=fitted).text
+    assert "The most common mistake" in text and "The least reliable" not in text
+
+
 def test_equal_examples_of_different_labels_are_named(render):
     assert "Equal examples with" not in render().text
     contradictions = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
