@@ -8,8 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from tests import tables
+from tests.refusals import refused
 from tests.tables import read_rows
-from tests.trainer.data.folders import refused
 from trainer.data.schema import Dataset
 
 ROWS = 600
