@@ -59,7 +59,7 @@ def evaluate_model(
     # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
     from components.registry.model_evaluation import build_classification_metrics
-    from trainer.evaluation import answer_file, champion_scores, drift, gate
+    from trainer.evaluation import champion_scores, drift, gate, prediction_file
     from trainer.evaluation.scoring import evaluate
     from trainer.files import write_json
     from trainer.report.document import write_report
@@ -90,7 +90,7 @@ def evaluate_model(
         **_report_arguments(dataset, training, options, model_name),
     )
     set_content_type(report.uri, "text/html")
-    answer_file.write(predictions.uri, evaluated)
+    prediction_file.write(predictions.uri, evaluated)
     write_json(evaluation.uri, build_classification_metrics(evaluated))
     write_json(decision.uri, verdict.to_dict())
     # For register_model, which judges again if the champion has changed.

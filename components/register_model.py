@@ -77,17 +77,18 @@ def register_model(
         pipeline_job=f"{parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
-    verdicts = []
+    why = reason
 
     def judge_again(current: Version | None) -> str:
+        nonlocal why
         options = GateOptions(**evaluation.metadata["gate"])
-        verdicts.append(_judge(model.uri, records.uri, options, current))
-        return verdicts[-1].role
+        verdict = _judge(model.uri, records.uri, options, current)
+        why = verdict.reason
+        return verdict.role
 
     with as_input_error(f"registering a version of {model_name!r}"):
         registry = connect_registry(project, location)
         registered = registry.register(model_name, candidate, role, champion, judge_again)
-    why = verdicts[-1].reason if verdicts else reason
     if registered is None:
         print("The model is not registered")
         return Registered("", "", why)

@@ -122,8 +122,8 @@ def run(
     evaluation = recipe.run_options.evaluation_accelerator
     for line in preflight.describe_substitutes(parameters.machines, evaluation):
         say(line)
-    options = {"cache": cache, "in_containers": in_containers, "root": root}
-    return _compile_and_run(recipe, arguments, runs_directory, options)
+    options: dict[str, Any] = {"cache": cache, "in_containers": in_containers, "root": root}
+    return _compile_and_run(recipe, arguments, runs_directory, **options)
 
 
 def predict(
@@ -141,18 +141,21 @@ def predict(
     from pipelines.prediction_values import prepare_local_values
 
     arguments = prepare_local_values(recipe, values, runs_directory, place)
-    return _compile_and_run(recipe, arguments, runs_directory, {"root": root}, batch=True)
+    return _compile_and_run(recipe, arguments, runs_directory, batch=True, root=root)
 
 
 def _compile_and_run(
     recipe: Recipe,
     arguments: dict[str, Any],
     runs_directory: Path,
-    options: Mapping[str, Any],
     *,
     batch: bool = False,
+    **options: Any,
 ) -> PastRun:
-    """Compile a recipe, or its batch prediction, and run it with checked values."""
+    """Compile a recipe, or its batch prediction, and run it with checked values.
+
+    `options` are those of `execution.run`.
+    """
     # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally

@@ -13,7 +13,7 @@ from rich.text import Text
 from pipelines import run_history
 from pipelines.console import print_error, say, shorten_path
 from pipelines.emulator import job_state
-from pipelines.json_form import read_json
+from pipelines.json_files import read_json
 from pipelines.local import failures
 from trainer.data.storage import is_object
 from trainer.errors import InputError

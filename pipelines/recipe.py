@@ -49,8 +49,9 @@ def list_names() -> list[str]:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe, with which editors complete and check its file."""
-    groups = [fields.json_schema(group)["properties"] for group in reversed(GROUPS)]
-    parameters = {name: schema for group in groups for name, schema in group.items()}
+    parameters: dict[str, Any] = {}
+    for group in reversed(GROUPS):  # The first group that has a parameter describes it.
+        parameters |= fields.json_schema(group)["properties"]
     options = fields.json_schema(RunOptions)["properties"]
     machines = {name: parameters[name] for name in FALLBACK}
     options["fallbacks"]["items"] = {"additionalProperties": False, "properties": machines}

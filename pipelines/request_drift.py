@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import argument_name, clean_text, list_columns
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.statistics import QUANTILES
+from trainer.data.write.process_pool import cut
 from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.evaluation.drift import Drift
@@ -44,8 +44,7 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
 def _parse_instances(
     parser: RowInstances, instances: Iterable[Any]
 ) -> Iterator[dict[str, np.ndarray]]:
-    left = iter(instances)
-    while chunk := list(itertools.islice(left, _CHUNK)):
+    for chunk in cut(instances, _CHUNK):
         try:
             request = parser.parse(chunk)
         except BadInstancesError as error:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.json_form import to_whole_numbers
+from pipelines.json_files import to_whole_numbers
 from pipelines.local import run_files
 from pipelines.run_history import PastRun
 from trainer.data.schema import join
-from trainer.evaluation import answer_file, comparison
-from trainer.evaluation.answer_file import Predictions
+from trainer.evaluation import comparison, prediction_file
 from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
+from trainer.evaluation.prediction_file import Predictions
 from trainer.evaluation.results import parse_history
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def format_value(value: Any) -> str:
 
 def _read_predictions(run: PastRun, client: Any) -> Predictions | None:
     content = _read(run, run.predictions, client)
-    return answer_file.parse(content) if content else None
+    return prediction_file.parse(content) if content else None
 
 
 def _read_history(run: PastRun, client: Any) -> "Rows":

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.json_form import read_json
+from pipelines.json_files import read_json
 from trainer.data import storage
 from trainer.errors import InputError
 

@@ -161,15 +161,13 @@ def json_schema(cls: type) -> dict[str, Any]:
     """Return the JSON schema of an object with the fields of dataclass `cls`."""
     from pydantic.json_schema import GenerateJsonSchema
 
-    properties = {
-        name: {
-            **GenerateJsonSchema().generate(_field_schema(cls, name)),
-            "description": field.metadata["help"],
-            "default": vars(value) if dataclasses.is_dataclass(value) else value,
-        }
-        for name, field in _fields(cls).items()
-        for value in [default_of(field)]
-    }
+    properties = {}
+    for name, field in _fields(cls).items():
+        default = default_of(field)
+        schema = GenerateJsonSchema().generate(_field_schema(cls, name))
+        schema["description"] = field.metadata["help"]
+        schema["default"] = vars(default) if dataclasses.is_dataclass(default) else default
+        properties[name] = schema
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -254,9 +252,8 @@ def _validate(name: str, value: Any, hint: Any, validator: SchemaValidator) -> A
     if choices := context.get("choices"):
         close = suggest(value, choices, "") if isinstance(choices[0], str) else ""
         raise InputError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}{close}")
-    raise InputError(
-        f"{name}={value!r} is not {_NAMES.get(get_origin(kind) or kind, _NAMES[dict])}"
-    )
+    expected = _NAMES.get(get_origin(kind) or kind, _NAMES[dict])
+    raise InputError(f"{name}={value!r} is not {expected}")
 
 
 def _check_choice(choices: tuple[Any, ...], value: Any) -> Any:

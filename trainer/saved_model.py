@@ -16,9 +16,7 @@ def load(uri: str, *signatures: str) -> Any:
     try:
         model = tf.saved_model.load(uri)
     except (OSError, tf.errors.OpError) as error:
-        raise InputError(
-            f"no SavedModel at {uri} ({first_line(error)}); train and export a model first"
-        ) from None
+        raise InputError(f"no SavedModel at {uri} ({first_line(error)}); export one") from None
     available = getattr(model, "signatures", {})
     for name in signatures:
         outputs = available[name].structured_outputs if name in available else {}

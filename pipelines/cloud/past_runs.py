@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
-from pipelines.json_form import to_whole_numbers
+from pipelines.json_files import to_whole_numbers
 from pipelines.machines import cost
 from pipelines.run_history import PastRun
 from trainer.errors import InputError

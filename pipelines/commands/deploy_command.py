@@ -38,7 +38,7 @@ def deploy(
     from pipelines.cloud import monitoring
     from pipelines.machines import cost, regions
 
-    if (traffic is not None) + rollback + monitor + undeploy > 1:
+    if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
     loaded = load_table_recipe(recipe, "--monitor") if monitor else recipes.load(recipe)
     model = loaded.parameters.registry.model_name

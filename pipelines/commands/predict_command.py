@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pipelines import local_registry, prediction_files
+from pipelines import instance_files, local_registry
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import show_table
@@ -63,9 +63,7 @@ def predict(
         if endpoint is None
         else _connect_server(endpoint)
     )
-    named_instances = [
-        instance for file in files for instance in prediction_files.read(loaded, file)
-    ]
+    named_instances = [instance for file in files for instance in instance_files.read(loaded, file)]
     if not named_instances:
         raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
     predictions: list[tuple[str, dict[str, Any]]] = []

@@ -23,6 +23,7 @@ from pipelines.emulator.messages import id_of
 from pipelines.emulator.model_server import ModelServer
 from pipelines.emulator.processes import Process
 from trainer.data import storage
+from trainer.data.write.process_pool import cut
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,15 +86,12 @@ class BatchJob(BackgroundJob):
         """Return the input in batches; read the first instance, to fail before servers start."""
         config = self.message.input_config
         if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
-            raise InputError(
-                "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
-            )
+            raise InputError("BigQuery is not available on this machine; give files")
         uris = list(config.gcs_source.uris)
         instances = read_instances(config.instances_format, uris, self._models.local)
         first = list(itertools.islice(instances, 1))
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
-        rest = itertools.chain(first, instances)
-        return iter(lambda: list(itertools.islice(rest, size)), [])
+        return cut(itertools.chain(first, instances), size)
 
     def _wait_until_healthy(self, server: ModelServer) -> None:
         process = server.process

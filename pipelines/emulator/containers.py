@@ -165,9 +165,7 @@ def find_engine(image: str) -> str:
         elif not _succeeds(name, "info"):
             reasons.append(f"{name} info fails")
         elif not _succeeds(name, "image", "inspect", image):
-            raise InputError(
-                f"{name} has no image {image!r}; run make image, or compile.py --image=IMAGE"
-            )
+            raise InputError(f"{name} has no {image!r}; run make image or compile.py --image=IMAGE")
         else:
             return name
     raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")

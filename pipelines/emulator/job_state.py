@@ -4,7 +4,7 @@ import dataclasses
 import pathlib
 from typing import Any, Literal
 
-from pipelines.json_form import read_json
+from pipelines.json_files import read_json
 from trainer.data import storage
 
 FILE_NAME = "job.json"

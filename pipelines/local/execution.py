@@ -73,8 +73,8 @@ def run(
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
         cache, in_containers, root: as in `api.run`.
     """
-    options = {"cache": cache, "in_containers": in_containers, "root": root.rstrip("/")}
-    record = new_record(pipeline, parameters, **options)
+    root = root.rstrip("/")
+    record = new_record(pipeline, parameters, cache=cache, in_containers=in_containers, root=root)
     engine = find_engine(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, pipeline.path, record.root)
     with locked(directory) as lock:

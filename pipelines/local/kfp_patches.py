@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.emulator.environment import LOCATION, PROJECT
-from pipelines.json_form import to_whole_numbers
+from pipelines.json_files import to_whole_numbers
 from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
 

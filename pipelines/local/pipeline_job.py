@@ -10,7 +10,7 @@ import json
 import pathlib
 import sys
 
-from pipelines.json_form import to_whole_numbers
+from pipelines.json_files import to_whole_numbers
 from pipelines.local.execution import execute, new_record
 from pipelines.local.kfp_patches import make_constants
 from pipelines.package import Package

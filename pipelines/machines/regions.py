@@ -43,6 +43,5 @@ def check_serving_machine(name: str, region: str) -> None:
     """Raise InputError for a machine type without accelerator that a region can't serve with."""
     if region == _NO_N1 and name.startswith("n1-"):
         raise InputError(
-            f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use one such as "
-            "'e2-standard-4'"
+            f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use 'e2-standard-4'"
         )

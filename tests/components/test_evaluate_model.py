@@ -19,7 +19,7 @@ from tests.components.artifacts import artifact, write_training_counts
 from tests.model_service import candidate, registry_at
 from tests.trainer.report.document import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
-from trainer.evaluation import answer_file
+from trainer.evaluation import prediction_file
 from trainer.evaluation.gate_options import GateOptions
 from trainer.files import write_csv, write_json
 
@@ -155,7 +155,7 @@ def test_answers_to_the_test_split_are_kept(evaluated):
     assert evaluated.artifacts["predictions"].uri == str(predictions)
     content = predictions.read_bytes()
     assert content.splitlines()[0] == b"key,label,prediction,log_loss"
-    examples, scores = answer_file.parse(content)
+    examples, scores = prediction_file.parse(content)
     assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == evaluated.outputs[0]
     metrics = evaluated.artifacts["metrics"].metadata

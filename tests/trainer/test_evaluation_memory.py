@@ -16,14 +16,14 @@ EVALUATE = """
 import resource, sys
 from trainer import quiet
 quiet.import_tensorflow()
-from trainer.evaluation import answer_file, champion_scores, gate
+from trainer.evaluation import prediction_file, champion_scores, gate
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
 model, records, file, *other = sys.argv[1:]
 evaluation = evaluate(model, records)
 champion = champion_scores.score("taxi@1", model, evaluation)
 verdict = gate.judge(evaluation, GateOptions(), registry=True, champion=champion)
-answer_file.write(file, evaluation)
+prediction_file.write(file, evaluation)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 loss = evaluate(*other).log_loss if other else None
 print(loss, "keras" in sys.modules, verdict.comparison.examples, peak)

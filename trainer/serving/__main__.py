@@ -56,7 +56,7 @@ def _serve(address: str) -> None:
     log = request_log.open_log(path) if path else None
     predict_route = os.environ.get("AIP_PREDICT_ROUTE") or PREDICT_ROUTE
     host, port = listener.getsockname()[:2]
-    failure: list[BaseException] = []
+    failure: BaseException | None = None
 
     def load() -> Any:
         # Imported here, so that the port is open during the seconds that the import takes.
@@ -74,7 +74,8 @@ def _serve(address: str) -> None:
         print(f"serving {uri} at http://{host}:{port}{predict_route}", flush=True)
 
     def failed(error: BaseException) -> None:
-        failure.append(error)
+        nonlocal failure
+        failure = error
         server.should_exit = True
 
     app = PredictionServer(load, ready=ready, failed=failed, log=log).build_application(
@@ -94,7 +95,7 @@ def _serve(address: str) -> None:
         signal.signal(number, server.handle_exit)
     server.run(sockets=[listener])
     if failure:
-        raise failure[0]
+        raise failure
 
 
 def _listen(host: str) -> socket.socket:

@@ -48,9 +48,7 @@ def open_log(path: str) -> Log:
     try:
         handler = _PrivateHandler(path, maxBytes=_BYTES, backupCount=_OLDER_FILES, encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            f"{path!r} can't be written ({error.strerror}); use another file for the requests"
-        ) from None
+        raise InputError(f"{path!r} can't be written ({error.strerror}); give another") from None
 
     def append(instances: Sequence[Any]) -> None:
         time = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -49,7 +49,7 @@ EVALUATOR_SECONDS = 30.0
 def train(job: Job, cluster: Cluster) -> Run:
     """Train `job` as the chief, from its newest checkpoint if there is one; return the run."""
     tf.get_logger().setLevel(logging.INFO)
-    tf.get_logger().addFilter(_print_lost_workers)
+    tf.get_logger().addFilter(_filter_log)
     dataset = load_to_train(job.dataset)
     liveness.watch("ps", cluster.addresses["ps"])
     strategy = create_strategy("parameter_server", cluster)
@@ -78,7 +78,7 @@ def serve(cluster: Cluster) -> NoReturn:
     raise AssertionError("a server never returns")
 
 
-def _print_lost_workers(record: logging.LogRecord) -> bool:
+def _filter_log(record: logging.LogRecord) -> bool:
     """Filter TensorFlow's log: print a line for each lost or recovered worker; keep other errors.
 
     Other messages warn that each checkpoint's function is retraced, or repeat errors of steps,

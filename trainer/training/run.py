@@ -65,11 +65,10 @@ class Run(abc.ABC):
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
     ) -> None:
-        config = self.config = job.config
-        base = self.base = job.base_output_directory
-        self.strategy = strategy
-        self.cluster = cluster
-        self.dataset = dataset = limit_examples(dataset, "train", config.max_train_examples)
+        config, base = job.config, job.base_output_directory
+        dataset = limit_examples(dataset, "train", config.max_train_examples)
+        self.config, self.base = config, base
+        self.strategy, self.cluster, self.dataset = strategy, cluster, dataset
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.set_share()
@@ -184,7 +183,8 @@ class Run(abc.ABC):
 
     def _enter_phase(self) -> None:
         """Create the optimizer, the steps and the checkpoints for the phase `progress.phase`."""
-        phase = self.phase = self.phases[self.progress.phase]
+        phase = self.phases[self.progress.phase]
+        self.phase = phase
         if self.progress.phase:
             self.prepared.unfreeze(self.model, phase.fine_tune_layers)
         with self.strategy.scope():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.emulator import environment
-from pipelines.json_form import to_whole_numbers
+from pipelines.json_files import to_whole_numbers
 from pipelines.local import bucket_executor, kfp_patches
 
 INPUTS = {

@@ -97,9 +97,7 @@ class RecordsStore:
         except FileNotFoundError:
             return []
         except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{self._entry} is damaged; remove it, and all records are written again"
-            ) from None
+            raise InputError(f"{self._entry} is damaged; remove it to start a store") from None
         existing = storage.read_ahead(StoredShard.exists, shards, uri=content["uri"])
         return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
 
