@@ -20,7 +20,7 @@ EXIT_CODE = 2
 RETRY_EXIT_CODE = 134
 """Exit code of a replica whose job should be retried from its checkpoint.
 
-Vertex AI treats 134, SIGABRT in a custom container, as transient and tries the job up to three
+Vertex AI treats 134, SIGABRT in a custom container, as transient and restarts the job up to three
 times: "Understand the training service", common errors.
 """
 
