@@ -7,7 +7,7 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.cloud_errors import as_input_error
-from components.registry.model_registry import find_champion
+from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer import quiet
@@ -69,7 +69,7 @@ def evaluate_model(
     results = load(training.uri)
     dataset = schema.load_dataset(records.uri)
     evaluated = evaluate(model.uri, records.uri)
-    current = find_champion(model_name, project, location)
+    current = RegisteredModel(model_name, project, location).find_champion()
     scored = (
         champion_scores.score(current.name, current.artifact_uri, evaluated) if current else None
     )

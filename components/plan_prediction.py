@@ -7,7 +7,8 @@ from kfp import dsl
 
 from components import prediction_input
 from components.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.model_registry import find_champion, no_champion_error
+from components.registry.model_registry import no_champion_error
+from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
@@ -40,7 +41,7 @@ def plan_prediction(
         project: Google Cloud project.
         location: Region of the registry.
     """
-    champion = find_champion(options.model_name, project, location)
+    champion = RegisteredModel(options.model_name, project, location).find_champion()
     if champion is None:
         raise no_champion_error(options.model_name, project)
     dataset = find_training_data(champion.artifact_uri)

@@ -7,9 +7,12 @@ from kfp import dsl
 
 from components.code_digest import code_digest
 from components.pipeline_options import JobOptions, PipelineOptions
-from components.registry.model_registry import find_champion, find_start_weights
 from components.registry.model_upload import check_accepts_records, to_label
-from components.registry.trained_versions import digest_dataset, find_version, training_labels
+from components.registry.registered_model import (
+    RegisteredModel,
+    digest_dataset,
+    training_labels,
+)
 from components.typed import component
 from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
@@ -83,9 +86,8 @@ def plan_training(
     code = code_digest(config.model) if project == LOCAL_PROJECT else ""
     configuration = configuration_digest(config, f"{machines.training_image}{code}")
     trained_on = training_labels(digest_dataset(records.uri), configuration)
-    unchanged, reason = _find_unchanged(
-        options, records.uri, trained_on, model_name, project, location
-    )
+    model = RegisteredModel(model_name, project, location)
+    unchanged, reason = _find_unchanged(options, records.uri, trained_on, model)
     locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
     pools = build_worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
     timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
@@ -93,7 +95,7 @@ def plan_training(
     if not unchanged:
         start = find_warm_start(training.uri) if options.resume_from else None
         if start is None:
-            start = find_start_weights(config.warm_start, model_name, project, location)
+            start = model.find_start_weights(config.warm_start)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
@@ -114,25 +116,18 @@ def plan_training(
 
 
 def _find_unchanged(
-    options: PipelineOptions,
-    records_uri: str,
-    trained_on: dict[str, str],
-    model_name: str,
-    project: str,
-    location: str,
+    options: PipelineOptions, records_uri: str, trained_on: dict[str, str], model: RegisteredModel
 ) -> tuple[str, str]:
     """Return the version that makes training unnecessary, and why; empty if there is none.
 
     Raises InputError if the data have drifted by more than max_drift.
     """
-    same = None
-    if options.skip_if_unchanged:
-        same = find_version(model_name, trained_on, project, location)
+    same = model.find_version(trained_on) if options.skip_if_unchanged else None
     if same:
         return same.name, f"nothing changed since {same.name}"
     if not options.max_drift and not options.min_drift:
         return "", ""
-    champion = find_champion(model_name, project, location)
+    champion = model.find_champion()
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 

@@ -9,7 +9,7 @@ from kfp import dsl
 from components.cloud_errors import as_input_error
 from components.registry.model_registry import Version, connect_registry
 from components.registry.model_upload import MADE_BY, Candidate, to_label
-from components.registry.trained_versions import digest_dataset, training_labels
+from components.registry.registered_model import digest_dataset, training_labels
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from components.cloud_errors import as_input_error
 from components.registry.model_upload import Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
 from components.vertex_client import connect_vertex
@@ -226,31 +225,11 @@ def connect_registry(project: str, location: str) -> ModelRegistry:
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
-def find_champion(model: str, project: str, location: str) -> Version | None:
-    """Return the champion of `model`; None if there is none or `model` is empty."""
-    if not model:
-        return None
-    with as_input_error(f"looking for the champion of {model!r}"):
-        return connect_registry(project, location).find_champion(model)
-
-
 def no_champion_error(
     model: str, place: object, remedy: str = "run its recipe first"
 ) -> InputError:
     """Return the error for a model without a champion in `place`, a resource name or a folder."""
     return InputError(f"model {model!r} has no champion in {place} yet; {remedy}")
-
-
-def find_start_weights(warm_start: str, model: str, project: str, location: str) -> str:
-    """Return the URI of the weights that `warm_start` selects; empty: random weights."""
-    if warm_start != CHAMPION:
-        return warm_start
-    champion = find_champion(model, project, location)
-    if champion:
-        print(f"training starts from the weights of {champion.name}", flush=True)
-        return champion.artifact_uri
-    print(f"{model!r} has no champion yet: training starts from random weights", flush=True)
-    return ""
 
 
 def _find_champion(versions: Iterable[Version]) -> Version | None:

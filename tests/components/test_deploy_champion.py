@@ -6,7 +6,7 @@ import pytest
 from kfp import dsl
 
 from components.deploy_champion import deploy_champion
-from components.registry.model_registry import find_champion
+from components.registry.registered_model import RegisteredModel
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
@@ -87,7 +87,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     assert error.startswith(
         "digits@2 gets no traffic, but stays champion; the endpoint of digits is unchanged: "
     )
-    assert find_champion("digits", "my-project", "us-central1").name == "digits@2"
+    assert RegisteredModel("digits", "my-project", "us-central1").find_champion().name == "digits@2"
     assert "; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}

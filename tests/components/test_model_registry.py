@@ -8,8 +8,8 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from components.registry import model_upload
-from components.registry.model_registry import find_champion
 from components.registry.model_upload import METRICS_SCHEMA
+from components.registry.registered_model import RegisteredModel
 from tests import model_service
 from tests.model_service import NUMBER, ModelService, registry_at
 
@@ -214,8 +214,8 @@ def test_transient_errors_are_retried(registry, service, error):
 
 
 def test_unknown_model_has_no_champion(service):
-    assert find_champion("digits", "my-project", "us-central1") is None
-    assert find_champion("", "my-project", "us-central1") is None
+    assert RegisteredModel("digits", "my-project", "us-central1").find_champion() is None
+    assert RegisteredModel("", "my-project", "us-central1").find_champion() is None
     assert service.names() == ["ListModelVersions"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.registry.trained_versions import digest_dataset, training_labels
+from components.registry.registered_model import digest_dataset, training_labels
 from components.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from components.evaluate_model import set_content_type
-from components.registry.trained_versions import digest_dataset
+from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.folders import two_classes, write
 from trainer import files

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from components.code_digest import code_digest
-from components.registry.trained_versions import digest_dataset, training_labels
+from components.registry.registered_model import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.emulator.model_service import FOLDER_NAME
