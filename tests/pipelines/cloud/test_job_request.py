@@ -9,10 +9,18 @@ KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 NETWORK = "projects/1/global/networks/n"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 TENSORBOARDS = "projects/1/locations/us-central1/tensorboards"
-SERVING = "us-central1-docker.pkg.dev/my-project/images/serving@sha256:" + "1" * 64
+FAR_TENSORBOARD = "projects/1/locations/europe-west4/tensorboards/3"
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 OPTIMIZED = "europe-docker.pkg.dev/vertex-ai-restricted/prediction/tf_opt-cpu.nightly:latest"
 T4 = "--set accelerator_type=NVIDIA_TESLA_T4 --set accelerator_count=1"
+
+
+def in_region(region):
+    """Return a serving image in the Artifact Registry of a region."""
+    return f"{region}-docker.pkg.dev/my-project/images/serving@sha256:{64 * '1'}"
+
+
+SERVING = in_region("us-central1")
 
 
 def only_job(vertex):
@@ -104,68 +112,56 @@ def test_cache_flag_applies_to_every_task(vertex, succeed, flag, cached):
     assert {task["cachingOptions"].get("enableCache", False) for task in tasks} == {cached}
 
 
+BALANCED = "--set boot_disk_type=hyperdisk-balanced"
+H200 = "--set chief_machine_type=a3-ultragpu-8g --set accelerator_type=NVIDIA_H200_141GB"
+L4 = "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4"
+DEPLOYS = "--set deploy_champion=true"
+WRONG = [
+    ("--set epochs=0", "it must be at least 1"),
+    ("--set source=images:photos", "is on this machine, where Vertex AI can't read it"),
+    ("--set source=tfds:mnist", "source='tfds:mnist' needs a data_dir that Vertex AI can read"),
+    ("--set records_store=store", "records_store: 'store' is on this machine"),
+    ("--set warm_start=runs/old", "warm_start: 'runs/old' is on this machine"),
+    ("--name 'Not A Name'", "is not up to 63 of a-z, 0-9 and -"),
+    ("--name ''", "--name '' is empty"),
+    ("--pipeline-root bucket/runs", "is not a folder in Cloud Storage"),
+    ("--region moon", "is not a region"),
+    (f"--set seed={2**53 + 1}", f"seed={2**53 + 1} is out of range"),
+    ("--set max_cost=0.0001", "max_cost=0.0001 pays for 0 s"),
+    (
+        f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {BALANCED}",
+        "no price is known for hyperdisk-balanced; give it as",
+    ),
+    ("--network projects/p/global/networks/n", "line: network='projects/p/global/networks/n' is"),
+    (
+        f"--network {NETWORK} {H200} --set accelerator_count=8 {BALANCED}",
+        "can't be peered with machines with NVIDIA_H200_141GB",
+    ),
+    (f"{L4} --set accelerator_count=1 --region europe-west1", "NVIDIA_L4' is not in europe-west1"),
+    (DEPLOYS, "deploy_champion sends records to the deployed model, but serving_image=''"),
+    (
+        f"{DEPLOYS} --region me-west1 --serving-image {in_region('me-west1')}",
+        "machine_type='n1-standard-4' needs an accelerator in me-west1",
+    ),
+    ("--encryption-key k", "encryption_key='k' is not projects/PROJECT/locations/REGION"),
+    (f"--encryption-key {KEY} --region us-east1", "is in us-central1, but the run is in us-east1"),
+    ("--service-account me@example.com", "service_account='me@example.com' is not NAME@"),
+    ("--tensorboard 1", "tensorboard='1' is not projects/PROJECT/locations"),
+    (f"--tensorboard {TENSORBOARDS}/2", "tensorboards/2' needs a service_account"),
+    (
+        f"--tensorboard {FAR_TENSORBOARD} --service-account {ACCOUNT}",
+        "tensorboards/3' is in europe-west4, but the run is in us-central1",
+    ),
+    ("--endpoint 'http://a b'", "endpoint='http://a b' is not a server's address"),
+    ("--image 'My Image'", "image='My Image' is not an image's name"),
+    (f"--serving-image {in_region('us')}", "is not in the Artifact Registry of us-central1"),
+    ("--runs-directory here", "--runs-directory 'here' is for runs on this machine"),
+]
+
+
 def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
-    far = TENSORBOARDS.replace("us-central1", "europe-west4")
-    balanced = "--set boot_disk_type=hyperdisk-balanced"
-    h200 = "--set chief_machine_type=a3-ultragpu-8g --set accelerator_count=8 --set"
-    wrong = {
-        "it must be at least 1": "--set epochs=0",
-        "did you mean 'epochs'": "--set epoch=3",
-        "is on this machine, where Vertex AI can't read it": "--set source=images:photos",
-        "records_store: 'store' is on this machine": "--set records_store=store",
-        "warm_start: 'runs/old' is on this machine": "--set warm_start=runs/old",
-        "is not up to 63 of a-z, 0-9 and -": "--name 'Not A Name'",
-        "is not a folder in Cloud Storage": "--pipeline-root bucket/runs",
-        "is not a region": "--region moon",
-        "it must be at least 0": "--set max_cost=-1",
-        # Integers that would change on their way.
-        f"seed={2**53 + 1} is out of range": f"--set seed={2**53 + 1}",
-        f"seed={-(2**60)} is out of range": f"--set seed={-(2**60)}",
-        "max_cost=0.0001 pays for 0 s": "--set max_cost=0.0001",
-        "no price is known for hyperdisk-balanced; give it as": (
-            f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {balanced}"
-        ),
-        "--set: network='default' is not projects/NUMBER/gl": "--set network=default",
-        "line: network='projects/my-project/global/networks/n' is not projects/NUMBER/": (
-            "--network projects/my-project/global/networks/n"
-        ),
-        "can't be peered with machines with NVIDIA_H200_141GB": (
-            f"--network {NETWORK} {h200} accelerator_type=NVIDIA_H200_141GB {balanced}"
-        ),
-        "accelerator_type='NVIDIA_L4' is not in europe-west1": (
-            "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4 "
-            "--set accelerator_count=1 --region europe-west1"
-        ),
-        "deploy_champion sends records to the deployed model, but serving_image=''": (
-            "--set deploy_champion=true"
-        ),
-        "machine_type='n1-standard-4' needs an accelerator in me-west1": (
-            "--set deploy_champion=true --region me-west1 "
-            f"--serving-image {SERVING.replace('us-central1', 'me-west1')}"
-        ),
-        "encryption_key='k' is not projects/PROJECT/locations/REGION": "--encryption-key k",
-        f"encryption_spec_key_name='{KEY}' is in us-central1, but the run is in us-east1": (
-            f"--encryption-key {KEY} --region us-east1"
-        ),
-        "service_account='me@example.com' is not NAME@": "--service-account me@example.com",
-        "tensorboard='1' is not projects/PROJECT/locations": "--tensorboard 1",
-        "--set: tensorboard='1' is not projects/PROJECT/": "--set tensorboard=1",
-        "tensorboards/2' needs a service_account": f"--tensorboard {TENSORBOARDS}/2",
-        "tensorboards/3' is in europe-west4, but the run is in us-central1": (
-            f"--tensorboard {far}/3 --service-account 1-compute@developer.gserviceaccount.com"
-        ),
-        "endpoint='http://a b' is not a server's address": "--endpoint 'http://a b'",
-        "image='My Image' is not an image's name": "--image 'My Image'",
-        "is not in the Artifact Registry of us-central1, the region of its models; push": (
-            f"--serving-image {SERVING.replace('us-central1', 'us')}"
-        ),
-        "--runs-directory 'here' is for runs on this machine": "--runs-directory here",
-        "--name '' is empty": "--name ''",
-        "--region '' is empty": "--region ''",
-        "source='tfds:mnist' needs a data_dir that Vertex AI can read": "--set source=tfds:mnist",
-    }
-    for message, arguments in wrong.items():
-        assert message in refused(f"run digits {arguments}")
+    for arguments, words in WRONG:
+        assert words in refused(f"run digits {arguments}")
     monkeypatch.delenv("VERTEX_IMAGE")
     assert "no image: give --image" in refused("run flowers")
     assert vertex.requests == []

@@ -163,9 +163,10 @@ def test_predictions_of_listed_files_equal_the_evaluation(
     assert failed == {"instance": f"{tmp_path}/none.png", "error": error}
 
 
-@pytest.fixture
-def table(row_model, row_records, tmp_path):
-    """A CSV file of rows and then three invalid ones; the rows' probabilities."""
+ERRORS = ["; quote all text", "a cell has a line break", "6 cells under a header of 5"]
+
+
+def test_rows_that_a_model_can_not_take_are_named(row_model, row_records, tmp_path):
     expected, examples = judged(row_model, row_records)
     names = [column.name for column in list_columns(row_records)]
     path = tmp_path / "rows.csv"
@@ -177,14 +178,6 @@ def table(row_model, row_records, tmp_path):
             writer.writerow([row.get(name, "") for name in names])
         file.write('1,far\r\n1,"a\nb"\r\n')
         writer.writerow([1] * (len(names) + 1))
-    return path, expected
-
-
-ERRORS = ["; quote all text", "a cell has a line break", "6 cells under a header of 5"]
-
-
-def test_rows_that_a_model_can_not_take_are_named(table, row_model):
-    path, expected = table
     instances = list(read_instances("csv", [str(path)]))
     *rows, _, _, _ = (instance.sent for instance in instances)
     predictor = Predictor()
@@ -195,19 +188,6 @@ def test_rows_that_a_model_can_not_take_are_named(table, row_model):
     assert np.abs(probabilities - expected).max() < 1e-5
     for instance, error in zip(instances[-3:], ERRORS, strict=True):
         assert instance.error.endswith(error)
-
-
-@pytest.mark.slow
-def test_predictions_of_csv_rows_equal_the_evaluation(services, row_model, table, tmp_path):
-    path, expected = table
-    job = run(services, row_model, "csv", path, tmp_path / "out")
-    results = written(tmp_path / "out", "results")
-    assert counts(job) == (len(expected), 3)
-    probabilities = np.array([result["prediction"]["probabilities"] for result in results])
-    assert np.abs(probabilities - expected).max() < 1e-5
-    lines = written(tmp_path / "out", "errors_stats")
-    assert lines[0]["error"]["message"].endswith("'far'; quote all text")
-    assert [line["error"]["message"] for line in lines[1:]] == ERRORS[1:]
 
 
 @pytest.mark.slow
