@@ -12,9 +12,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tests.processes import ROOT
 from trainer.data.schema import Dataset
-
-REPOSITORY = Path(__file__).parents[1]
 
 
 def free_addresses(count: int) -> list[str]:
@@ -67,7 +66,7 @@ class Cluster:
             environment["TF_CONFIG"] = json.dumps({"cluster": self._addresses, "task": task})
         with (self.logs / f"{role}-{index}.log").open("a") as log:
             out = {"stdout": log, "stderr": subprocess.STDOUT}
-            process = subprocess.Popen(self._command, cwd=REPOSITORY, env=environment, **out)
+            process = subprocess.Popen(self._command, cwd=ROOT, env=environment, **out)
         self._all.append(process)
         self.processes[role, index] = process
         return process

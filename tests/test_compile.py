@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from pipelines import recipe
-
-ROOT = Path(__file__).parents[1]
-
+from tests.processes import ROOT
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

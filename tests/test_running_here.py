@@ -1,12 +1,13 @@
 """docs/running-here.md as it is written."""
 
 import re
-from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 
-PAGE = Path(__file__).parents[1] / "docs" / "running-here.md"
+from tests.processes import ROOT
+
+PAGE = ROOT / "docs" / "running-here.md"
 
 
 def test_lines_of_the_page_predict(trained, tmp_path, monkeypatch, capsys):

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from components.typed import RUNTIME
-from pipelines import recipe
 from pipelines.parameters import GROUPS
 from tests.components import plans
+from tests.processes import ROOT
 from trainer.fields import default_of
 
-ROOT = recipe.DIRECTORY.parents[1]
 INTERRUPTS_IMPORT = """
 # Sends Ctrl-C when a module is imported.
 import os, signal, sys

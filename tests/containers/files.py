@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT
+
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
 LOCKS = ("build", "cpu", "gpu", "serving")
 

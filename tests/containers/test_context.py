@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.containers import files
+from tests.processes import ROOT
 from trainer.serving import PORT
 
-CONTAINERS = files.ROOT / "containers"
-SERVING = files.ROOT / "trainer" / "serving"
+CONTAINERS = ROOT / "containers"
+SERVING = ROOT / "trainer" / "serving"
 NAMESPACES = ("google",)
 ELSEWHERE = {"apache-beam", "tomli", "tensorflow"}
 """Packages of Dockerfile.dataflow, of Python before 3.11, and of containers/{cpu,gpu}.in."""
@@ -45,7 +46,7 @@ def imported_by_the_server() -> list[Path]:
         path = left.pop()
         reached.append(path)
         for module in imported_modules([path], top_level=path.parent != SERVING):
-            file = files.ROOT / f"{module.replace('.', '/')}.py"
+            file = ROOT / f"{module.replace('.', '/')}.py"
             if file.exists() and file not in (*left, *reached):
                 left.append(file)
     return [path for path in reached if path.parent != SERVING]
@@ -108,7 +109,7 @@ def test_copied_files_suffice_to_import_every_module(tmp_path):
 
 
 def test_image_names_every_imported_package():
-    paths = [path for name in files.copied_folders() for path in (files.ROOT / name).rglob("*.py")]
+    paths = [path for name in files.copied_folders() for path in (ROOT / name).rglob("*.py")]
     without_server = [path for path in paths if not path.is_relative_to(SERVING)]
     assert not unnamed(imported_modules(without_server), "packages")
 
@@ -153,7 +154,7 @@ def test_image_has_the_versions_of_the_tests(name):
 
 
 def test_builder_gets_only_what_the_dockerfile_copies():
-    lines = (files.ROOT / ".dockerignore").read_text().splitlines()
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
     allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
@@ -162,7 +163,7 @@ def test_builder_gets_only_what_the_dockerfile_copies():
         if line.startswith("COPY ") and "--from=" not in line:
             taken |= set(line.split()[1:-1])
         taken |= set(re.findall(r"type=bind,source=([^,\s]+)", line))
-    assert all((files.ROOT / path).exists() for path in taken)
+    assert all((ROOT / path).exists() for path in taken)
     assert {path.split("/")[0] for path in taken} == allowed
 
 

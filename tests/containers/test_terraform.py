@@ -6,9 +6,9 @@ Continuous integration runs terraform validate.
 import re
 from pathlib import Path
 
-from tests.containers import files
+from tests.processes import ROOT
 
-FOLDER = files.ROOT / "terraform"
+FOLDER = ROOT / "terraform"
 CODE = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))
 DECLARED = set(re.findall(r'^resource "(\w+)" "(\w+)"', CODE, re.MULTILINE))
 
@@ -75,9 +75,9 @@ def test_only_tags_of_one_repository_can_release():
 def test_delivery_files_name_no_account_or_key():
     paths = [
         *FOLDER.glob("*"),
-        *(files.ROOT / ".github").rglob("*.yml"),
-        *(path for path in (files.ROOT / "containers").iterdir() if path.suffix != ".lock"),
-        *(files.ROOT / name for name in (".pre-commit-config.yaml", "docs/delivery.md")),
+        *(ROOT / ".github").rglob("*.yml"),
+        *(path for path in (ROOT / "containers").iterdir() if path.suffix != ".lock"),
+        *(ROOT / name for name in (".pre-commit-config.yaml", "docs/delivery.md")),
     ]
     patterns = {
         "private key": r"-----BEGIN|\"private_key\"",

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from tests.containers import files
+from tests.processes import ROOT
 
-WORKFLOWS = sorted((files.ROOT / ".github" / "workflows").glob("*.yml"))
-RELEASE = files.ROOT / ".github" / "workflows" / "release.yml"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
 
 
 def load(path):
@@ -63,7 +64,7 @@ def test_terraform_is_installed_before_use():
 
 
 def test_commands_of_workflows_exist(succeed, monkeypatch):
-    makefile = (files.ROOT / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     scripts = "\n".join(step.get("run", "") for path in WORKFLOWS for step in steps(load(path)))
     for target in re.findall(r"\bmake ([a-z][\w-]*)", scripts):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
@@ -78,7 +79,7 @@ def test_commands_of_workflows_exist(succeed, monkeypatch):
 
 def test_terraform_outputs_every_variable_of_a_release():
     read = set(re.findall(r"vars\.(\w+)", RELEASE.read_text()))
-    outputs = (files.ROOT / "terraform" / "outputs.tf").read_text()
+    outputs = (ROOT / "terraform" / "outputs.tf").read_text()
     assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
     from dataclasses import fields
 
@@ -90,7 +91,7 @@ def test_terraform_outputs_every_variable_of_a_release():
 
 
 def test_cloud_build_uses_the_dockerfile_as_make_does():
-    build = load(files.ROOT / "containers" / "cloudbuild.yaml")
+    build = load(ROOT / "containers" / "cloudbuild.yaml")
     stages = {line.split(" AS ")[1] for line in files.instructions() if " AS " in line}
     declared = [line for line in files.instructions() if line.startswith("ARG ")]
     arguments = {line.split()[1].split("=")[0] for line in declared}
@@ -107,7 +108,7 @@ def test_cloud_build_uses_the_dockerfile_as_make_does():
 
 
 def test_dependabot_watches_every_pinned_dependency():
-    updates = load(files.ROOT / ".github" / "dependabot.yml")["updates"]
+    updates = load(ROOT / ".github" / "dependabot.yml")["updates"]
     watched = {(update["package-ecosystem"], update["directory"]) for update in updates}
     roots = {("github-actions", "/"), ("pip", "/")}
     assert watched == {*roots, ("docker", "/containers"), ("terraform", "/terraform")}

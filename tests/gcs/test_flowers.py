@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gcs.proxy import KINDS, FaultyProxy
+from tests.processes import ROOT
 from tests.trainer.data.folders import write_pictures
 from tests.weights import assert_equal_arrays, exported, newest_checkpoint
 
@@ -17,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RATE = 0.05
 SEED = 20
-REPOSITORY = Path(__file__).parents[2]
 PHOTOS = 24
 PARAMETERS = {
     "source": "images:gs://bucket/flowers",
@@ -55,7 +55,7 @@ class FinishedRun:
                     *(f"--pipeline-root=gs://bucket/{root}", *flags),
                 ],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY), **self.proxy.environment},
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self.proxy.environment},
                 capture_output=True,
                 text=True,
             )

@@ -1,28 +1,20 @@
 """Recipes of tests, and processes of the command line."""
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import processes
+from tests.processes import ROOT
 
 
-@contextlib.contextmanager
 def started(*arguments, **options):
     """Run the command line in a process of its own; yield the process and kill it in the end."""
     command = [sys.executable, "-m", "pipelines", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environment, **{**pipes, **options}) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return processes.started(command, env=environment, **options)
 
 
 @pytest.fixture

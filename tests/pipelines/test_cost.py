@@ -9,6 +9,7 @@ import pytest
 
 from pipelines import recipe
 from pipelines.machines import cost
+from tests.processes import ROOT
 from trainer.machines.machine_types import disk_types, types
 from trainer.machines.price import limit_timeout
 from trainer.machines.worker_pools import build_worker_pool_specs
@@ -103,7 +104,7 @@ def test_timeout_is_4_to_10_times_the_expected_time():
 
 
 def test_page_names_every_type_without_a_price():
-    page = (recipe.DIRECTORY.parents[1] / "docs" / "vertex.md").read_text()
+    page = (ROOT / "docs" / "vertex.md").read_text()
     (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
     named = re.findall("`(.*?)`", sentence)
     offered = [name for name, kind in types().items() if not kind.refused]

@@ -3,16 +3,16 @@
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 from pipelines import recipe
 from pipelines.parameters import PARAMETERS
+from tests.processes import ROOT
 from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 OPTIONS = [*MODELS.values(), *(backbone.options for backbone in BACKBONES.values())]
 _POINTS_ELSEWHERE = re.compile(
     r"\b(this|these|those|the same)\b|\b(of|in|on|by|from|with|for|to) that\b|\bThat\b"

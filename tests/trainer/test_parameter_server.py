@@ -121,13 +121,16 @@ def test_frozen_parameter_server_asks_for_a_retry(records, tmp_path):
 @pytest.mark.timeout(900)
 def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
     epochs, run, log = 64, tmp_path / "run", tmp_path / "chief-0.log"
-    with training(records, tmp_path, epochs, "--checkpoint_steps=25") as cluster:
+    options, more_roles = "--checkpoint_steps=25 --evaluator_pool=3", [("evaluator", 0)]
+    with training(records, tmp_path, epochs, options, more_roles) as cluster:
 
         def wait_for_progress() -> None:
             goal = position(tmp_path) + 50
             cluster.wait_for(lambda: position(tmp_path) >= goal)
 
         wait_for_progress()
+        cluster.kill("evaluator")
+        cluster.start("evaluator")
         # The chief alone starts again.
         cluster.kill("chief")
         cluster.start("chief")
@@ -148,8 +151,10 @@ def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
         cluster.wait_for(lambda: "/task:1 is back" in log.read_text())
         cluster.kill("worker", 0)
         assert position(tmp_path) < epochs * STEPS
-        assert cluster.processes["chief", 0].wait(400) == 0, cluster.tails()
+        for role in ("chief", "evaluator"):
+            assert cluster.processes[role, 0].wait(400) == 0, cluster.tails()
 
+    assert rows(run / "evaluations.csv")[-1]["step"] == str(epochs * STEPS)
     assert json.loads((run / "metrics.json").read_text())["steps"] == epochs * STEPS
     assert_ended_at(epochs * STEPS, tmp_path)
     history = rows(run / "history.csv")

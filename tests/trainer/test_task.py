@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.conftest import TRAINED
+from tests.processes import ROOT
 from tests.weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
 from trainer.data.read.decoding import parse_examples
@@ -154,9 +155,7 @@ def test_run_without_an_undamaged_checkpoint_is_refused(trained, digit_records, 
 def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):
     flags = replicas.flags(digit_records, tmp_path, "--xla=true")
     command = [sys.executable, "-X", "importtime", "-m", "trainer.task", *flags]
-    done = subprocess.run(
-        command, cwd=replicas.REPOSITORY, env={"PATH": ""}, capture_output=True, text=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     error = error_line(done.stderr)
     assert "xla=true: XLA has no deterministic form of an operation of model='small_cnn' (" in error

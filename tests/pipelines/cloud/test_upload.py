@@ -1,7 +1,6 @@
 """Uploads of compiled pipelines: versions, tags, and answers that are errors."""
 
 import hashlib
-from pathlib import Path
 
 import pytest
 
@@ -9,6 +8,7 @@ from pipelines.cloud import upload
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.artifact_registry import check_names
 from tests.pipelines.cloud.conftest import IMAGE
+from tests.processes import ROOT
 from trainer.toml_reader import tomllib
 
 
@@ -19,7 +19,7 @@ def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkey
     version = f"sha256:{hashlib.sha256(content).hexdigest()}"
     package = registry.packages["training-digits"]
     assert package["versions"] == {version: content}
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tag = f"v{project['version']}"
     assert package["tags"] == dict.fromkeys([tag, "commit-abc123", "latest"], version)
     assert f"uploaded  {registry.repository}/training-digits/{version}" in out

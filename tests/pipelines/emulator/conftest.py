@@ -10,8 +10,9 @@ import urllib.request
 
 import pytest
 
-from tests.pipelines.conftest import ROOT, started
+from tests.pipelines.conftest import started
 from tests.pipelines.emulator.services import Services
+from tests.processes import ROOT
 
 
 class Rehearsal:

@@ -12,9 +12,9 @@ from pipelines.cloud import settings
 from pipelines.cloud.connection import Connection
 from pipelines.local import run_files
 from tests.model_service import candidate, registry_at
-from tests.pipelines.conftest import ROOT
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.local.conftest import wait_for
+from tests.processes import ROOT
 
 PAGE = (ROOT / "docs" / "vertex.md").read_text()
 

@@ -14,9 +14,9 @@ from kfp import compiler
 from pipelines.local.execution import run
 from pipelines.package import Package
 from tests.pipelines.local.conftest import REPLICA, wait_for
+from tests.processes import ROOT, started
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
-ROOT = REPLICA.parents[3]
 _PROGRAM = """
 import json, pathlib, sys
 from pipelines.local.execution import run
@@ -56,24 +56,13 @@ def states(summary):
     return {task["name"]: task["state"] for task in summary["tasks"]}
 
 
-@contextlib.contextmanager
 def started_process(package, folder, *actions):
     """Run the small pipeline in a process of its own, which is killed in the end."""
     (folder / "t").mkdir()
     parameters = json.dumps({"replica": [str(REPLICA), *actions]})
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, str(package), str(folder), parameters],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(folder / "t")},
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    command = [sys.executable, "-c", _PROGRAM, str(package), str(folder), parameters]
+    environment = {**os.environ, "TMPDIR": str(folder / "t")}
+    return started(command, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
 
 
 def wait_for_replicas(folder):

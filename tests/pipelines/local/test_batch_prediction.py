@@ -2,20 +2,18 @@
 
 import csv
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.test_serving_commands import register
-from tests.trainer.serving.servers import ROOT
 from tests.trainer.serving.test_answers import judged, pixels_of, row_of
 from trainer.data.tables.columns import list_columns
 
@@ -142,22 +140,12 @@ def test_failed_job_ends_the_run_with_its_reason(command, untrained_model, tmp_p
 def test_ended_run_leaves_no_server(untrained_model, tmp_path, number):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_text(f"{json.dumps([[0] * 8] * 8)}\n" * 100_000)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines", *BATCH, "scans.jsonl"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
+    with started(*BATCH, "scans.jsonl", stderr=subprocess.STDOUT) as process:
         wait_for(lambda: list(Path().glob("runs/latest/**/prediction.results-*")), 300)
         children = psutil.Process(process.pid).children(recursive=True)
         (server,) = (child.pid for child in children if "trainer.serving" in child.cmdline())
         process.send_signal(number)
         shown, _ = process.communicate(timeout=120)
-    finally:
-        process.kill()
-        process.wait()
     wait_for(lambda: not is_alive(server))
     if number == signal.SIGINT:
         assert process.returncode == 130

@@ -1,7 +1,6 @@
 """`run --local --in-containers`: refusals, mounts, clean-up, and a run in real containers."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from pipelines.emulator import containers
 from pipelines.emulator.processes import Guardian, Process
 from tests.pipelines.local.conftest import wait_for
-from tests.pipelines.local.runs import ROOT
+from tests.processes import ROOT, started
 from trainer.errors import InputError
 from trainer.machines.worker_pools import IMAGE
 
@@ -97,12 +96,8 @@ with Guardian() as guardian:
 def test_command_runs_after_the_death_of_a_killed_run(tmp_path, children):
     made = tmp_path / "made"
     command = [sys.executable, "-c", _GUARDED, str(made), str(children)]
-    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
+    with started(command, cwd=ROOT) as run:
         assert run.stdout.readline() == "ready\n"
-    finally:
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
     wait_for(made.is_dir, 60)
 
 

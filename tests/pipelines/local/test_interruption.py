@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
-from tests.pipelines.local.runs import ROOT, descendants, started_process, states, wait_for_replicas
+from tests.pipelines.local.runs import descendants, started_process, states, wait_for_replicas
+from tests.processes import ROOT
 
 
 def test_interrupted_run_is_cancelled_and_leaves_no_process(small_package, tmp_path):

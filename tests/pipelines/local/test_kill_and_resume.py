@@ -1,8 +1,6 @@
 """A run of the digits recipe that is killed as a whole, and one that is never stopped."""
 
 import csv
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,8 @@ import pytest
 
 from pipelines import run_history
 from tests.pipelines.local.conftest import is_alive, wait_for
-from tests.pipelines.local.runs import ROOT, descendants
+from tests.pipelines.local.runs import descendants
+from tests.processes import ROOT, started
 from tests.weights import assert_equal_arrays, exported, newest_checkpoint
 
 COMMAND = [sys.executable, "-m", "pipelines", "run", "digits", "--local"]
@@ -42,20 +41,11 @@ def curves(run):
 def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
     whole = finish(tmp_path / "whole", *SETTINGS)
     folder = tmp_path / "killed"
-    process = subprocess.Popen(
-        [*COMMAND, f"--runs-directory={folder}", *SETTINGS],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    command, nowhere = [*COMMAND, f"--runs-directory={folder}", *SETTINGS], subprocess.DEVNULL
+    with started(command, cwd=ROOT, stdout=nowhere, stderr=nowhere) as process:
         saved = folder / "latest/artifacts/plan-training/training/checkpoints/checkpoint"
         wait_for(saved.exists, seconds=300)
         children = descendants(process)
-        os.kill(process.pid, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
     wait_for(lambda: not any(map(is_alive, children)))
     killed = run_history.load_by_name(folder, "latest")
     assert killed.state == "KILLED"

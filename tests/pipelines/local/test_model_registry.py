@@ -200,6 +200,7 @@ def test_two_servers_of_one_folder_lose_no_version(tmp_path):
     assert numbers == {str(n) for n in range(1, 14)}
 
 
+@pytest.mark.slow
 def test_high_level_sdk_uploads_versions(server):
     from google.cloud import aiplatform
     from google.cloud.aiplatform import initializer

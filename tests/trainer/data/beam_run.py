@@ -11,7 +11,6 @@ import functools
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,13 +19,13 @@ from unittest import mock
 
 import pytest
 
+from tests.processes import ROOT, started
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine, spill, writer
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build
 
-ROOT = Path(__file__).parents[3]
 LAYER = Path(sys.prefix) / "dataflow" / "bin" / "python"
 OPENED: list[str] = []
 
@@ -40,28 +39,20 @@ def interpreter() -> str:
     pytest.skip("Apache Beam is not installed: make dataflow")
 
 
-def start(python: str, folder: Path, cases: list[dict[str, Any]]) -> subprocess.Popen:
+def running(python: str, folder: Path, cases: list[dict[str, Any]]):
     """Start a process that runs `cases` (beam_run.py), with its files in `folder`."""
     path = folder / f"cases-{len(list(folder.glob('cases-*')))}.json"
     path.write_text(json.dumps(cases))
-    return subprocess.Popen(
-        [python, "-m", __name__, str(path)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return started([python, "-m", __name__, str(path)], cwd=ROOT, env=environment, stderr=None)
 
 
 def run(
     python: str, folder: Path, cases: list[dict[str, Any]], seconds: float = 60
 ) -> list[dict[str, Any]]:
     """Return the answers to `cases`, with the lines of progress before each."""
-    process = start(python, folder, cases)
-    try:
+    with running(python, folder, cases) as process:
         output, _ = process.communicate(timeout=seconds)
-    finally:
-        process.kill()
     assert process.returncode == 0
     return answers_of(output)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from tests.processes import ROOT, started
 from tests.trainer.data.folders import content
 from trainer.data.record_options import RecordOptions
-from trainer.data.write import writer
 
 POOL, ALONE = "0", "1e9"
 """POOL_MIN_SECONDS decides between several processes and one; here each is wanted in turn."""
@@ -30,29 +30,19 @@ with exit_on_input_error():
 """
 
 
-def start(
-    options: RecordOptions, output: Path, threshold: str = ALONE, before: str = ""
-) -> subprocess.Popen:
+def writing(options: RecordOptions, output: Path, threshold: str = ALONE, before: str = ""):
     """Start to write records; `before` is Python that the process runs first."""
     arguments = [json.dumps(dataclasses.asdict(options)), str(output), threshold]
-    return subprocess.Popen(
-        [sys.executable, "-c", before + _WRITE, *arguments],
-        cwd=Path(writer.__file__).parents[3],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, "-c", before + _WRITE, *arguments]
+    return started(command, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 def run(
     options: RecordOptions, output: Path, threshold: str = ALONE, before: str = "", code: int = 0
 ) -> str:
     """Write records in a process that must end with `code`; return its errors."""
-    process = start(options, output, threshold, before)
-    try:
+    with writing(options, output, threshold, before) as process:
         _, errors = process.communicate(timeout=240)
-    finally:
-        process.kill()
     assert process.returncode == code, errors
     return errors
 
@@ -75,14 +65,11 @@ def kill_and_finish(
     total = sum(name.endswith(".tfrecord") for name in expected)
     assert total > 10
     for shards in [dice.randrange(1, total) for _ in range(4)]:
-        process = start(options, output, threshold)
-        try:
+        with writing(options, output, threshold) as process:
             wait_for(output, shards, process)
             time.sleep(dice.uniform(0, 0.02))  # Anywhere within a shard, not only at its end.
             children = psutil.Process(process.pid).children() if process.poll() is None else []
-        finally:
-            process.kill()
-        kills += process.wait() == -signal.SIGKILL
+        kills += process.returncode == -signal.SIGKILL
         _, alive = psutil.wait_procs(children, timeout=60)
         assert not alive, "a writing process outlived its parent"
         for shard in output.glob("*.tfrecord"):

@@ -14,7 +14,7 @@ import pytest
 
 from tests import tables
 from tests.refusals import refused
-from tests.trainer.data.beam_run import answers_of, interpreter, run, start
+from tests.trainer.data.beam_run import answers_of, interpreter, run, running
 from tests.trainer.data.folders import content, picture, two_classes
 from tests.trainer.data.killing import wait_for
 from trainer.data.record_options import EngineOptions, RecordOptions
@@ -202,10 +202,8 @@ def test_killed_beam_run_keeps_whole_shards(python, sources, tmp_path, name, cha
         {"output": str(tmp_path / engine), "engine": engine, "options": options}
         for engine in ("beam", "local")
     ]
-    process = start(python, tmp_path, cases[:1])
-    wait_for(output, 3, process)
-    process.kill()
-    process.wait()
+    with running(python, tmp_path, cases[:1]) as process:
+        wait_for(output, 3, process)
     kept = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     run(python, tmp_path, cases)
     assert content(output) == content(tmp_path / "local")
@@ -216,13 +214,10 @@ def test_killed_beam_run_keeps_whole_shards(python, sources, tmp_path, name, cha
 
 def test_sigterm_cancels_the_dataflow_job(python, sources, tmp_path):
     case = {"output": str(tmp_path / "out"), "engine": "dataflow", "service": {"hangs": True}}
-    process = start(python, tmp_path, [{**case, "options": sources["split"]}])
-    try:
+    with running(python, tmp_path, [{**case, "options": sources["split"]}]) as process:
         assert any("Dataflow job job-0" in line for line in iter(process.stdout.readline, ""))
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=120)
-    finally:
-        process.kill()
     (answer,) = answers_of(output)
     assert answer["error"] == f"SystemExit: {128 + signal.SIGTERM}"
     assert answer["jobs"][0]["currentState"] == "JOB_STATE_CANCELLED"

@@ -18,13 +18,18 @@ from trainer.data.write.writer import create_tfrecords
 BROKEN = b"\xff\xd8\xff broken"
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> RecordOptions:
-    """Options of 300 pictures and a broken one."""
-    folder = two_classes(tmp_path_factory.mktemp("kills") / "in", 150)
+def write_photos(folder):
+    """Write 300 pictures and a broken one."""
+    two_classes(folder, 150)
     (folder / "cat" / "broken.jpg").write_bytes(BROKEN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(shared) -> RecordOptions:
+    source = f"images:{shared('kills', write_photos)}"
     small = {"image_size": 64, "shard_megabytes": 0.025}
-    return RecordOptions(source=f"images:{folder}", max_rejected_fraction=0.1, **small)
+    return RecordOptions(source=source, max_rejected_fraction=0.1, **small)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +42,9 @@ def trips(tmp_path_factory) -> RecordOptions:
 
 
 @pytest.fixture(scope="module")
-def expected(photos, tmp_path_factory) -> dict[str, str]:
+def expected(photos, shared) -> dict[str, str]:
     """The bytes of the photos' records by a run never killed."""
-    output = tmp_path_factory.mktemp("kills") / "out"
-    killing.run(photos, output)
-    return content(output)
+    return content(shared("never-killed", lambda folder: killing.run(photos, folder)))
 
 
 @pytest.mark.parametrize(
@@ -55,16 +58,20 @@ def expected(photos, tmp_path_factory) -> dict[str, str]:
 )
 def test_killed_run_repeated_writes_the_same_bytes(request, tmp_path, source, threshold):
     options = request.getfixturevalue(source)
-    killing.run(options, tmp_path / "whole")
-    killing.kill_and_finish(options, content(tmp_path / "whole"), tmp_path / "out", threshold)
+    if source == "photos":
+        whole = request.getfixturevalue("expected")
+    else:
+        killing.run(options, tmp_path / "whole")
+        whole = content(tmp_path / "whole")
+    killing.kill_and_finish(options, whole, tmp_path / "out", threshold)
 
 
 def test_killed_child_fails_the_run_but_loses_no_shard(photos, expected, tmp_path):
     output = tmp_path / "out"
-    process = killing.start(photos, output, POOL)
-    killing.wait_for(output, 5, process)
-    psutil.Process(process.pid).children()[0].kill()
-    assert process.wait(timeout=120) == 1
+    with killing.writing(photos, output, POOL) as process:
+        killing.wait_for(output, 5, process)
+        psutil.Process(process.pid).children()[0].kill()
+        assert process.wait(timeout=120) == 1
     kept = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     assert kept
     killing.run(photos, output, POOL)
@@ -85,8 +92,7 @@ def test_second_writer_is_refused_and_names_the_first(photos, expected, tmp_path
         "    time.sleep(100)\n"
         "output.remove_stale = waiting\n"
     )
-    first = killing.start(photos, output, before=waits)
-    try:
+    with killing.writing(photos, output, before=waits) as first:
         while first.poll() is None and not flag.exists():
             time.sleep(0.01)
         for size in (32, 64):
@@ -94,24 +100,18 @@ def test_second_writer_is_refused_and_names_the_first(photos, expected, tmp_path
             message = refused(create_tfrecords, options, str(output))
             assert f"{output} is being written by process {first.pid} on " in message
             assert f"source='{photos.source}'" in message
-    finally:
-        first.kill()
-        first.wait()
     killing.run(photos, output)
     assert content(output) == expected
 
 
 def test_shards_of_other_options_or_content_are_not_kept(photos, expected, tmp_path):
     output = tmp_path / "out"
-    changed = two_classes(tmp_path / "in", 150)
-    (changed / "cat" / "broken.jpg").write_bytes(BROKEN)
+    changed = write_photos(tmp_path / "in")
     picture(12345).save(changed / "cat" / "001.png")
     changes = [*({"image_size": size} for size in (63, 64, 65)), {"source": f"images:{changed}"}]
     for change in changes:
-        process = killing.start(dataclasses.replace(photos, **change), output)
-        killing.wait_for(output, 6, process)
-        process.kill()
-        process.wait()
+        with killing.writing(dataclasses.replace(photos, **change), output) as process:
+            killing.wait_for(output, 6, process)
     killing.run(photos, output)
     assert content(output) == expected
 

@@ -6,9 +6,7 @@ import http.client
 import io
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
@@ -16,7 +14,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-ROOT = Path(__file__).parents[3]
+from tests.processes import ROOT, started
+
 ENVIRONMENT = {
     "AIP_HTTP_PORT": "0",
     "AIP_HEALTH_ROUTE": "/health",
@@ -72,11 +71,7 @@ def serve(uri, folder=ROOT, environment=MappingProxyType({}), prefix=(), errors=
     values = {**os.environ, **ENVIRONMENT, **variables}
     with contextlib.ExitStack() as stack:
         stderr = stack.enter_context(errors.open("w")) if errors else None
-        streams = {"stdout": subprocess.PIPE, "stderr": stderr, "text": True}
-        process = stack.enter_context(subprocess.Popen(command, cwd=folder, env=values, **streams))
-        try:
-            line = process.stdout.readline()
-            assert line.startswith(f"serving {uri} at http://"), line
-            yield Server(process, line.split()[-1], errors)
-        finally:
-            process.kill()
+        process = stack.enter_context(started(command, cwd=folder, env=values, stderr=stderr))
+        line = process.stdout.readline()
+        assert line.startswith(f"serving {uri} at http://"), line
+        yield Server(process, line.split()[-1], errors)

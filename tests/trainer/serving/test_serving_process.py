@@ -15,7 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from tests.trainer.serving.servers import ENVIRONMENT, ROOT, serve
+from tests.processes import ROOT, started
+from tests.trainer.serving.servers import ENVIRONMENT, serve
 
 AS_USER = "setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=+dac_read_search"
 AS_USER = f"{AS_USER} --ambient-caps=+dac_read_search".split() if os.geteuid() == 0 else []
@@ -87,10 +88,7 @@ def test_ctrl_c_twice_while_loading_ends_the_server(image_model):
         address = free.getsockname()
     settings = {"AIP_STORAGE_URI": image_model, "AIP_HTTP_PORT": str(address[1])}
     command = [sys.executable, "-m", "trainer.serving"]
-    server = subprocess.Popen(
-        command, cwd=ROOT, env=ENVIRONMENT | settings, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started(command, cwd=ROOT, env=ENVIRONMENT | settings) as server:
         answered = False
         while not answered:
             with contextlib.suppress(OSError), socket.create_connection(address, 60) as client:
@@ -102,9 +100,6 @@ def test_ctrl_c_twice_while_loading_ends_the_server(image_model):
                 socket.create_connection(address, 60).close()
         server.send_signal(signal.SIGINT)
         _, errors = server.communicate(timeout=60)
-    finally:
-        server.kill()
-        server.wait()
     assert server.returncode == 0, errors
 
 
@@ -142,6 +137,7 @@ def test_log_on_a_full_disk_loses_no_answer(row_server):
     assert row_server.errors.read_text().count(warning) == 1
 
 
+@pytest.mark.slow
 def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     import asyncio
 
