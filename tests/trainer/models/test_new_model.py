@@ -14,7 +14,6 @@ from tests.processes import ROOT
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 USES = """
 import json, sys
-from tests.processes import ROOT
 from pipelines.commands import command_line
 for line in json.loads(sys.argv[2]):
     print("exit code", command_line.run(command_line.app, line), flush=True)
