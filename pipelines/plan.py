@@ -201,7 +201,7 @@ class _Plan:
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
-            yield "", "FLEX_START costs less than on demand; its prices are not in the table"
+            yield "", "FLEX_START has prices of its own, which are not in the table"
 
 
 def _parse_seconds(timeout: str) -> Decimal:

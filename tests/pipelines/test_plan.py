@@ -95,7 +95,7 @@ def test_flex_start_needs_preemptible_quota(plan):
     shown = plan("digits", **L4, scheduling_strategy="FLEX_START")
     assert f"2 of {METRIC}preemptible_nvidia_l4_gpus" in shown
     assert f"16 of {METRIC}preemptible_g2_cpus" in shown
-    assert "FLEX_START costs less than on demand; its prices are not in the table" in shown
+    assert "FLEX_START has prices of its own, which are not in the table" in shown
     assert "preemptible" not in plan("digits", **L4)
 
 
