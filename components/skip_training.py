@@ -28,7 +28,7 @@ def skip_training(
         version: Existing version of the model.
     """
     verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
-    storage.write_whole(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
+    storage.write_atomically(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
     decision.metadata.update(verdict)
     print(f"skipped: {reason}")
     return Skipped("skipped")

@@ -41,7 +41,7 @@ def write_yaml(
         )
         if text != existing:
             path.parent.mkdir(parents=True, exist_ok=True)
-            storage.write_whole(str(path), text.encode(), shared=True)
+            storage.write_atomically(str(path), text.encode(), shared=True)
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from None
     return path

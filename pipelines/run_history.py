@@ -201,7 +201,7 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
     """Write run.json atomically."""
     content = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
-    storage.write_whole(str(directory / RECORD_FILE_NAME), content.encode())
+    storage.write_atomically(str(directory / RECORD_FILE_NAME), content.encode())
 
 
 def is_running(directory: pathlib.Path) -> bool:

@@ -237,7 +237,7 @@ def write_config(config: TrainingConfig, directory: str) -> str:
     """Write the config for all replicas of the job in `directory` (URI); return its URI."""
     storage.make_folder(directory)
     uri = config_uri(directory)
-    storage.write_whole(uri, json.dumps(dataclasses.asdict(config), indent=1).encode())
+    storage.write_atomically(uri, json.dumps(dataclasses.asdict(config), indent=1).encode())
     return uri
 
 

@@ -26,7 +26,7 @@ def write_text(uri: str, text: str) -> None:
     """Write a file atomically."""
     if not storage.is_object(uri):
         tf.io.gfile.makedirs(uri.rpartition("/")[0])
-    storage.write_whole(uri, text.encode())
+    storage.write_atomically(uri, text.encode())
 
 
 def copy(file: str, uri: str) -> None:

@@ -137,11 +137,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
         help = f"{field.metadata['help']} [{', '.join(variables_of(field.name))}]"
         flag = typer.Option(option_of(field.name), help=help, rich_help_panel=_PANEL)
         kind = Annotated[str | None, flag]
-        parameters.append(
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind
-            )
-        )
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(field.name, keyword, default=None, annotation=kind))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Otherwise Typer would use the wrapped function's signature.

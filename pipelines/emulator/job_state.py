@@ -51,4 +51,4 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
     from pydantic import TypeAdapter
 
     text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
-    storage.write_whole(str(folder / FILE_NAME), text)
+    storage.write_atomically(str(folder / FILE_NAME), text)

@@ -67,7 +67,7 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_whole(str(path), self.dump(resource).encode())
+        storage.write_atomically(str(path), self.dump(resource).encode())
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()

@@ -46,7 +46,7 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
     content = json.dumps({**entry, "sha256": _sha256(entry)}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Two runs in the same folder of runs may finish the same task at the same time.
-    storage.write_whole(str(path), content, shared=True)
+    storage.write_atomically(str(path), content, shared=True)
 
 
 def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:

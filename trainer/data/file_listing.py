@@ -142,9 +142,8 @@ def _unpack_page(page: bytes) -> Iterator[File]:
 
 def _walk_folder(folder: str, prefix: str, parents: Sequence[str] = ()) -> Iterator[File]:
     parents = (*parents, folder)
-    for path in sorted(
-        f"{name}/" if is_folder else name for name, is_folder in storage.list_entries(folder)
-    ):
+    entries = storage.list_entries(folder)
+    for path in sorted(f"{name}/" if is_folder else name for name, is_folder in entries):
         if path.endswith("/"):
             inner = join(folder, path[:-1])
             # A link may lead back to a folder above it.

@@ -72,7 +72,7 @@ def read(uri: str) -> bytes:
         InputError: the storage refuses or does not answer; the file itself may be intact.
     """
     if is_remote(uri):
-        with reading(uri), open_file(uri, "rb") as file:
+        with catch_read_errors(uri), open_file(uri, "rb") as file:
             return file.read()
     return _call_with_retries(uri, _read)
 
@@ -85,7 +85,7 @@ def size(uri: str) -> int:
         InputError: as `read`.
     """
     if is_remote(uri):
-        with reading(uri):
+        with catch_read_errors(uri):
             return _import_gfile().stat(uri).length
     status = _call_with_retries(uri, os.stat)
     if not stat.S_ISREG(status.st_mode):
@@ -120,7 +120,7 @@ def sha256(uri: str) -> str:
     """Return the sha256 (hex) of a file's content; raise as `read`."""
     if not is_remote(uri):
         return _call_with_retries(uri, _sha256)
-    with reading(uri):
+    with catch_read_errors(uri):
         return _sha256(uri)
 
 
@@ -132,7 +132,7 @@ def _sha256(uri: str) -> str:
     return digest.hexdigest()
 
 
-def write_whole(uri: str, content: bytes, *, shared: bool = False) -> None:
+def write_atomically(uri: str, content: bytes, *, shared: bool = False) -> None:
     """Write a file that appears under its name only when it is complete.
 
     If `shared`, others may write the same file at the same time; the last writer wins.
@@ -156,7 +156,7 @@ def list_entries(uri: str) -> list[tuple[str, bool]]:
     """Return the entries of a folder as sorted pairs: (name, whether it is a folder)."""
     if not is_remote(uri):
         return _call_with_retries(uri, lambda path: sorted(iter_entries(path)))
-    with reading(uri):
+    with catch_read_errors(uri):
         names = [name for name in _import_gfile().listdir(uri) if name.strip("/")]
     if is_object(uri):
         # The names of folders end in a slash; is_folder would cost a request per entry.
@@ -179,7 +179,7 @@ def list_matching(pattern: str) -> list[str]:
     """Return the files and folders that match a pattern or a plain URI."""
     if not is_remote(pattern):
         return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
-    with contextlib.suppress(FileNotFoundError), reading(pattern):
+    with contextlib.suppress(FileNotFoundError), catch_read_errors(pattern):
         return _import_gfile().glob(pattern)
     return []
 
@@ -187,7 +187,7 @@ def list_matching(pattern: str) -> list[str]:
 def exists(uri: str) -> bool:
     if not is_remote(uri):
         return Path(uri).exists()
-    with reading(uri):
+    with catch_read_errors(uri):
         return _import_gfile().exists(uri)
 
 
@@ -251,7 +251,7 @@ def read_ahead(
 
 
 @contextlib.contextmanager
-def writing(uri: str) -> Iterator[None]:
+def catch_write_errors(uri: str) -> Iterator[None]:
     """Convert a failure to write to `uri` to an InputError with one line."""
     try:
         yield
@@ -271,7 +271,7 @@ def writing(uri: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(uri: str) -> Iterator[None]:
+def catch_read_errors(uri: str) -> Iterator[None]:
     """Convert TensorFlow's errors to OSError if the file is at fault, else to InputError.
 
     Otherwise a picture that can't be read at the moment would count as unusable and be left out.

@@ -50,7 +50,7 @@ class DiskColumns:
     def append(self, values: Mapping[Any, npt.ArrayLike]) -> None:
         """Append the same number of values to every column."""
         added = 0
-        with storage.writing(tempfile.gettempdir()):
+        with storage.catch_write_errors(tempfile.gettempdir()):
             for name, column in values.items():
                 content = np.ascontiguousarray(column, self._dtypes[name])
                 self._seek(name, self._end)
@@ -93,7 +93,7 @@ class Answers(DiskColumns):
                 **dict(enumerate(probabilities.T)),
             }
         )
-        with storage.writing(tempfile.gettempdir()):
+        with storage.catch_write_errors(tempfile.gettempdir()):
             self._key_writer.write_batch(pa.record_batch([keys], schema=_KEYS))
 
     def key_batches(self) -> Iterator[list[bytes]]:

@@ -33,7 +33,7 @@ class Predictions(NamedTuple):
 def write(uri: str, evaluation: Evaluation) -> None:
     """Write an evaluation's predictions to `uri`."""
     answers, classes, stop = evaluation.answers, np.array(evaluation.classes), 0
-    with storage.writing(uri), storage.open_file(uri, "wb") as file:
+    with storage.catch_write_errors(uri), storage.open_file(uri, "wb") as file:
         file.write(b"key,label,prediction,log_loss\n")
         for batch in answers.key_batches():
             start, stop = stop, stop + len(batch)

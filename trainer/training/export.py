@@ -40,7 +40,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     # The model's dataset.json is in TensorFlow's folder for files that it does not read.
     folder = join(uri, EXTRA_ASSETS)
     storage.make_folder(folder)
-    storage.write_whole(join(folder, FILE_NAME), dataset.to_json().encode())
+    storage.write_atomically(join(folder, FILE_NAME), dataset.to_json().encode())
 
 
 def _add_table_signatures(

@@ -76,9 +76,8 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
         options["weight_decay"] = config.weight_decay
     optimizer = _disable_all_reduce(_CLASSES[config.optimizer])(**options)
     if wide:
-        optimizer = WideAndDeepOptimizer(
-            optimizer, _create_ftrl(config, schedule), config.gradient_clip_norm
-        )
+        ftrl = _create_ftrl(config, schedule)
+        optimizer = WideAndDeepOptimizer(optimizer, ftrl, config.gradient_clip_norm)
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

@@ -126,7 +126,7 @@ def test_run_killed_while_finishing_repeats_to_the_same_bytes(photos, expected, 
         f"        if uri.endswith('{moment}'): os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return function(uri, *rest)\n"
         "    return wrapped\n"
-        "storage.write_whole = dying(storage.write_whole)\n"
+        "storage.write_atomically = dying(storage.write_atomically)\n"
         "storage.remove_folder = dying(storage.remove_folder)\n"
     )
     killing.run(photos, tmp_path / "out", before=killer, code=-signal.SIGKILL)

@@ -89,7 +89,10 @@ def test_full_disk_is_one_line(photos, tmp_path, threshold):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a Linux device")
 def test_error_of_a_full_disk_is_quoted():
-    with pytest.raises(InputError, match=os.strerror(errno.ENOSPC)), storage.writing("out"):
+    with (
+        pytest.raises(InputError, match=os.strerror(errno.ENOSPC)),
+        storage.catch_write_errors("out"),
+    ):
         Path("/dev/full").write_bytes(b"x")
 
 

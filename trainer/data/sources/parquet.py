@@ -64,7 +64,7 @@ def _opened(uri: str) -> Iterator[Any]:
     import pyarrow.parquet
 
     try:
-        with storage.reading(uri), storage.open_file(uri, "rb") as file:
+        with storage.catch_read_errors(uri), storage.open_file(uri, "rb") as file:
             yield pa.parquet.ParquetFile(_RandomAccess(file) if storage.is_remote(uri) else file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]

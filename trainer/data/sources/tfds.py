@@ -79,7 +79,7 @@ class PreparedDataset(ImageSource):
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
             try:
-                with storage.reading(path), storage.open_file(path, "rb") as file:
+                with storage.catch_read_errors(path), storage.open_file(path, "rb") as file:
                     for number, (offset, record) in enumerate(records.read_records(file)):
                         key = f"{stem}__{number}"
                         position = index << FILE_BITS | offset

@@ -74,7 +74,7 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
     """
     carry, line = b"", 1
     try:
-        with storage.reading(uri), _open(uri) as stream:
+        with storage.catch_read_errors(uri), _open(uri) as stream:
             while chunk := stream.read(BLOCK_BYTES):
                 text = carry + chunk
                 if line == 1:

@@ -89,7 +89,7 @@ class BeamEngine:
         from trainer.data.write.beam_pipeline import ERROR, RecordsPipeline
 
         folder = join(output_uri, UNFINISHED, f"{JOB}{secrets.token_hex(4)}")
-        with storage.writing(output_uri):
+        with storage.catch_write_errors(output_uri):
             storage.make_folder(folder)
         pipeline = RecordsPipeline(source, options, output_uri, folder, check)
         pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS

@@ -52,7 +52,7 @@ def _record_mistakes(folder: str) -> Iterator[None]:
         yield
     except InputError as error:
         storage.make_folder(folder)  # It is missing if all was removed after too many rejections.
-        storage.write_whole(join(folder, ERROR), str(error).encode(), shared=True)
+        storage.write_atomically(join(folder, ERROR), str(error).encode(), shared=True)
         raise
 
 

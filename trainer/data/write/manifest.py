@@ -134,9 +134,9 @@ def finish(
         json.dumps({"key": rejection.key, "reason": rejection.reason}) + "\n"
         for rejection in rejections
     ]
-    with storage.writing(dataset.uri):
+    with storage.catch_write_errors(dataset.uri):
         rejected = schema.join(dataset.uri, schema.REJECTED_FILE_NAME)
-        storage.write_whole(rejected, "".join(lines).encode())
+        storage.write_atomically(rejected, "".join(lines).encode())
         manifest = schema.join(dataset.uri, schema.FILE_NAME)
-        storage.write_whole(manifest, dataset.to_json().encode())
+        storage.write_atomically(manifest, dataset.to_json().encode())
     return dataset

@@ -51,7 +51,7 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
     """
     note = join(uri, UNFINISHED, _WRITER)
     with contextlib.ExitStack() as stack:
-        with storage.writing(uri):
+        with storage.catch_write_errors(uri):
             storage.make_folder(join(uri, UNFINISHED))
         if not storage.is_remote(uri):
             folder = os.open(uri, os.O_RDONLY | os.O_DIRECTORY)
@@ -60,10 +60,10 @@ def locked(uri: str, source: str) -> Iterator[Callable[[], None]]:
         since = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
         content = json.dumps({**holder, "source": source, "token": secrets.token_hex(8)}).encode()
-        with storage.writing(uri):
+        with storage.catch_write_errors(uri):
             # The previous holder of the lock may just have removed the folder.
             storage.make_folder(join(uri, UNFINISHED))
-            storage.write_whole(note, content)
+            storage.write_atomically(note, content)
 
         try:
             yield functools.partial(_check_holder, uri, note, content)
@@ -113,7 +113,7 @@ def _lock(folder: int, uri: str, note: str) -> None:
 
 def close_folder(uri: str) -> None:
     """Remove the files that only an unfinished dataset needs."""
-    with storage.writing(uri):
+    with storage.catch_write_errors(uri):
         storage.remove_folder(join(uri, UNFINISHED))
 
 
@@ -139,7 +139,7 @@ def find_finished(writer: ShardWriter) -> Dataset | None:
 def remove_stale(writer: ShardWriter) -> None:
     """Remove files of other datasets and partial files; keep shards that have a note."""
     uri, notes = writer.output_uri, writer.notes_uri
-    with storage.writing(uri):
+    with storage.catch_write_errors(uri):
         # Remove dataset.json first: it must never be next to shards that it does not describe.
         storage.remove(join(uri, FILE_NAME))
         storage.remove(join(uri, REJECTED_FILE_NAME))
@@ -166,7 +166,7 @@ def is_shard(name: str) -> bool:
 
 def clear(writer: ShardWriter) -> None:
     """Remove everything that was written."""
-    with storage.writing(writer.output_uri):
+    with storage.catch_write_errors(writer.output_uri):
         storage.remove_folder(writer.notes_uri)
         remove_stale(writer)
     close_folder(writer.output_uri)

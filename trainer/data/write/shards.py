@@ -104,13 +104,13 @@ class ShardWriter:
         """Let `make` write a file, move it into place as a shard, and note the result."""
         # Two machines may write the same shard at the same time, in processes with the same id.
         partial = join(self.notes_uri, f"{file}.{secrets.token_hex(4)}.partial")
-        with storage.writing(self.output_uri):
+        with storage.catch_write_errors(self.output_uri):
             try:
                 result = make(partial)
                 storage.replace(partial, join(self.output_uri, file))
                 # Write the note after the shard: a note without its shard is useless.
                 note = json.dumps(dataclasses.asdict(result)).encode()
-                storage.write_whole(self._note_uri(file), note)
+                storage.write_atomically(self._note_uri(file), note)
             except BaseException:
                 storage.remove(partial)
                 raise

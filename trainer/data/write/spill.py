@@ -105,9 +105,8 @@ class Spill:
         first_bytes = digest_halves(rows["digest"])[:, 0] >> np.uint64(56)
         partitions_of_rows = rows["split"].to_numpy().astype(np.int64) * partitions
         partitions_of_rows += first_bytes.astype(np.int64) * partitions // 256
-        self.counts += np.bincount(partitions_of_rows, minlength=self.counts.size).reshape(
-            self.counts.shape
-        )
+        counts = np.bincount(partitions_of_rows, minlength=self.counts.size)
+        self.counts += counts.reshape(self.counts.shape)
         return rows.take(np.argsort(partitions_of_rows, kind="stable")).combine_chunks()
 
     def _flush(self) -> None:
@@ -120,7 +119,7 @@ class Spill:
             self.counts = np.zeros((len(SPLITS), PARTITIONS), np.int64)
         previous, begin = self.counts.copy(), 0
         table = self._sort_by_partition(self._join_waiting())
-        with storage.writing(self._folder):
+        with storage.catch_write_errors(self._folder):
             for partition, count in np.ndenumerate(self.counts - previous):
                 if count:
                     with (

@@ -71,10 +71,10 @@ class RecordsStore:
     def __init__(self, uri: str, conditions: Any) -> None:
         digest = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()
         self._entry = join(uri, f"{digest[:32]}.json")
-        with storage.writing(uri):
+        with storage.catch_write_errors(uri):
             storage.make_folder(uri)
             probe = f"{self._entry}.{secrets.token_hex(4)}.probe"
-            storage.write_whole(probe, b"probe")
+            storage.write_atomically(probe, b"probe")
             storage.remove(probe)
 
     def list_shards(self, output_uri: str) -> list[StoredShard]:
@@ -116,8 +116,8 @@ class RecordsStore:
                 for result, identities in shards
             ],
         }
-        with storage.writing(self._entry):
-            storage.write_whole(self._entry, json.dumps(content).encode(), shared=True)
+        with storage.catch_write_errors(self._entry):
+            storage.write_atomically(self._entry, json.dumps(content).encode(), shared=True)
 
 
 def find_unchanged(

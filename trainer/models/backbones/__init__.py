@@ -40,9 +40,8 @@ class Preprocessing(keras.layers.Layer):
 
 def create_preprocessing(name: str) -> Preprocessing:
     """Return the preprocessing of backbone `name`, as a layer."""
-    return Preprocessing(
-        getattr(keras.applications, name).__module__.rpartition(".")[2], name="preprocessing"
-    )
+    module = getattr(keras.applications, name).__module__
+    return Preprocessing(module.rpartition(".")[2], name="preprocessing")
 
 
 def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
