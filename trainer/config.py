@@ -202,6 +202,11 @@ class TrainingConfig:
             )
 
 
+def seed_of(config: TrainingConfig) -> int:
+    """Return the seed in 32 bits, of which NumPy and Keras take no more."""
+    return config.seed % 2**32
+
+
 def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """Return the config of each phase of a run; a second phase fine-tunes the backbone."""
     if not config.fine_tune_epochs or not find_model_class(config.model).has_backbone:

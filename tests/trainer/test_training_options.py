@@ -50,6 +50,12 @@ def test_loss_that_is_not_finite_is_an_error(few, tmp_path):
         train(few, tmp_path, **SMALL, optimizer="sgd", learning_rate=1e38)
 
 
+@pytest.mark.parametrize("seed", [2**32 - 1, 2**53])
+def test_large_seed_is_usable(few, tmp_path, seed):
+    run = train(few, tmp_path, **{**SMALL, "epochs": 1}, seed=seed, augmentation="model")
+    assert np.isfinite(run.progress.history[0]["loss"])
+
+
 def test_early_stopping_returns_the_best_weights(few, tmp_path):
     options = {"epochs": 40, "learning_rate": 0.02, "monitor": "accuracy", **SMALL_MODEL}
     run = train(few, tmp_path, **options, early_stopping_patience=2)

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
+from trainer.config import seed_of
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.read.decoding import plain
@@ -163,7 +164,7 @@ class AsynchronousRun(Run):
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         # The seed also depends on the step, so that a restarted worker reads in another order.
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
-        seed = (self.config.seed * 1_000_003 + worker) * 1_000_003 + step
+        seed = (seed_of(self.config) * 1_000_003 + worker) * 1_000_003 + step
         megabytes = self.config.shuffle_megabytes
         return read_endless_batches(
             self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes

@@ -73,7 +73,7 @@ def add_augmentation(model: keras.Model, operations: list[str], seed: int) -> ke
     inputs = features = keras.Input(model.input_shape[1:], dtype=model.inputs[0].dtype)
     for number, name in enumerate(OPERATIONS, 1):
         if name in operations:
-            features = layers[name](seed + number)(features)
+            features = layers[name]((seed + number) % 2**32)(features)
     # Flips may return floats, so cast to the dtype for which the model was built.
     features = keras.ops.cast(features, model.inputs[0].dtype)
     return keras.Model(inputs, model(features), name=f"augmented_{model.name}")

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.config import TrainingConfig, phases
+from trainer.config import TrainingConfig, phases, seed_of
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.errors import InputError
@@ -43,7 +43,7 @@ def build_network(
     This function sets the process's random seed and dtype policy, so that each process with these
     arguments gets the same weights (from config.warm_start, if it is set).
     """
-    keras.utils.set_random_seed(config.seed)
+    keras.utils.set_random_seed(seed_of(config))
     keras.config.set_dtype_policy(config.precision)
     with strategy.scope():
         model = prepared.build(dataset)
@@ -51,7 +51,7 @@ def build_network(
             weights.load(model, config.warm_start)
         if config.augmentation != "model":
             return model, model
-        return model, add_augmentation(model, config.augmentation_operations, config.seed)
+        return model, add_augmentation(model, config.augmentation_operations, seed_of(config))
 
 
 class Run(abc.ABC):
