@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests import replicas
+from tests import replicas, tables
 from tests.records import digits
 from tests.weights import assert_equal_arrays, newest_checkpoint
 from trainer.errors import RETRY_EXIT_CODE
@@ -90,6 +90,27 @@ def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_
     before = [variable.numpy() for variable in loaded if "seed" not in variable.path]
     pairs = zip(alone.values(), before, strict=True)
     assert max(np.abs(value - old).max() for value, old in pairs) > 100 * 1e-5
+
+
+def test_batches_are_normalized_over_all_devices(tmp_path):
+    dataset = tables.records(tmp_path, 700)
+    options = (
+        "--model=wide_and_deep --epochs=2 --batch_size=56 --optimizer=sgd --learning_rate=0.05 "
+        '--model_options={"hidden_units":[16,8],"batch_normalization":true}'
+    )
+
+    def training(strategy: str) -> list[str]:
+        folder = tmp_path / strategy
+        folder.mkdir()
+        flags = replicas.flags(dataset, folder / "run", f"--strategy={strategy} {options}")
+        return [str(folder), *flags]
+
+    here = ["2", *training("one_device"), "+", *training("mirrored")]
+    replicas.run(DUMP, here, replicas.ALONE, tmp_path)
+    alone, devices = (read(tmp_path / name / "chief-0.npz") for name in ("one_device", "mirrored"))
+    assert any("moving_mean" in path for path in alone)
+    for path, value in alone.items():
+        np.testing.assert_allclose(devices[path], value, atol=1e-5)
 
 
 def test_run_that_lost_a_worker_learns_the_same(records, start, two_workers, tmp_path, monkeypatch):

@@ -31,7 +31,6 @@ def make_gradient_function(
     class_weights = _compute_class_weights(dataset, config)
     scale = optimizer.scale_loss
 
-    @tf.function(autograph=False, jit_compile=config.xla or None)
     def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             logits = network(inputs, training=True)
@@ -46,7 +45,9 @@ def make_gradient_function(
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return dense, sums(logits, labels, weights)
 
-    return compute
+    # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
+    # batch normalization does.
+    return tf.function(compute, autograph=False, jit_compile=True) if config.xla else compute
 
 
 def make_training_step(
