@@ -53,12 +53,8 @@ def install(folder):
 def run(*command, cwd=None, code=0):
     """Run a command that exits with `code`; return its output, or its errors if that is not 0."""
     settings = ("GOOGLE_", "CLOUDSDK_", "VERTEX_", "PYTHONPATH")
-    environment_of_command = {
-        name: value for name, value in os.environ.items() if not name.startswith(settings)
-    }
-    result = subprocess.run(
-        command, cwd=cwd, env=environment_of_command, capture_output=True, text=True
-    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
+    result = subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True)
     assert result.returncode == code, f"{command}: {result.stdout}\n{result.stderr}"
     return result.stderr if code else result.stdout
 

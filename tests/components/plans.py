@@ -44,9 +44,8 @@ def planned(tmp_path, records="", **changes):
     """Return the step's outputs by name, and the artifact of the job's directory."""
     records = dsl.Dataset(uri=str(records or describe(tmp_path / "described")))
     training = artifact(dsl.Artifact, tmp_path / "training")
-    outputs = plan_training.python_func(
-        records=records, training=training, **{**DEFAULTS, **changes}
-    )
+    values = {"records": records, "training": training, **DEFAULTS, **changes}
+    outputs = plan_training.python_func(**values)
     names = [name for name in plan_training.component_spec.outputs if name != "training"]
     return dict(zip(names, outputs, strict=True)), training
 

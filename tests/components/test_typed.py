@@ -60,9 +60,8 @@ def test_executor_finds_each_component_by_its_name(tmp_path):
     command = [sys.executable, "-m", "kfp.dsl.executor_main", "--executor_input"]
     command += [json.dumps(inputs), "--function_to_execute", "skip_training"]
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    ended = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
+    place = {"cwd": tmp_path, "env": environment}
+    ended = subprocess.run(command, **place, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "decision").read_text())["reason"] == "nothing changed"
     index = (COMPONENTS / "kfp_config.ini").read_text()

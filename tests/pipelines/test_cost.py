@@ -61,9 +61,8 @@ LARGE_DISK = {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 500}
     ],
 )
 def test_price_of_an_hour_equals_a_hand_calculation(values, hour):
-    assert cost.format_money(cost.price(pools(**values), cost.load_table())) == cost.format_money(
-        hour
-    )
+    price = cost.price(pools(**values), cost.load_table())
+    assert cost.format_money(price) == cost.format_money(hour)
 
 
 def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
@@ -76,11 +75,8 @@ def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
     for name in recipe.list_names():
         hour = cost.price(pools(name), cost.load_table())
         shown = succeed(f"plan {name} --minutes 90")
-        total = cost.format_money(hour * Decimal("1.5"))
-        assert (
-            f"on demand {cost.format_money(hour)} USD an hour, {total} for the expected 90 min"
-            in shown
-        )
+        hourly, total = (cost.format_money(part * hour) for part in (1, Decimal("1.5")))
+        assert f"on demand {hourly} USD an hour, {total} for the expected 90 min" in shown
 
 
 def test_spot_discount_excludes_disks_and_management():

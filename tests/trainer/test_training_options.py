@@ -91,9 +91,8 @@ def test_learning_rate_follows_its_schedule(options, expected):
     for factor in (1.0, 0.1):
         schedule.factor.assign(factor)
         rates = {step: float(schedule(step)) for step in expected}
-        assert rates == pytest.approx(
-            {step: factor * rate for step, rate in expected.items()}, abs=1e-6
-        )
+        scaled = {step: factor * rate for step, rate in expected.items()}
+        assert rates == pytest.approx(scaled, abs=1e-6)
 
 
 def test_gradients_are_clipped_by_their_common_norm():

@@ -93,9 +93,8 @@ class Services:
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
         others = MonitoringService(operations, endpoints=endpoints), metadata, operations
-        server = stack.enter_context(
-            Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
-        )
+        emulator = Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
+        server = stack.enter_context(emulator)
         credentials = local_credentials(server.environment)
         for name in ("endpoint", "job", "metadata", "model", "pipeline", "prediction", "schedule"):
             kind = import_client_class(name)

@@ -38,9 +38,8 @@ def test_executor_of_a_component_is_replaced():
     from components.collect_training import collect_training
 
     container = collect_training.component_spec.implementation.container
-    command = environment.local_command(
-        bucket_executor.replace_executor(["python3", *container.command[1:], *container.args])
-    )
+    words = ["python3", *container.command[1:], *container.args]
+    command = environment.local_command(bucket_executor.replace_executor(words))
     assert command[:3] == [sys.executable, "-m", "pipelines.local.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()

@@ -91,9 +91,8 @@ def test_choice_and_order_of_columns_move_no_row(typed, tmp_path):
     backwards = typed.select(typed.schema.names[::-1])
     written = write(source, tmp_path / "out")
     chosen = {"columns": tables.COLUMNS[:2], "crosses": []}
-    changed = write(
-        write_parquet(tmp_path / "other/t.parquet", backwards), tmp_path / "few", **chosen
-    )
+    other = write_parquet(tmp_path / "other/t.parquet", backwards)
+    changed = write(other, tmp_path / "few", **chosen)
     for split in written.splits:
         keys = [row["key"] for row in read_rows(written, split)]
         assert keys == [row["key"] for row in read_rows(changed, split)]
@@ -154,9 +153,8 @@ def test_missing_table_or_column_of_bigquery_is_refused(plain, tmp_path):
         message = refused(write, "bigquery:my-project.taxi.trip", tmp_path / "out")
         words = r"tables/trip can't be read: 404 Not found: Table .*; check that the BigQuery"
         assert re.search(words, message)
-        message = refused(
-            write, TRIPS, tmp_path / "out", **tables.one_number("mile", column="tips")
-        )
+        absent = tables.one_number("mile", column="tips")
+        message = refused(write, TRIPS, tmp_path / "out", **absent)
         assert "has no column 'mile'; did you mean 'miles'" in message
 
 

@@ -9,9 +9,8 @@ from trainer.formats import clock
 def lines_after(steps, unit="images", **total):
     """Return the lines when steps of (seconds, number done) have passed."""
     now, lines = 0.0, []
-    progress = ProgressLines(
-        "create_tfrecords", unit, **total, emit=lines.append, clock=lambda: now
-    )
+    total |= {"emit": lines.append, "clock": lambda: now}
+    progress = ProgressLines("create_tfrecords", unit, **total)
     for seconds, done in steps:
         now += seconds
         progress.advance(done)
