@@ -65,9 +65,7 @@ def test_long_class_list_is_only_in_dataset_json(tmp_path, records, letters, is_
         ({"records_engine": "dataflow"}, "install the extra [dataflow]"),
     ],
 )
-def test_user_error_is_one_line_and_leaves_no_records(
-    records, refused, monkeypatch, options, message
-):
+def test_user_error_leaves_no_records(records, refused, monkeypatch, options, message):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert message in refused(run, records, **options)
     assert not Path(records.uri).exists()

@@ -163,9 +163,7 @@ def test_changed_configuration_is_trained(service, records, change, trains):
 
 
 @pytest.mark.parametrize("name", ["own_model", "own_package.model"])
-def test_changed_code_of_an_own_model_is_trained_on_this_machine(
-    service, records, tmp_path, monkeypatch, name
-):
+def test_changed_code_of_an_own_model_is_trained(service, records, tmp_path, monkeypatch, name):
     file = tmp_path / f"{name.replace('.', '/')}.py"
     file.parent.mkdir(exist_ok=True)
     file.write_text("def build(dataset): ...\n")
@@ -179,9 +177,7 @@ def test_changed_code_of_an_own_model_is_trained_on_this_machine(
     assert planned(tmp_path, **own)[0]["configuration"] == on_vertex  # The image's name counts.
 
 
-def test_warm_start_copies_the_champions_weights(
-    service, tmp_path, digit_records, trained, capsys, refused
-):
+def test_warm_start_copies_weights(service, tmp_path, digit_records, trained, capsys, refused):
     records, start = Path(digit_records.uri), {"warm_start": "champion"}
     pools, base, _ = plan(tmp_path, records=records, **start)
     assert job_of(pools).config.warm_start == ""
@@ -202,9 +198,7 @@ def test_warm_start_copies_the_champions_weights(
 
 
 @pytest.mark.parametrize("warm_start", [None, "", "warm_start.keras"])
-def test_resumed_job_keeps_its_directory_and_initial_weights(
-    service, tmp_path, digit_records, trained, warm_start
-):
+def test_resumed_job_keeps_folder_and_start(service, tmp_path, digit_records, trained, warm_start):
     records = Path(digit_records.uri)
     register(service, records, "champion", artifact_uri=f"{trained}/model")
     interrupted = tmp_path / "interrupted"

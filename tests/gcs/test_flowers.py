@@ -113,9 +113,7 @@ def test_run_leaves_nothing_unfinished_in_the_bucket(undisturbed, disturbed):
     assert not [n for n in names if "partial" in n or "temp" in n or ".unf" in n]
 
 
-def test_failing_requests_change_neither_records_nor_weights(
-    bucket, undisturbed, disturbed, tmp_path
-):
+def test_faults_change_neither_records_nor_weights(bucket, undisturbed, disturbed, tmp_path):
     proxy = disturbed.proxy
     assert sum(proxy.faults.values()) == pytest.approx(RATE * proxy.requests, abs=5)
     assert set(proxy.faults) == set(KINDS)

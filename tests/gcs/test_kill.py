@@ -68,9 +68,7 @@ def lose_storage(chief, proxy):
         pytest.param(lose_storage, "error: storage does not answer: All 10", id="storage lost"),
     ],
 )
-def test_restarted_job_learns_the_same_weights(
-    end, said, server, whole, flags, tmp_path, start_proxy
-):
+def test_restarted_job_learns_the_same(end, said, server, whole, flags, tmp_path, start_proxy):
     name = end.__name__
     faulty = start_proxy(rate=0.05, seed=1)
     command = [*flags, f"--base_output_directory=gs://bucket/{name}"]

@@ -114,9 +114,7 @@ def trips(tmp_path, row_model, trips_recipe):
     trips_recipe("csv:trips.csv")
 
 
-def test_csv_rows_are_predicted_by_the_recipes_columns(
-    predicted, refused, tmp_path, trips, row_model
-):
+def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, row_model):
     spaced = tables.HEADER.replace(",", ", ")
     tables.write_csv(tmp_path / "trips.csv", tables.lines(150), spaced)
     rows = predicted("trips", "trips.csv")

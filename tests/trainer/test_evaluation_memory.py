@@ -41,9 +41,7 @@ class Guesses(tf.Module):
 
 
 @pytest.mark.parametrize("most_copies", [8, pytest.param(20, marks=pytest.mark.slow)])
-def test_memory_hardly_grows_and_keras_is_not_imported(
-    tmp_path, untrained_model, digit_records, most_copies
-):
+def test_memory_hardly_grows_without_keras(tmp_path, untrained_model, digit_records, most_copies):
     model = Guesses()
     tf.saved_model.save(model, str(tmp_path / "model"), {"serving_examples": model.answer})
     dataset = tables.records(tmp_path, 40_000)

@@ -35,9 +35,7 @@ def test_first_line_of_a_run_estimates_no_time_left(chief, capsys):
     ("stopped", "line"),
     [("", r"epoch 1/7: .*, 1:00 left$"), ("enough", r"epoch 1/5: .*, 40\.0 s left$")],
 )
-def test_time_left_follows_the_clock_since_the_first_step(
-    tmp_path, monkeypatch, capsys, stopped, line
-):
+def test_time_left_is_that_since_the_first_step(tmp_path, monkeypatch, capsys, stopped, line):
     now = 0.0
     monkeypatch.setattr(logs, "time", types.SimpleNamespace(monotonic=lambda: now))
     config = TrainingConfig(model="transfer", epochs=3, fine_tune_epochs=4)

@@ -75,9 +75,7 @@ def test_weights_of_another_shape_are_refused(trained, digit_records, model, opt
     assert re.search(message, refused(weights.load, wider, str(trained / weights.FILE_NAME)))
 
 
-def test_weights_of_other_classes_or_values_are_refused(
-    digit_records, trained, row_records, row_model
-):
+def test_weights_of_other_classes_are_refused(digit_records, trained, row_records, row_model):
     weights.check_meaning(str(trained / "model.keras"), digit_records)
     turned = dataclasses.replace(digit_records, classes=digit_records.classes[::-1])
     with pytest.raises(InputError, match=r"their classes are 0, 1, 2, 3, 4, \.\.\., not 9, 8, 7"):

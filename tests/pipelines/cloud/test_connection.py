@@ -105,9 +105,7 @@ def test_expired_sign_in_is_refused_at_once(settings, refused, monkeypatch, tmp_
         (b"HTTP/1.0 200 OK\r\n\r\n<html>", "http", "the answer is not from Google's API ("),
     ],
 )
-def test_foreign_server_is_reported_at_once(
-    settings, refused, monkeypatch, answer, scheme, message
-):
+def test_foreign_server_is_reported(settings, refused, monkeypatch, answer, scheme, message):
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
     with tcp_server(lambda client: client.recv(9999) and client.sendall(answer)) as address:
         err = refused(f"status --endpoint {scheme}://{address}", code=1)

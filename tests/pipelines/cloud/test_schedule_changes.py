@@ -131,7 +131,7 @@ def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
 
 
 @pytest.mark.parametrize(
-    ("before", "action", "request_name", "states"),
+    ("before", "action", "name", "states"),
     [
         ([], "apply digits", "CreateSchedule", ["ACTIVE"]),
         (["apply"], "pause digits", "PauseSchedule", ["PAUSED"]),
@@ -139,12 +139,10 @@ def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
         (["apply"], "delete digits --yes", "DeleteSchedule", []),
     ],
 )
-def test_lost_answer_is_a_success(
-    vertex, command, succeed, declared, before, action, request_name, states
-):
+def test_lost_answer_is_a_success(vertex, command, succeed, declared, before, action, name, states):
     for schedule in before:
         succeed(f"schedule {schedule} digits")
-    vertex.drop(request_name, after=True)
+    vertex.drop(name, after=True)
     code, out, err = command(f"schedule {action}")
     assert (code, "error" in err) == (0, False), err
     assert "no answer: " in err

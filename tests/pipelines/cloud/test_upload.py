@@ -102,9 +102,7 @@ def test_unreachable_repository_of_google_is_named(vertex, command, monkeypatch)
         ("GetVersion", [1], "(JSON that is not an object)"),
     ],
 )
-def test_answer_of_another_server_is_one_line(
-    registry, command, monkeypatch, name, answer, message
-):
+def test_foreign_answer_is_one_line(registry, command, monkeypatch, name, answer, message):
     call = registry.call
 
     def answered(called, function, request):

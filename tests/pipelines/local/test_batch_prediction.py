@@ -29,9 +29,7 @@ def predictions():
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
-def test_images_get_the_predictions_of_their_evaluation(
-    command, untrained_model, digit_records, tmp_path
-):
+def test_images_are_predicted_as_evaluated(command, untrained_model, digit_records, tmp_path):
     register(tmp_path, "digits", untrained_model)
     expected, examples = judged(untrained_model, digit_records)
     lines = [{"image": pixels_of(example).tolist(), "key": n} for n, example in enumerate(examples)]
@@ -88,9 +86,7 @@ def test_taxi_trips_get_the_predictions_of_their_evaluation(command, real_data, 
     assert np.abs(probabilities - expected).max() < 1e-5
 
 
-def test_invalid_batch_starts_nothing(
-    command, refused, untrained_model, row_model, row_records, tmp_path
-):
+def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_records, tmp_path):
     for name in ("rows.csv", "rows.parquet", "images.txt", "rows.jsonl"):
         Path(name).write_text("hour,miles\n1,2\n")
     assert "'digits' has no champion in runs/.registry yet" in refused(*BATCH, "rows.jsonl")

@@ -189,9 +189,7 @@ def change(path: Path) -> None:
         (Path.unlink, "was listed but can no longer be read", 1e9),
     ],
 )
-def test_picture_changed_between_the_passes_is_named(
-    photos, tmp_path, monkeypatch, meddle, words, pool
-):
+def test_picture_that_changes_is_named(photos, tmp_path, monkeypatch, meddle, words, pool):
     remove_stale = writer.output.remove_stale
 
     def meddling(*arguments):

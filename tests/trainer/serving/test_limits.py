@@ -198,9 +198,7 @@ def test_error_of_the_predictor_is_status_500():
         (9000, (1, 8900), (1, 8990, False), 413, "the request has more than 9,000 bytes"),
     ],
 )
-def test_too_large_request_or_answer_is_refused(
-    monkeypatch, max_bytes, largest, too_large, status, words
-):
+def test_too_large_request_is_refused(monkeypatch, max_bytes, largest, too_large, status, words):
     monkeypatch.setattr(prediction_server, "MAX_BYTES", max_bytes)
     with loaded(Waiting(waits=False)) as (client, _):
         assert ask(client, *largest).status_code == 200
