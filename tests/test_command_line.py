@@ -127,7 +127,6 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("status --rate foo=1 --project p", "--rate 'foo' is not a machine type"),
         ("status a/b --project p", "'a/b' is not a run's name"),
         ("clean --older-than 999999d --project p", "is too long; give less"),
-        ("clean --older-than 1d --project p --recipe ''", "--recipe '' is empty"),
         ("run digits --local --runs-directory ''", "--runs-directory '' is empty"),
         ("run digits --loca", "No such option: --loca"),
         ("run", "Missing argument 'RECIPE'"),

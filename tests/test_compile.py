@@ -50,7 +50,6 @@ def test_image_is_compiled_in_and_kept_until_changed(tmp_path, succeed):
         ("dgits", "no recipe 'dgits'; did you mean 'digits'?"),
         ("--image 'Not An Image'", "the command line: image='Not An Image' is not an image's"),
         ("digits --output-directory file/build", "file/build/digits.yaml can't be written"),
-        ("--output-directory ''", "--output-directory '' is empty"),
         ("--upload", "no project: give --project, set GOOGLE_CLOUD_PROJECT"),
         ("--upload --project p", "no template_repository: give"),
     ],

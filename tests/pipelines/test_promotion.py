@@ -74,8 +74,6 @@ def test_one_request_moves_the_alias_in_a_project(succeed, refused, tmp_path, mo
         ("--local --rollback", "model 'digits' has had no champion before now"),
         ("--version 1", "no project: give --project"),
         ("--project '' --version 1", "--project '' is empty; give a value, or leave"),
-        ("--local --version ''", "--version '' is empty"),
-        ("--local --model-name ''", "--model-name '' is empty"),
         ("--local --runs-directory nowhere", "'nowhere': there is no such folder"),
         ("--runs-directory runs --version 1", "'runs' is for runs on this machine"),
     ],

@@ -189,7 +189,6 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         ("serve dgits", "did you mean 'digits'?"),
         ("predict digits", "Missing argument 'FILE'"),
         ("predict digits a.png --endpoint 'a b'", "neither a URL, such as"),
-        ("predict digits a.png --endpoint ''", "--endpoint '' is empty"),
         ("predict digits a.png --endpoint 7", "no project: give --project, set GOOG"),
         ("predict digits a.png --endpoint 7 --model-name m", "--endpoint excludes --model-name"),
     ],

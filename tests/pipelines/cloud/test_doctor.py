@@ -75,23 +75,17 @@ class SpoiledProject(ProjectServices):
 RETAINED = {"retentionPolicy": {"retentionPeriod": "86400"}}
 
 
-class CloudServer(OpenEmulator):
-    """The other APIs of a project, at an endpoint of their own."""
-
-    def __init__(self):
-        self.project = SpoiledProject()
-        super().__init__(self.project)
-
-
 @pytest.fixture
 def cloud(vertex, storage, monkeypatch):
-    with CloudServer() as server:
+    """The other APIs of a project, at an endpoint of their own."""
+    project = SpoiledProject()
+    with OpenEmulator(project) as server:
         for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM"):
             monkeypatch.setenv(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}", server.url)
         monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
         repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
         monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", repository)
-        server.storage = storage
+        server.project, server.storage = project, storage
         yield server
 
 
