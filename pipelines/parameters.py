@@ -112,12 +112,10 @@ def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
                 listing = "; `python -m pipelines parameters` lists them"
                 hint = fields.suggest(name, PARAMETERS, listing)
                 raise InputError(f"unknown parameter {name!r}{hint}")
-        result = ParameterSet(
-            **{
-                topic: fields.build(group, fields.pick(group, values))
-                for topic, group in TOPICS.items()
-            }
-        )
+        groups: dict[str, Any] = {}
+        for topic, group in TOPICS.items():
+            groups[topic] = fields.build(group, fields.pick(group, values))
+        result = ParameterSet(**groups)
         _check_consistency(result)
     except InputError as error:
         raise InputError(f"{place}: {error}") from None

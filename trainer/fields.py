@@ -206,10 +206,9 @@ def _core_schema(hint: Any, choices: tuple[Any, ...], bounds: Mapping[str, Any])
         items = core.list_schema(_core_schema(get_args(hint)[0], choices, bounds))
         return core.no_info_before_validator_function(_parse_json, items)
     extra = {"pydantic_js_extra": {"enum": list(choices)}} if choices else {}
+    whole = {"ge": -_MAX_INTEGER, "le": _MAX_INTEGER} | dict(bounds)
     plain: dict[Any, Callable[..., CoreSchema]] = {
-        int: functools.partial(
-            core.int_schema, **{"ge": -_MAX_INTEGER, "le": _MAX_INTEGER, **bounds}
-        ),
+        int: functools.partial(core.int_schema, **whole),
         float: functools.partial(core.float_schema, **bounds, allow_inf_nan=False),
         bool: core.bool_schema,
         str: core.str_schema,

@@ -144,12 +144,13 @@ class ModelRegistry:
     def _roll_back(self, model: str) -> tuple[Version, Version | None]:
         versions = self.list_versions(model)
         champion = _find_champion(versions)
-        history = sorted((n, version.version) for version in versions for n in version.promotions)
+        promoted = {number: version for version in versions for number in version.promotions}
         withdrawn = []
         # There is more than one if the version that was champion in between has been deleted.
-        while champion and history and history[-1][1] == champion.version:
-            withdrawn.append(f"-{CHAMPION}-{history.pop()[0]}")
-        if not history:
+        while champion and promoted and promoted[max(promoted)] == champion:
+            withdrawn.append(f"-{CHAMPION}-{max(promoted)}")
+            del promoted[max(promoted)]
+        if not promoted:
             raise InputError(
                 f"model {model!r} has had no champion before "
                 f"{champion.name if champion else 'now'}; promote a version with --version"
@@ -157,8 +158,7 @@ class ModelRegistry:
         if champion and withdrawn:
             # Remove aliases first: if this is interrupted, a retry restores the same champion.
             self._merge(champion, withdrawn)
-        previous = next(version for version in versions if version.version == history[-1][1])
-        return self._merge(previous, [CHAMPION, _DEFAULT]), champion
+        return self._merge(promoted[max(promoted)], [CHAMPION, _DEFAULT]), champion
 
     def _promote(self, version: Version, aliases: Iterable[str] = ()) -> None:
         """Add the champion's aliases and `aliases` to a version; the caller holds the lock."""

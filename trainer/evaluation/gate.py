@@ -98,6 +98,7 @@ def judge(
 
 def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
+    lesser_role = CHALLENGER if options.register_challengers else ""
     if pairs and pairs.gains is None and options.champion_metric == "log_loss":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
@@ -106,16 +107,14 @@ def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
             f"not comparable with the champion {champion.name}: {problem}; set model_name= to "
             "another model, or champion_rule=none"
         )
-        role = CHALLENGER if options.register_challengers else ""
-        return Verdict(accepted=False, role=role, reason=reason, champion=champion.name)
+        return Verdict(accepted=False, role=lesser_role, reason=reason, champion=champion.name)
     metric, confidence = options.champion_metric, options.confidence
     result = comparison.compare(pairs, metric=metric, confidence=confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
-    role = CHAMPION if passed else CHALLENGER if options.register_challengers else ""
     return Verdict(
         accepted=passed,
-        role=role,
+        role=CHAMPION if passed else lesser_role,
         reason=_format_reason(passed, champion.name, result, options),
         champion=champion.name,
         rule=options.champion_rule,

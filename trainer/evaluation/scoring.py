@@ -114,7 +114,9 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
 def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     """Return the fields of Evaluation that depend on labels and probabilities alone."""
     n, matrix = answers.rows, np.zeros((len(classes), len(classes)), int)
-    k = 5 if len(classes) > 5 else 3 if len(classes) > 3 else None
+    k = None
+    if len(classes) > 3:
+        k = 5 if len(classes) > 5 else 3
     within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, metrics.CALIBRATION_BINS))
     for labels, probabilities in answers.blocks():
         predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))

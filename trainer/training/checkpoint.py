@@ -82,8 +82,9 @@ class Checkpoints:
 
     def save(self) -> None:
         """Save variables and progress, from which a restarted job resumes."""
-        self._factor.assign(self._progress.factor)
         progress = self._progress
+        self._factor.assign(progress.factor)
+        # The number rises with each step, and with a phase that begins at the same step.
         self._save(self._latest, progress.epoch * 10**9 + progress.phase * 10**8 + progress.step)
         rejoin.end_wait()
 

@@ -131,7 +131,8 @@ def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, 
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
     count, total = share.lanes, ends[-1]
-    first, last = (index * count // share.workers for index in (share.worker, share.worker + 1))
+    first = share.worker * count // share.workers
+    last = (share.worker + 1) * count // share.workers
     lanes = {}
     for lane in range(first, last):
         begin, end = lane * total // count, (lane + 1) * total // count

@@ -54,21 +54,21 @@ class Layout:
         # The examples of all tasks, and the approximate time that one process needs for them.
         self.examples, self.seconds = 0, 0.0
         for split, count in shard_counts(totals, mean, options).items():
-            left, copies = totals.examples[split], variant_count(split, options)
+            examples, variants = totals.examples[split], variant_count(split, options)
             kept: list[StoredShard] = []
-            parts: Sequence[list[pa.Table] | None] = [None] * count
-            if stored is not None and left:
-                usual = left * (1 + copies) * mean / count
-                kept, tables = _cut(rows, split, stored, usual, count)
-                parts, left = [[table] for table in tables], sum(map(len, tables))
-            total = len(kept) + len(parts)
-            self.kept.update((shard_name(split, n, total), shard) for n, shard in enumerate(kept))
-            self.tasks += [
-                ShardTask(split, number, total, copies, part)
-                for number, part in enumerate(parts, len(kept))
-            ]
-            self.examples += left
-            self.seconds += seconds * left * (1 + copies)
+            rows_of_tasks: Sequence[list[pa.Table] | None] = [None] * count
+            if stored is not None and examples:
+                mean_shard = examples * (1 + variants) * mean / count
+                kept, tables = _cut(rows, split, stored, mean_shard, count)
+                rows_of_tasks = [[table] for table in tables]
+                examples = sum(map(len, tables))
+            total = len(kept) + len(rows_of_tasks)
+            for number, shard in enumerate(kept):
+                self.kept[shard_name(split, number, total)] = shard
+            for number, task_rows in enumerate(rows_of_tasks, len(kept)):
+                self.tasks.append(ShardTask(split, number, total, variants, task_rows))
+            self.examples += examples
+            self.seconds += seconds * examples * (1 + variants)
 
     def fingerprint(self, plan_fingerprint: str) -> str:
         """Return the fingerprint of a plan with the shards in `kept`, if any."""
@@ -79,7 +79,7 @@ class Layout:
     def compute_identities(self) -> dict[str, np.ndarray]:
         """Return the identities of each file's examples, S16 [n]; needs a store."""
         written = {task.file: compute_identities(task.rows[0]) for task in self.tasks if task.rows}
-        return {**{file: shard.identities for file, shard in self.kept.items()}, **written}
+        return {file: shard.identities for file, shard in self.kept.items()} | written
 
 
 def _cut(
