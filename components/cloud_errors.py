@@ -132,8 +132,12 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             f"{doing}: the answer is not from Google's API ({one_line(error)[:200]}); check the "
             "setting endpoint"
         ) from None
-    except auth.DefaultCredentialsError:
-        raise CloudError(f"{doing}: no Google Cloud credentials; {_HINTS[401]}") from None
+    except auth.DefaultCredentialsError as error:
+        why, remedy = "no Google Cloud credentials", _HINTS[401]
+        if "default credentials were not found" not in str(error):
+            # A file that GOOGLE_APPLICATION_CREDENTIALS names, which precedes any other.
+            why, remedy = one_line(error.args[0]), "correct GOOGLE_APPLICATION_CREDENTIALS"
+        raise CloudError(f"{doing}: {why}; {remedy}") from None
     except auth.RefreshError as error:
         raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
     except exceptions.BadRequest as error:

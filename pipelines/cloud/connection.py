@@ -26,6 +26,8 @@ from pipelines.machines import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"
+_TOKEN_SERVERS = ("_token_uri", "_token_url")
+"""Attributes of credentials of users and service accounts, and of federated ones."""
 _CONNECTING_SECONDS = 2.5
 _TRIES = 2
 
@@ -107,6 +109,8 @@ class Connection:
             return local_credentials(os.environ)
         with translated("signing in"):
             credentials = google.auth.default(scopes=_SCOPES)[0]
+            for server in filter(None, (getattr(credentials, name, "") for name in _TOKEN_SERVERS)):
+                self.check_answers(server)
             make_retry(self.say)(credentials.refresh)(Request())
             return credentials
 

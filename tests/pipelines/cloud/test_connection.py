@@ -1,6 +1,8 @@
 """The way to the cloud: transports, sign-in, servers that are not there, and retries."""
 
+import json
 import socket
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -73,6 +75,19 @@ def test_unreachable_storage_or_repository_is_named(vertex, closed_port, monkeyp
         _ = connection.storage
 
 
+def test_unreachable_sign_in_is_reported_at_once(
+    settings, closed_port, refused, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 1000)
+    with expired_sign_in(tmp_path) as key:
+        path = Path(key)
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "token_uri": f"http://{closed_port}/token"}))
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", key)
+        error = refused("status", code=1)
+    assert error.startswith(f"error: no answer from {closed_port} (Connection refused); check the")
+
+
 def test_server_behind_a_proxy_is_not_checked(closed_port, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://proxy.example.com:3128")
     check_server("http://server.invalid", advice="")
@@ -85,6 +100,18 @@ def test_unreadable_credentials_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path))
     with pytest.raises(CloudError, match=r"^signing in: .*Is a directory"):
         _ = Connection(Settings(project="my-project")).credentials
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(None, "was not found"), ("{", "is not a valid json file")]
+)
+def test_wrong_file_of_credentials_is_named(settings, refused, monkeypatch, tmp_path, content, why):
+    path = tmp_path / "key.json"
+    if content:
+        path.write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+    error = refused("status", code=1)
+    assert f"File {path} {why}.; correct GOOGLE_APPLICATION_CREDENTIALS" in error
 
 
 @pytest.mark.parametrize("line", ["schedule list", "cancel one", "promote digits"])
