@@ -1,7 +1,7 @@
 """A Model Registry for tests: slow operations, pages of two, project numbers in names, faults."""
 
 from components.registry.model_registry import ModelRegistry
-from components.registry.model_upload import Candidate
+from components.registry.model_upload import MADE_BY, Candidate
 from components.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
@@ -29,7 +29,7 @@ def candidate(artifact_uri, **changes):
     empty = {
         "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
         "description": "",
-        "labels": {},
+        "labels": dict(MADE_BY),
         "metrics": {},
     }
     return Candidate(artifact_uri=artifact_uri, **{**empty, **changes})

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from components.registry.model_upload import Candidate, import_evaluation, upload
+from components.registry.model_upload import MADE_BY, Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
 from components.vertex_client import connect_vertex
 from trainer.errors import InputError
@@ -39,6 +39,11 @@ class Version:
     def name(self) -> str:
         """Return model@version."""
         return f"{self.model}@{self.version}"
+
+    @property
+    def is_ours(self) -> bool:
+        """Return True for a version that this project registered, or a user made the champion."""
+        return MADE_BY.items() <= self.labels.items() or CHAMPION in self.aliases
 
     @property
     def promotions(self) -> list[int]:
@@ -187,6 +192,11 @@ class ModelRegistry:
         from google.api_core import exceptions
 
         existing = self.list_versions(model)
+        if existing and not any(version.is_ours for version in existing):
+            raise InputError(
+                f"the model {model!r} in {self.parent} is not of this project: none of its "
+                f"versions has the label made-by or the alias {CHAMPION}; give another model_name"
+            )
         try:
             return _find_version(candidate, existing) or self._upload(
                 model, candidate, new=not existing

@@ -62,7 +62,7 @@ def fetch(connection: Connection, run_id: str) -> PastRun:
 
 
 def parameters_of(job: Any) -> dict[str, Any]:
-    """Return all parameters of a run, including the defaults of its template."""
+    """Return all parameters of a run by name, sorted, including the defaults of its template."""
     from google.protobuf import json_format
 
     content = json_format.MessageToDict(job._pb)
@@ -72,7 +72,8 @@ def parameters_of(job: Any) -> dict[str, Any]:
         for name, definition in inputs.get("parameters", {}).items()
         if "defaultValue" in definition
     }
-    return to_whole_numbers({**defaults, **content["runtimeConfig"].get("parameterValues", {})})
+    values = {**defaults, **content["runtimeConfig"].get("parameterValues", {})}
+    return to_whole_numbers(dict(sorted(values.items())))
 
 
 def _read_metrics(job: Any) -> dict[str, float]:

@@ -8,10 +8,11 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from components.registry import model_upload
-from components.registry.model_upload import METRICS_SCHEMA
+from components.registry.model_upload import MADE_BY, METRICS_SCHEMA
 from components.registry.registered_model import RegisteredModel
 from tests import model_service
 from tests.model_service import NUMBER, ModelService, registry_at
+from trainer.errors import InputError
 
 PARENT = "projects/my-project/locations/us-central1"
 METRICS = {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}}
@@ -22,7 +23,7 @@ def candidate(run, **changes):
     values = {
         "serving_image": "us-central1-docker.pkg.dev/p/images/serving:1",
         "description": f"{run}: better",
-        "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab"},
+        "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab", **MADE_BY},
         "metrics": METRICS,
     }
     return model_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
@@ -38,6 +39,16 @@ def promote_each(registry, *runs):
 
 def aliases(registry):
     return {version.version: set(version.aliases) for version in registry.list_versions("digits")}
+
+
+def test_model_of_others_gets_no_version(registry, service):
+    registry.register("digits", candidate("theirs", labels={"team": "other"}), "challenger", "")
+    with pytest.raises(InputError, match=r"the model 'digits' in projects/.* is not of this proj"):
+        registry.register("digits", candidate("ours"), "champion", "")
+    assert aliases(registry) == {"1": {"default", "challenger"}}
+    registry.promote("digits", "1")  # A user's own version as the first champion.
+    version = registry.register("digits", candidate("ours"), "champion", "digits@1")
+    assert "champion" in version.aliases
 
 
 def test_alias_of_the_commit_has_no_underscore(registry):

@@ -31,6 +31,14 @@ def test_local_and_cloud_runs_are_listed_and_compared(vertex, succeed):
     assert "No test of the difference: there kept no predictions of the test records." in out
 
 
+def test_changed_parameters_are_sorted(vertex, succeed):
+    succeed("run digits --name one --detach")
+    succeed("run digits --detach --set seed=1 --set batch_size=8 --set max_cost=3 --set epochs=2")
+    assert "; batch_size=8 (was 64), epochs=2 (was 12), max_cost=3 (was 0), 1 more" in succeed(
+        "runs"
+    )
+
+
 def test_run_deleted_while_runs_are_listed_is_left_out(vertex, succeed):
     for name in ("one", "two"):
         succeed(f"run digits --name {name} --detach")
