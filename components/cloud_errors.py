@@ -136,7 +136,8 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
         why, remedy = "no Google Cloud credentials", _HINTS[401]
         if "default credentials were not found" not in str(error):
             # A file that GOOGLE_APPLICATION_CREDENTIALS names, which precedes any other.
-            why, remedy = one_line(error.args[0]), "correct GOOGLE_APPLICATION_CREDENTIALS"
+            why = one_line(error.args[0]).rstrip(".")
+            remedy = "correct GOOGLE_APPLICATION_CREDENTIALS"
         raise CloudError(f"{doing}: {why}; {remedy}") from None
     except auth.RefreshError as error:
         raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None

@@ -65,7 +65,7 @@ GOOGLE = "kfp google.cloud.aiplatform google.cloud.aiplatform_v1"
         ("-m pipelines recipes", 0, "digits", LIBRARIES),
         (f"-c {SOURCES}", 0, "images:URI (a folder", LIBRARIES),
         ("-m pipelines run digits --local --set source=images:no", 2, "/no does not", "kfp grpc"),
-        ("-m pipelines status one --project my-project", 1, "no Google Cloud credential", GOOGLE),
+        ("-m pipelines status one --project my-project", 1, "none.json was not found; cor", GOOGLE),
     ],
     ids=["recipes", "sources", "a missing source", "missing credentials"],
 )

@@ -111,7 +111,7 @@ def test_wrong_file_of_credentials_is_named(settings, refused, monkeypatch, tmp_
         path.write_text(content)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     error = refused("status", code=1)
-    assert f"File {path} {why}.; correct GOOGLE_APPLICATION_CREDENTIALS" in error
+    assert f"File {path} {why}; correct GOOGLE_APPLICATION_CREDENTIALS" in error
 
 
 @pytest.mark.parametrize("line", ["schedule list", "cancel one", "promote digits"])
