@@ -69,7 +69,7 @@ def test_interval_covers_the_true_difference():
 )
 def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
     # The test of permutations is exact with any number of them; the interval is not asked for.
-    monkeypatch.setattr(comparison, "_PERMUTATIONS", 999)
+    monkeypatch.setattr(comparison, "PERMUTATIONS", 999)
     monkeypatch.setattr(comparison, "_BOOTSTRAPS", 100)
     generator = np.random.default_rng(5)
     right, wins = np.ones(60, bool), 0

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-_PERMUTATIONS = 9_999
+from trainer.evaluation.gate_options import PERMUTATIONS
+
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
 _MAX_GAINS = 1 << 20
@@ -200,11 +201,11 @@ def sign_flip_test(gains: np.ndarray, generator: np.random.Generator) -> float:
     # With a tolerance, because sums of the same numbers may differ by rounding.
     threshold = gains.sum() - 1e-9 * np.abs(gains).sum()
     count, rows = 0, max(1, _CELLS // len(gains))
-    for start in range(0, _PERMUTATIONS, rows):
-        shape = min(rows, _PERMUTATIONS - start), len(gains)
+    for start in range(0, PERMUTATIONS, rows):
+        shape = min(rows, PERMUTATIONS - start), len(gains)
         signs = generator.integers(0, 2, shape, np.int8) * 2 - 1
         count += int((signs @ gains >= threshold).sum())
-    return (1 + count) / (1 + _PERMUTATIONS)
+    return (1 + count) / (1 + PERMUTATIONS)
 
 
 def bootstrap_interval(

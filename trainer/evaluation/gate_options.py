@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from trainer.errors import InputError
 from trainer.fields import option, suggest
 
+PERMUTATIONS = 9_999
+"""Number of random sign patterns of the test of log_loss, whose p-value is above its reciprocal."""
 METRICS = ("accuracy", "log_loss")
 """Metrics with which two models are compared."""
 RULES = ("better", "not_worse", "none")
@@ -68,6 +70,12 @@ class GateOptions:
             is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)
             if not is_number or not 0 <= floor <= 1:
                 raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
+        most = 1 - 1 / (1 + PERMUTATIONS)
+        if self.champion_metric == "log_loss" and self.confidence > most:
+            raise InputError(
+                f"confidence={self.confidence} is more than the test of champion_metric='log_loss' "
+                f"can reach, {most:g}; set {most:g} or less, or champion_metric='accuracy'"
+            )
 
 
 def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:

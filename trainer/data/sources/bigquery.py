@@ -23,7 +23,8 @@ _QUERY = re.compile(r"\s*(SELECT|WITH)\b[^;]+;?\s*", re.IGNORECASE)
 """A single statement that only reads: a script has no temporary table."""
 _REMEDY = (
     "check that the BigQuery Storage API is enabled, and that the run's account has "
-    "roles/bigquery.dataViewer and roles/bigquery.readSessionUser"
+    "roles/bigquery.dataViewer and roles/bigquery.readSessionUser; to read a view, give a query, "
+    "bigquery:SELECT * FROM ..."
 )
 _QUERY_REMEDY = "correct the query; the run's account also needs roles/bigquery.jobUser"
 
