@@ -29,7 +29,7 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int
     """
     columns = list_columns(before)
     names = {argument_name(column.name): column.dtype for column in columns}
-    parser = RowInstances(names, [column.name for column in columns])
+    parser = RowInstances(names, columns)
     parts = list(_parse_instances(parser, instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")

@@ -80,7 +80,7 @@ class Predictor:
             # The signature has neither the order of the columns nor their own names.
             dataset = find_training_data(artifacts_uri)
             trained_on = list_columns(dataset) if dataset else []
-            self._parser = RowInstances(columns, [column.name for column in trained_on])
+            self._parser = RowInstances(columns, trained_on)
             # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
         self.predict(self.preprocess({"instances": self._parser.make_blank()}))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer.data.schema import Feature
 from trainer.data.tables.columns import argument_name
 from trainer.data.tables.inputs import MISSING
 from trainer.fields import suggest
@@ -32,6 +33,8 @@ from trainer.serving.instances import (
 
 _TYPE_NAMES = {"float32": "a number", "int64": "a whole number", "string": "text"}
 _MAX_FLOAT = float(np.finfo(np.float32).max)
+_BOOLEANS = frozenset({"true", "false"})
+"""The values that booleans of Parquet and BigQuery become in a vocabulary."""
 _MAX_WHOLE = 2.0**53
 """Larger whole numbers are inexact as JSON numbers."""
 
@@ -41,13 +44,18 @@ class RowInstances:
 
     Args:
         columns: type (float32, int64 or string) of each argument of serving_default.
-        names: the columns' own names, in the order of the values of a row that is a list; empty if
-            unknown.
+        features: the columns that the model was trained on, in the order of the values of a row
+            that is a list; empty if unknown.
     """
 
-    def __init__(self, columns: Mapping[str, str], names: Sequence[str] = ()) -> None:
-        self._columns, self._names = dict(columns), list(names)
-        self._order = [argument_name(name) for name in names]
+    def __init__(self, columns: Mapping[str, str], features: Sequence[Feature] = ()) -> None:
+        self._columns, self._names = dict(columns), [feature.name for feature in features]
+        self._order = [argument_name(name) for name in self._names]
+        self._booleans = {
+            argument_name(feature.name)
+            for feature in features
+            if not _BOOLEANS.isdisjoint(feature.settings.get("values", ()))
+        }
         self._has_keys = KEY not in self._columns
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
@@ -78,6 +86,8 @@ class RowInstances:
         indices, inputs = list(values), {}
         for name, kind in self._columns.items():
             column = [value.get(name) for value in values.values()]
+            if name in self._booleans:
+                column = [str(v).lower() if isinstance(v, bool) else v for v in column]
             inputs[name], bad = _convert_column(kind, column)
             for index in bad:
                 why = f"{name} is not {_TYPE_NAMES[kind]}: {format_value(column[index])}"

@@ -3,6 +3,8 @@
 import csv
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from pipelines import request_drift
@@ -10,6 +12,7 @@ from tests import tables
 from trainer.data.schema import Dataset
 from trainer.evaluation.scoring import evaluate
 from trainer.models import check_model
+from trainer.serving.instances import BadInstancesError
 from trainer.serving.predictor import Predictor
 from trainer.training.export import export
 
@@ -112,3 +115,27 @@ def test_unusual_texts_of_the_training_rows_are_no_drift(rows, dataset):
     requests = [{name: row[name] for name in COLUMNS} for row in rows]
     drifts, _ = request_drift.measure(dataset, requests)
     assert [drift.name for drift in drifts if drift.is_drift] == []
+
+
+def test_booleans_of_a_vocabulary_may_be_sent_as_such(tmp_path):
+    generator = np.random.default_rng(2)
+    flags, numbers = generator.random(300) < 0.5, generator.random(300)
+    table = pa.table(
+        {"member": flags, "note": ["x"] * 300, "kind": numbers > 0.5, "number": numbers}
+    )
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    columns = [{"name": name, "type": "vocabulary"} for name in ("member", "note")]
+    options = {"columns": columns, "crosses": [], "label": {"column": "kind"}}
+    written = tables.write("", tmp_path / "out", source=f"parquet:{tmp_path}/t.parquet", **options)
+    network = check_model("wide_and_deep", written, {"hidden_units": [4]}).build(written)
+    export(network, written, str(tmp_path / "model"))
+    predictor = Predictor()
+    predictor.load(str(tmp_path / "model"))
+
+    def answer(member, note="x"):
+        request = predictor.preprocess({"instances": [{"member": member, "note": note}]})
+        return predictor.postprocess(predictor.predict(request))["predictions"][0]["probabilities"]
+
+    assert answer(True) == answer("true") != answer(False) == answer("false")
+    with pytest.raises(BadInstancesError, match="note is not text: True"):
+        answer(True, note=True)
