@@ -18,7 +18,7 @@ from trainer.errors import InputError
 from trainer.formats import count
 
 # Ctrl-C ends the process without an exception: Python drops a KeyboardInterrupt in a callback,
-# such as the one that runs when the server's last thread is deleted. `notf` is TensorBoard's own
+# such as the one that runs when a thread of the server is deleted. `notf` is TensorBoard's own
 # switch to run without TensorFlow, which takes seconds to import and logs a lot.
 _PROGRAM = """
 import os, signal, sys, types
