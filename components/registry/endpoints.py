@@ -129,7 +129,10 @@ class Endpoints:
         endpoint = self.fetch_endpoint(model)
         newest, *older = [*shares(endpoint)] or ["now"]
         if not older:
-            raise InputError(f"the endpoint of {model} serves none before {newest}; deploy one")
+            raise InputError(
+                f"the endpoint of {model} serves no version before {newest}; promote one and "
+                "deploy it"
+            )
         self._shift_traffic(endpoint, {older[0]: 100})
         return older[0]
 

@@ -86,7 +86,9 @@ class BatchJob(BackgroundJob):
         """Return the input in batches; read the first instance, to fail before servers start."""
         config = self.message.input_config
         if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
-            raise InputError("BigQuery is not available on this machine; give files")
+            raise InputError(
+                "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
+            )
         uris = list(config.gcs_source.uris)
         instances = read_instances(config.instances_format, uris, self._models.local)
         first = list(itertools.islice(instances, 1))

@@ -31,7 +31,9 @@ def check_accelerator(accelerator: str, region: str) -> None:
 def check_monitoring(region: str) -> None:
     """Raise InputError for a region without Model Monitoring."""
     if region in CONTENT["without_monitoring"]:
-        raise InputError(f"{region} has no Model Monitoring {_AS_OF}; use another region")
+        raise InputError(
+            f"{region} has no Model Monitoring {_AS_OF}; leave out --monitor, or use another region"
+        )
 
 
 def has_experiments(region: str) -> bool:

@@ -82,5 +82,7 @@ def check_floors(class_floors: Collection[str], classes: Sequence[str]) -> None:
     """Raise InputError if a floor names an unknown class."""
     for name in class_floors:
         if name not in classes:
-            hint = suggest(name, classes)
-            raise InputError(f"class_floors names {name!r}, which is no class of the records{hint}")
+            raise InputError(
+                f"class_floors names {name!r}, which is not a class of the records"
+                f"{suggest(name, classes)}"
+            )

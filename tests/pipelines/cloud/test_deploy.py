@@ -32,7 +32,7 @@ def test_versions_are_deployed_rolled_back_and_undeployed(vertex, succeed, refus
     sent = vertex.sent("DeployModel")[-1]
     assert sent.deployed_model.dedicated_resources.min_replica_count == 1
     assert sent.traffic_split == {"0": 100}
-    assert "serves none before 1" in refused("deploy digits --rollback")
+    assert "serves no version before 1" in refused("deploy digits --rollback")
 
     put_champion(vertex, 2)
     succeed("deploy digits")

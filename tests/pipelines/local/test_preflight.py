@@ -143,7 +143,7 @@ def test_classes_without_images_are_refused(photos, refused_run):
 
 def test_floor_of_an_unknown_class_is_refused(refused_run):
     error = refused_run(class_floors='{"rose": 0.5, "tulips": 0.5}')
-    assert "class_floors names 'tulips', which is no class of the records; did you mean" in error
+    assert "class_floors names 'tulips', which is not a class of the records; did you mean" in error
     assert changes(source="images:photos", class_floors={"tulip": 0.5})
 
 

@@ -97,7 +97,9 @@ class RecordsStore:
         except FileNotFoundError:
             return []
         except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self._entry} is damaged; remove it to start a store") from None
+            raise InputError(
+                f"{self._entry} is damaged; remove it, and all records are written again"
+            ) from None
         existing = storage.read_ahead(StoredShard.exists, shards, uri=content["uri"])
         return [shard for shard, exists in zip(shards, existing, strict=True) if exists]
 
