@@ -99,7 +99,7 @@ def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: Ru
             plan_training,
             parameters,
             records=records,
-            rates=prices.rates,
+            rates=prices.training_rates,
             rates_of=f"{prices.region}, {prices.date}",
             run=_RUN,
             recipe_sets=recipe_sets,

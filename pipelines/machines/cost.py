@@ -43,6 +43,12 @@ class PriceTable:
     run: Decimal  # the fee per pipeline run
     sizes: dict[str, tuple[int, float]]  # vCPUs and GB of memory of each machine type of a series
 
+    @property
+    def training_rates(self) -> dict[str, float]:
+        """Return the rates without those of machine types that only predict."""
+        trains = {*types(), *accelerators(), *disk_types()}
+        return {name: rate for name, rate in self.rates.items() if name in trains}
+
     def override(self, rates: Mapping[str, float]) -> "PriceTable":
         """Return the table with the user's rates, which also apply to spot machines."""
         return dataclasses.replace(
