@@ -152,6 +152,15 @@ def test_run_without_an_undamaged_checkpoint_is_refused(trained, digit_records, 
     assert "no checkpoint in" in refused(replicas.flags(digit_records, run, TRAINED))
 
 
+def test_xla_and_normalization_over_devices_are_refused(row_records, tmp_path, refused):
+    flags = (
+        "--model=wide_and_deep --strategy=mirrored --xla=true "
+        '--model_options={"batch_normalization":true}'
+    )
+    error = refused(replicas.flags(row_records, tmp_path, flags))
+    assert "xla=true: in model='wide_and_deep', a layer such as batch normalization waits" in error
+
+
 def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):
     flags = replicas.flags(digit_records, tmp_path, "--xla=true")
     command = [sys.executable, "-X", "importtime", "-m", "trainer.task", *flags]

@@ -69,6 +69,13 @@ def run(job: Job) -> int:
             f"xla=true: XLA has no deterministic form of an operation of model="
             f"{job.config.model!r} ({first_line(error)}); set xla=false"
         ) from None
+    except RuntimeError as error:
+        if not job.config.xla or "merge_call" not in str(error):
+            raise
+        raise InputError(
+            f"xla=true: in model={job.config.model!r}, a layer such as batch normalization waits "
+            "for other devices, which XLA can't compile; set xla=false"
+        ) from None
     except tf.errors.ResourceExhaustedError as error:
         if "No space left" in str(error):
             raise InputError(
