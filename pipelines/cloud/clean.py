@@ -8,20 +8,18 @@ somebody else may be cleaning up as well, or an answer was lost.
 
 import collections
 import concurrent.futures
-import dataclasses
 import datetime
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import track
 
-from components.cloud_errors import FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
+from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
-from pipelines.cloud import runs, schedules
+from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
 
 T = TypeVar("T")
@@ -31,20 +29,9 @@ _URI = re.compile(r"(?:gs://|/gcs/)([^\s\"']+)")
 """Part of a parameter such as csv:gs://BUCKET/FILE or {"weights": "/gcs/BUCKET/FILE"}."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """A resource, a gs:// folder or a set of cache entries to delete."""
-
-    kind: str
-    name: str
-    detail: str
-    delete: Callable[[], None]
-    run: str = ""  # name of the run that it is deleted with
-
-
 def find_items(
     connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
-) -> tuple[list[Item], list[str]]:
+) -> tuple[list[deletions.Item], list[str]]:
     """Return items that ended before a time, in order of deletion, and why others are kept.
 
     Args:
@@ -75,11 +62,11 @@ def find_items(
     for schedule in _find_ended_schedules(all_schedules, before, labels):
         detail = f"completed, {schedules.recipe_of(schedule)}"
         delete = connection.schedules.delete_schedule
-        items.append(_make_item(connection, "schedule", schedule.name, detail, delete))
+        items.append(deletions.resource_item(connection, "schedule", schedule.name, detail, delete))
     delete = connection.models.delete_model_version
     for version in unused:
         name, detail = _version_name(version), f"{version.display_name}, no alias"
-        items.append(_make_item(connection, "model version", name, detail, delete))
+        items.append(deletions.resource_item(connection, "model version", name, detail, delete))
     custom_jobs = _list_ended_custom_jobs(connection, before, labels)
     for job, own_uris in jobs:
         if job.name not in to_delete:
@@ -217,7 +204,7 @@ def _list_ended_custom_jobs(
 
 def _make_run_items(
     connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
-) -> Iterator[Item]:
+) -> Iterator[deletions.Item]:
     """Yield a run's training jobs, its cache entries, its folder and finally the run itself.
 
     The run comes last because only the run names the others. A cache entry that outlives the folder
@@ -229,25 +216,19 @@ def _make_run_items(
             yield _make_custom_job_item(connection, custom_job)
     part = f"of the run {run_id}"
     executions = (task.execution.name for task in job.job_detail.task_details)
-    cached = [name for name in executions if name]
-    if cached:
-        delete = functools.partial(_delete_executions, connection, cached)
-        yield Item("cache", f"{len(cached)} entries", part, delete)
+    if cached := [name for name in executions if name]:
+        yield deletions.cache_item(connection, cached, part)
     if folder:
-        delete = functools.partial(_delete_folder, connection, folder)
-        yield Item("folder", folder, part, delete, job.name)
+        yield deletions.folder_item(connection, folder, part, job.name)
     day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
     detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
-    yield _make_item(connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job)
+    delete = connection.pipelines.delete_pipeline_job
+    yield deletions.resource_item(connection, "run", job.name, detail, delete)
 
 
-def _make_custom_job_item(connection: Connection, job: Any) -> Item:
+def _make_custom_job_item(connection: Connection, job: Any) -> deletions.Item:
     detail, delete = f"{runs.state_of(job)}, {job.display_name}", connection.jobs.delete_custom_job
-    return _make_item(connection, "training job", job.name, detail, delete)
-
-
-def _make_item(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
-    return Item(kind, name, detail, functools.partial(_delete, connection, method, name), name)
+    return deletions.resource_item(connection, "training job", job.name, detail, delete)
 
 
 def _list_uris(job: Any) -> list[str]:
@@ -285,24 +266,3 @@ def _folder_of(job: Any, uris: Sequence[str]) -> str:
 def _end_of(resource: Any) -> float:
     """Return the end of a run or job, in seconds since 1970."""
     return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
-
-
-def _delete(connection: Connection, method: Any, name: str) -> None:
-    with translated(f"deleting {name}"), tolerated(NOT_FOUND):
-        connection.finish(method(name=name))
-
-
-def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
-    """Delete steps from the cache; without permission for that, do nothing."""
-    for name in names:
-        with translated(f"deleting {name}"), tolerated(FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED):
-            connection.metadata.delete_execution(name=name)
-
-
-def _delete_folder(connection: Connection, uri: str) -> None:
-    bucket, _, prefix = uri.removeprefix("gs://").partition("/")
-    retry = connection.retry
-    with translated(f"deleting {uri}"), tolerated(NOT_FOUND):
-        for blob in connection.storage.list_blobs(bucket, prefix=prefix, retry=retry):
-            with tolerated(NOT_FOUND):
-                blob.delete(retry=retry)
