@@ -6,7 +6,8 @@ strategy, and writes
     evaluations.csv    one row per checkpoint: finished epochs, step, loss, accuracy, seconds
     logs/evaluator     the same for TensorBoard
 
-A checkpoint is skipped if newer ones replace it before it is read.
+A checkpoint is skipped if newer ones replace it before it is read, and at the start of a second
+phase, where it has the step of the last epoch but the weights of the best.
 """
 
 import csv
@@ -84,10 +85,10 @@ class _Scorer:
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
     def score(self, path: str) -> None:
-        """Score a checkpoint, unless it has been scored before or was removed."""
+        """Score a checkpoint, unless it was scored or removed before, or begins a later phase."""
         started = time.monotonic()
         progress = checkpoint.load(path, self._variables)
-        if progress is None:
+        if progress is None or progress.begins_later_phase:
             return
         step = progress.epoch * self._steps + progress.step
         means = {} if step in self._rows else self._validate()

@@ -60,6 +60,11 @@ class Progress(tf.train.experimental.PythonState):
         for name, value in json.loads(string_value).items():
             setattr(self, name, Sums(**value) if name == "sums" else value)
 
+    @property
+    def begins_later_phase(self) -> bool:
+        """Return whether the next step is the first of a phase after the first."""
+        return self.phase > 0 and self.epoch == self.phase_start and self.step == 0
+
     def begin_phase(self) -> None:
         """Start the next phase: reset the patience and the learning rate, keep the best epoch."""
         self.phase += 1

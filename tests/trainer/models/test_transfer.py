@@ -7,6 +7,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
@@ -14,7 +15,8 @@ from tests.trainer.runs import train
 from trainer.data.read import reader
 from trainer.models import backbones
 from trainer.models.transfer import Transfer
-from trainer.training import checkpoint, logs
+from trainer.training import checkpoint, evaluator, logs
+from trainer.training.job import Job
 from trainer.training.run import TerminatedError
 
 
@@ -172,3 +174,23 @@ def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, mon
     rows = (tmp_path / "history.csv").read_text().splitlines()[1:]
     assert [row.split(",")[:2] for row in rows] == [["1", "1"], ["2", "2"]]
     assert (tmp_path / "model" / "saved_model.pb").is_file()
+
+
+def test_evaluator_scores_no_checkpoint_as_another_epoch(colors, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "KEPT", 9)
+    options = small(epochs=2, learning_rate=3.0, monitor="accuracy", fine_tune_epochs=1)
+    run = train(colors, tmp_path, **options)
+    assert run.progress.best_epoch == 1
+    # The last checkpoint of phase 1 was replaced before the evaluator could read it.
+    folder = str(tmp_path / "checkpoints")
+    first, second, *others = checkpoint.list_checkpoints(folder)
+    assert (second.rpartition("-")[2], len(others)) == (str(2 * 10**9), 2)
+    tf.compat.v1.train.update_checkpoint_state(folder, others[-1], [first, *others])
+
+    job = Job(dataset=colors.uri, base_output_directory=str(tmp_path), config=run.config)
+    evaluator.evaluate(job, colors, first + ".index")
+    scores = evaluator.read_scores(str(tmp_path)).values()
+    scored = {int(row["epoch"]): float(row["loss"]) for row in scores}
+    expected = {row["epoch"]: row["validation_loss"] for row in run.progress.history}
+    del expected[2]
+    assert scored == pytest.approx(expected)
