@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
@@ -62,6 +62,22 @@ class Model:
     def unfreeze(self, model: keras.Model, layers: int) -> None:
         """Make the last `layers` layers of the backbone trainable."""
         raise NotImplementedError
+
+
+def symbolic_inputs(dataset: Dataset) -> Any:
+    """Return the inputs of a model for these records, as Keras tensors without values."""
+    import keras
+
+    if not dataset.is_table:
+        image = dataset.feature("image")
+        return keras.KerasTensor((None, *image.shape), dtype=image.dtype)
+    from trainer.data.tables import inputs
+
+    numbers, ids = inputs.number_count(dataset), len(inputs.list_categories(dataset))
+    return {
+        "numbers": keras.KerasTensor((None, numbers), dtype="float32"),
+        "ids": keras.KerasTensor((None, ids), dtype="int32"),
+    }
 
 
 def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:

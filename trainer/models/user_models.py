@@ -16,9 +16,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from trainer.data.schema import Dataset
-from trainer.errors import InputError
+from trainer.errors import InputError, one_line
 from trainer.fields import option, suggest
-from trainer.models.model import Model
+from trainer.models.model import Model, symbolic_inputs
 
 if TYPE_CHECKING:
     import keras
@@ -86,19 +86,59 @@ def _import_module(name: str) -> Any:
 
 
 def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
-    """Call the model's function; raise InputError unless its model has logits of the classes."""
+    """Call the model's function; raise InputError for a model that can't be trained or saved."""
     import keras
 
     model = getattr(_import_module(name), name.partition(":")[2])(dataset, **options)
     if not isinstance(model, keras.Model):
         raise InputError(f"model={name!r} returned {type(model).__name__}; return a keras.Model")
-    shape, classes = getattr(model, "output_shape", None), len(dataset.classes)
+    _check_output(name, model, dataset)
+    if not model.trainable_variables:
+        raise InputError(f"model={name!r} has no trainable weights; leave a layer trainable")
+    try:
+        keras.saving.serialize_keras_object(model)
+    except Exception as error:  # The user's get_config may raise anything.
+        raise InputError(
+            f"model={name!r} can't be saved by Keras: {_shorten(error)}; give its layers a "
+            "get_config, and write no Lambda that refers to other variables"
+        ) from None
+    return model
+
+
+def _check_output(name: str, model: keras.Model, dataset: Dataset) -> None:
+    """Raise InputError unless the model maps the records' inputs to logits of the classes."""
+    if not getattr(model, "inputs", None):
+        raise InputError(
+            f"model={name!r} returned a {type(model).__name__} that has no inputs yet; return "
+            "keras.Model(inputs, outputs), or a Sequential that begins with keras.Input"
+        )
+    try:
+        output = model.compute_output_spec(symbolic_inputs(dataset))
+    except Exception as error:  # The user's layers may raise anything.
+        raise InputError(
+            f"model={name!r} does not accept the records' inputs: {_shorten(error)}; see "
+            "docs/extending.md for their shapes and types"
+        ) from None
+    shape, classes = getattr(output, "shape", None), len(dataset.classes)
+    if shape is None:
+        raise InputError(
+            f"model={name!r} returns a {type(output).__name__}; return one tensor, the logits"
+        )
     if shape != (None, classes):
         raise InputError(
             f"model={name!r} has the output shape {shape}, but logits of {classes} classes are "
             f"(None, {classes}); end with Dense({classes}) without activation"
         )
-    return model
+    if output.dtype != "float32":
+        raise InputError(
+            f"model={name!r} returns logits in {output.dtype}; give its last layer dtype='float32'"
+        )
+
+
+def _shorten(error: Exception) -> str:
+    """Return an error's text in one line, without the colors of Keras, up to 300 characters."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error)) or type(error).__name__
+    return one_line(text)[:300].rstrip(".")
 
 
 def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:

@@ -41,8 +41,14 @@ def make_gradient_function(
             objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
             objective = scale(objective / examples)
         gradients = tape.gradient(objective, variables)
-        # Gradients of embeddings are IndexedSlices, which clipping and FTRL treat differently.
-        dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        # Weights that do not affect the logits have no gradient. Gradients of embeddings are
+        # IndexedSlices, which clipping and FTRL treat differently.
+        dense = [
+            tf.zeros(variable.shape, variable.dtype)
+            if gradient is None
+            else tf.convert_to_tensor(gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
         return dense, sums(logits, labels, weights)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as

@@ -3,9 +3,12 @@
 import re
 import sys
 
+import keras
+import numpy as np
 import pytest
 
 from tests.refusals import refused
+from tests.trainer.runs import train
 from trainer.models import check_model, open_model
 
 MODEL = """
@@ -28,8 +31,51 @@ def without_dataset(): ...
 def of_anything(dataset, **options): ...
 def untyped(dataset, units=3): ...
 def nothing(dataset): ...
-def probabilities(dataset):
+def pixels(dataset):
     return keras.Sequential([keras.Input([8, 8, 1]), keras.layers.Flatten()])
+
+
+class Scaling(keras.layers.Layer):
+    def __init__(self, table):
+        super().__init__()
+        self.factor = table["factor"]
+
+    def call(self, images):
+        return keras.ops.cast(images, "float32") * self.factor
+
+
+def chain(*layers, shape=(8, 8, 1)):
+    return keras.Sequential([keras.Input(shape, dtype="uint8"), *layers])
+
+
+def dense(**options):
+    return keras.layers.Flatten(), keras.layers.Dense(10, **options)
+
+
+def other_size(dataset):
+    return chain(*dense(), shape=(32, 32, 3))
+def two_images(dataset):
+    images = [keras.Input((8, 8, 1), name=name) for name in ("left", "right")]
+    return keras.Model(images, chain(*dense())(keras.layers.Add()(images)))
+def two_heads(dataset):
+    image = keras.Input((8, 8, 1))
+    return keras.Model(image, {"logits": chain(*dense())(image)})
+def subclass(dataset):
+    class Own(keras.Model):
+        pass
+    return Own()
+def half(dataset):
+    return chain(*dense(dtype="float16"))
+def frozen(dataset):
+    return chain(*dense(trainable=False))
+def unsaved(dataset):
+    return chain(Scaling({"factor": 1 / 255, "of": object()}), *dense())
+def unused(dataset):
+    image = keras.Input((8, 8, 1))
+    model = keras.Model(image, chain(*dense())(image))
+    model.extra = keras.layers.Dense(3)
+    model.extra.build((None, 3))
+    return model
 """
 
 
@@ -87,8 +133,26 @@ def test_mistake_is_refused_in_one_line(module, name, options, message):
     ("name", "message"),
     [
         ("mine:nothing", "model='mine:nothing' returned NoneType; return a keras.Model"),
-        ("mine:probabilities", "has the output shape (None, 64), but logits of 10 classes are"),
+        ("mine:pixels", "has the output shape (None, 64), but logits of 10 classes are"),
+        ("mine:other_size", "expected shape=(None, 32, 32, 3), found shape=(None, 8, 8)"),
+        ("mine:two_images", "does not accept the records' inputs: Layer \"functional"),
+        ("mine:two_heads", "model='mine:two_heads' returns a dict; return one tensor, the logits"),
+        ("mine:subclass", "returned a Own that has no inputs yet; return keras.Model(inputs"),
+        ("mine:half", "returns logits in float16; give its last layer dtype='float32'"),
+        ("mine:frozen", "has no trainable weights; leave a layer trainable"),
+        ("mine:unsaved", "can't be saved by Keras: Object Scaling was created by passing non-"),
     ],
 )
-def test_result_that_is_no_model_of_the_classes_is_refused(module, digit_records, name, message):
+def test_model_that_can_not_be_trained_or_saved_is_refused(module, digit_records, name, message):
     assert message in refused(check_model(name, digit_records, {}).build, digit_records)
+
+
+def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_records, tmp_path):
+    run = train(digit_records, tmp_path, model="mine:unused", epochs=1)
+    keras.utils.set_random_seed(0)
+    start = open_model("mine:unused", {}).build(digit_records)
+    changed = [
+        not np.array_equal(after, before)
+        for after, before in zip(run.model.get_weights(), start.get_weights(), strict=True)
+    ]
+    assert changed == [True, True, False, False]
