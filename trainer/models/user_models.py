@@ -13,6 +13,7 @@ import dataclasses
 import importlib
 import importlib.util
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from trainer.data.schema import Dataset
@@ -70,7 +71,7 @@ def make_model_class(name: str) -> type[Model]:
 
     namespace = {
         "takes_rows": None,
-        "register_layers": staticmethod(lambda: _import_module(name)),
+        "register_layers": staticmethod(lambda: _register_objects(name)),
         "__post_init__": check,
         "build": build,
     }
@@ -83,6 +84,23 @@ def make_model_class(name: str) -> type[Model]:
 def _import_module(name: str) -> Any:
     find_module_file("model", name)
     return importlib.import_module(name.partition(":")[0])
+
+
+def _register_objects(name: str) -> None:
+    """Import the model's module, and let Keras find the layers and functions of its package.
+
+    Keras saves them by name, and does not import modules to find them.
+    """
+    import keras
+
+    package = _import_module(name).__name__.partition(".")[0]
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").partition(".")[0] != package:
+            continue
+        for key, value in vars(module).items():
+            defined_in = str(getattr(value, "__module__", ""))
+            if callable(value) and defined_in.partition(".")[0] == package:
+                keras.saving.get_custom_objects()[key] = value
 
 
 def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer import files
 from trainer.data.schema import Dataset, find_training_data, join
-from trainer.errors import InputError, one_line
+from trainer.errors import InputError, first_line, one_line
 from trainer.models import find_model_class
 
 FILE_NAME = "model.keras"
@@ -90,9 +90,21 @@ def _misfit(reason: str) -> InputError:
 
 
 def load_model(directory: str, name: str) -> keras.Model:
-    """Return the model `name` that a training job wrote to its base_output_directory."""
+    """Return the model `name` that a training job wrote to its base_output_directory.
+
+    Raise InputError if there is none, or Keras can't load it.
+    """
     find_model_class(name).register_layers()
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
         raise InputError(f"there is no {uri}: training did not finish, or predates such files")
-    return keras.saving.load_model(uri)
+    try:
+        return keras.saving.load_model(uri)
+    except (ValueError, TypeError) as error:
+        reason = first_line(error)
+        if "safe_mode" in str(error):
+            reason = (
+                "it contains a Python lambda; if you trust it, call "
+                "keras.config.enable_unsafe_deserialization() first"
+            )
+        raise InputError(f"{uri} can't be loaded: {reason}") from None

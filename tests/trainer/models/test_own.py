@@ -3,12 +3,10 @@
 import re
 import sys
 
-import keras
 import numpy as np
 import pytest
 
 from tests.refusals import refused
-from tests.trainer.runs import train
 from trainer.models import check_model, open_model
 
 MODEL = """
@@ -44,6 +42,11 @@ class Scaling(keras.layers.Layer):
         return keras.ops.cast(images, "float32") * self.factor
 
 
+class Tenth(keras.layers.Layer):
+    def call(self, images):
+        return keras.ops.cast(images, "float32") / 10
+
+
 def chain(*layers, shape=(8, 8, 1)):
     return keras.Sequential([keras.Input(shape, dtype="uint8"), *layers])
 
@@ -70,6 +73,10 @@ def frozen(dataset):
     return chain(*dense(trainable=False))
 def unsaved(dataset):
     return chain(Scaling({"factor": 1 / 255, "of": object()}), *dense())
+def scaled(dataset):
+    return chain(Tenth(), *dense())
+def with_lambda(dataset):
+    return chain(keras.layers.Lambda(lambda images: images / 255), *dense())
 def unused(dataset):
     image = keras.Input((8, 8, 1))
     model = keras.Model(image, chain(*dense())(image))
@@ -148,6 +155,10 @@ def test_model_that_can_not_be_trained_or_saved_is_refused(module, digit_records
 
 
 def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_records, tmp_path):
+    import keras
+
+    from tests.trainer.runs import train
+
     run = train(digit_records, tmp_path, model="mine:unused", epochs=1)
     keras.utils.set_random_seed(0)
     start = open_model("mine:unused", {}).build(digit_records)
@@ -156,3 +167,22 @@ def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_r
         for after, before in zip(run.model.get_weights(), start.get_weights(), strict=True)
     ]
     assert changed == [True, True, False, False]
+
+
+def test_saved_model_is_loaded_with_the_layers_of_its_module(module, digit_records, tmp_path):
+    from trainer.training import weights
+
+    model = open_model("mine:scaled", {}).build(digit_records)
+    weights.save(model, str(tmp_path / weights.FILE_NAME))
+    loaded = weights.load_model(str(tmp_path), "mine:scaled")
+    images = np.full((2, 8, 8, 1), 7, np.uint8)
+    np.testing.assert_array_equal(loaded(images), model(images))
+
+
+def test_lambda_in_a_saved_model_is_refused_with_the_remedy(module, digit_records, tmp_path):
+    from trainer.training import weights
+
+    model = open_model("mine:with_lambda", {}).build(digit_records)
+    weights.save(model, str(tmp_path / weights.FILE_NAME))
+    message = refused(weights.load_model, str(tmp_path), "mine:with_lambda")
+    assert message.endswith("call keras.config.enable_unsafe_deserialization() first")
