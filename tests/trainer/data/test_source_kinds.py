@@ -84,3 +84,22 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
 )
 def test_module_that_is_no_source_is_refused(package, source, message):
     assert message in refused(RecordOptions, source=source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"dark", "light"', "0, 1", "its classes, [0, 1], are not texts that all differ"),
+        ('"dark", "light"', '"dark", "dark"', "['dark', 'dark'], are not texts that all differ"),
+        ('"dark", "light"', '"dark"', "has only one class, 'dark'; a classifier needs two"),
+        ("number % 2", "number % 3", ".png the label 2, but its 2 classes have the labels 0 to 1"),
+        ("number % 2", "number % 2 - 1", ".png the label -1, but its 2 classes have the labels"),
+        ("number % 2", '"dark"', "lists a malformed example: Could not convert 'dark' with type"),
+        ('reference)), "")', 'reference))[:8], "")', "to be length 16 was 8; an example has a key"),
+        ('reference)), "")', 'reference)), "val")', "malformed example: 'val'; an example has a"),
+    ],
+)
+def test_mistake_of_a_users_source_is_refused(package, old, new, message):
+    assert old in SHADES
+    (package / "shop" / "shades.py").write_text(SHADES.replace(old, new))
+    assert message in refused(write, "shop.shades:60", package / "out", image_size=8)

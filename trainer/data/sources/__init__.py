@@ -150,6 +150,12 @@ class ImageSource(SourceKind):
         return cls.open(place, options).classes
 
     def _check_classes(self, source: str) -> None:
+        """Raise InputError unless there are two or more classes, all with different names."""
+        names = [name for name in self.classes if isinstance(name, str)]
+        if len(set(names)) < len(self.classes):
+            raise InputError(
+                f"source={source!r}: its classes, {self.classes}, are not texts that all differ"
+            )
         if len(self.classes) < 2:
             found = f"only one class, {self.classes[0]!r}" if self.classes else "no classes"
             raise InputError(
@@ -227,7 +233,10 @@ def _form_of(name: str, kind: type[SourceKind]) -> str:
 def open_source(options: RecordOptions) -> Source:
     """Open `options.source`; raise InputError as `parse_source` and `SourceKind.open` do."""
     kind, place = parse_source(options.source)
-    return kind.open(place, options)
+    source = kind.open(place, options)
+    if isinstance(source, ImageSource):
+        source._check_classes(options.source)
+    return source
 
 
 def _import_source(name: str) -> type[SourceKind] | None:

@@ -22,12 +22,16 @@ from trainer.data.write.process_pool import Processes, cut
 from trainer.data.write.spill import Spill, digest_halves, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.data.write.writing_progress import ProgressLines
+from trainer.errors import InputError, one_line
 
 PIECE = 64
 """Number of files that are passed to a process or a thread at once."""
 
 BATCH = 10_000
 """Number of listed examples that are converted to rows at once."""
+
+_SPLIT_INDICES = {"": 0, **{name: index for index, name in enumerate(SPLITS)}}
+"""Index of each split; examples without a split are in train."""
 
 
 def list_examples(
@@ -71,9 +75,23 @@ def plan_splits(
 
 
 def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
-    """Return examples as rows; examples without a split are in train."""
+    """Return examples as rows; examples without a split are in train.
+
+    Raise InputError if a field of an example has a wrong type or size.
+    """
     examples = list(examples)
-    splits = [SPLITS.index(example.split or "train") for example in examples]
+    try:
+        return _build_batch(examples)
+    except (ValueError, TypeError, KeyError) as error:  # Arrow's errors are subclasses.
+        raise InputError(
+            f"the source lists a malformed example: {one_line(error)}; an example has a key (str), "
+            f"a position (int), a label (int), a digest ({DIGEST_BYTES} bytes) and a split ('' or "
+            f"{', '.join(SPLITS)})"
+        ) from None
+
+
+def _build_batch(examples: Sequence[Example]) -> pa.RecordBatch:
+    splits = [_SPLIT_INDICES[example.split or ""] for example in examples]
     positions = [example.reference.position for example in examples]
     return pa.record_batch(
         {
@@ -97,6 +115,7 @@ def assign_splits(
         rows: all examples with some digests, in any order.
         present: indices of the splits that the source has.
     """
+    _check_labels(rows, classes)
     rows = sort_rows(rows)
     halves = digest_halves(rows["digest"])
     splits = choose_splits(rows["split"].to_numpy(), halves[:, 1], fractions, present)
@@ -127,6 +146,18 @@ def assign_splits(
         for row in first
     ]
     return rows.to_batches()[0], totals
+
+
+def _check_labels(rows: pa.Table, classes: Sequence[str]) -> None:
+    """Raise InputError for a label that is not the index of a class."""
+    labels = rows["label"].to_numpy()
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
+    if len(wrong):
+        key, label = rows["key"][wrong[0]].as_py(), labels[wrong[0]]
+        raise InputError(
+            f"the source gives {key} the label {label}, but its {len(classes)} classes have the "
+            f"labels 0 to {len(classes) - 1}"
+        )
 
 
 def compute_identities(rows: pa.Table) -> np.ndarray:
