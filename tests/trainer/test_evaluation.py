@@ -209,7 +209,7 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
 
 
 def test_progress_ends_with_the_number_of_examples(judge, monkeypatch, capsys):
-    monkeypatch.setattr(prediction, "_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(prediction, "_LINE_SECONDS", 0.0)
     judge(*sample(8, 30, 3))
     *others, last = capsys.readouterr().out.splitlines()
     assert [line.partition(" examples")[0] for line in others] == ["evaluate_model: 30/30 test"]

@@ -1,7 +1,6 @@
 """Evaluation refuses models that don't fit the records, and damaged records."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ def write_twenty(folder):
 
 def test_empty_split_is_refused(model, tmp_path):
     write_records(tmp_path, NAMES, [], np.zeros((0, 3), np.uint8))
-    assert re.search(r"test split of .* has no example", refused(evaluate, model, str(tmp_path)))
+    assert "is empty; change split_fractions" in refused(evaluate, model, str(tmp_path))
 
 
 def test_truncated_shard_is_refused(model, tmp_path):
