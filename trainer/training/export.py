@@ -50,13 +50,14 @@ def _add_table_signatures(
     columns = list_columns(dataset)
     names = {argument_name(column.name): column.name for column in columns}
 
+    def predict_raw(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(encoder(clean_texts(columns)))
+
     def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return predict(
-            encoder(clean_texts({names[name]: values for name, values in columns.items()}))
-        )
+        return predict_raw({names[name]: values for name, values in columns.items()})
 
     def predict_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        return predict(encoder(clean_texts(parse_columns(examples, dataset))))
+        return predict_raw(parse_columns(examples, dataset))
 
     raw = {
         name: tf.TensorSpec([None], column.dtype, name=name)
