@@ -1,4 +1,4 @@
-"""What `clean` deletes, and how."""
+"""Delete resources, folders and cache entries for `clean`, which shows them first."""
 
 import dataclasses
 import functools
