@@ -95,7 +95,10 @@ def test_valid_values_are_accepted(values):
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
         ({"class_floors": {"cat": 2}}, "class_floors: 'cat' is 2, not a recall from 0 to 1"),
-        ({**TABLE, "class_floors": {"yse": 0.5}}, "class of the records; did you mean 'yes'?"),
+        (
+            {**TABLE, "class_floors": {"yse": 0.5}},
+            "not a class of the records; did you mean 'yes'?",
+        ),
         ({"min_accuracy": 90}, "min_accuracy=90.0 is out of range: it must be at most 1"),
         ({"timeout": "1h"}, "timeout='1h' is not a duration in seconds, such as '3600s'"),
         ({"timeout": 3600}, "timeout=3600 is not text"),

@@ -66,7 +66,8 @@ def write_twenty(folder):
 
 def test_empty_split_is_refused(model, tmp_path):
     write_records(tmp_path, NAMES, [], np.zeros((0, 3), np.uint8))
-    assert "is empty; change split_fractions" in refused(evaluate, model, str(tmp_path))
+    error = refused(evaluate, model, str(tmp_path))
+    assert f"the test split of {tmp_path} is empty; change split_fractions" in error
 
 
 def test_truncated_shard_is_refused(model, tmp_path):

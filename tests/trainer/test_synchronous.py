@@ -58,6 +58,20 @@ def learn_on_two_workers(records, folder: Path, options: str) -> Path:
     return folder
 
 
+def learn_on_one_and_two_devices(
+    dataset, folder: Path, options: str
+) -> list[dict[str, np.ndarray]]:
+    """Train with each strategy in one process; return the final weights of both by path."""
+    strategies, arguments = ("one_device", "mirrored"), ["2"]
+    for strategy in strategies:
+        (folder / strategy).mkdir()
+        strategy_options = f"--strategy={strategy} {options}"
+        flags = replicas.flags(dataset, folder / strategy / "run", strategy_options)
+        arguments += [str(folder / strategy), *flags, "+"]
+    replicas.run(DUMP, arguments[:-1], replicas.ALONE, folder)
+    return [read(folder / strategy / "chief-0.npz") for strategy in strategies]
+
+
 @pytest.fixture(scope="module")
 def two_workers(shared, records, start) -> Path:
     options = learn(start, SGD)
@@ -67,20 +81,11 @@ def two_workers(shared, records, start) -> Path:
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAMW, marks=pytest.mark.slow)])
 def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_path, optimizer):
     options = learn(start, optimizer)
-
-    def training(strategy: str) -> list[str]:
-        folder = tmp_path / strategy
-        folder.mkdir()
-        flags = replicas.flags(records, folder / "run", f"--strategy={strategy} {options}")
-        return [str(folder), *flags]
-
-    here = ["2", *training("one_device"), "+", *training("mirrored")]
-    replicas.run(DUMP, here, replicas.ALONE, tmp_path)
+    alone, devices = learn_on_one_and_two_devices(records, tmp_path, options)
     if optimizer == SGD:
         workers = request.getfixturevalue("two_workers")
     else:
         workers = learn_on_two_workers(records, tmp_path / "workers", options)
-    alone, devices = (read(tmp_path / name / "chief-0.npz") for name in ("one_device", "mirrored"))
     chief, worker = (read(workers / f"{role}-0.npz") for role in ("chief", "worker"))
     for path, value in alone.items():
         np.testing.assert_allclose(devices[path], value, atol=1e-5)
@@ -98,16 +103,7 @@ def test_batches_are_normalized_over_all_devices(tmp_path):
         "--model=wide_and_deep --epochs=2 --batch_size=56 --optimizer=sgd --learning_rate=0.05 "
         '--model_options={"hidden_units":[16,8],"batch_normalization":true}'
     )
-
-    def training(strategy: str) -> list[str]:
-        folder = tmp_path / strategy
-        folder.mkdir()
-        flags = replicas.flags(dataset, folder / "run", f"--strategy={strategy} {options}")
-        return [str(folder), *flags]
-
-    here = ["2", *training("one_device"), "+", *training("mirrored")]
-    replicas.run(DUMP, here, replicas.ALONE, tmp_path)
-    alone, devices = (read(tmp_path / name / "chief-0.npz") for name in ("one_device", "mirrored"))
+    alone, devices = learn_on_one_and_two_devices(dataset, tmp_path, options)
     assert any("moving_mean" in path for path in alone)
     for path, value in alone.items():
         np.testing.assert_allclose(devices[path], value, atol=1e-5)
