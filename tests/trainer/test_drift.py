@@ -53,6 +53,25 @@ def test_changed_column_has_drifted(change, name):
     assert drifts[0].index > 0.2 and 0 < drifts[0].distance < 1
 
 
+def test_few_rows_of_many_categories_have_not_drifted():
+    generator = np.random.default_rng(0)
+    before, now = sample(generator, 10_000), sample(generator, 3)
+    rare = {str(number): 20 for number in range(49)}
+    before.features[1].statistics["counts"] = {"common": 9020, **rare}
+    now.features[1].statistics["counts"] = {"common": 3}
+    assert not drift.format_drifts(drift.measure(before, now))
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["gone", "new"])
+def test_numbers_that_are_all_missing_on_one_side_have_drifted(order):
+    generator = np.random.default_rng(0)
+    before, now = (sample(generator, 3000) for _ in range(2))
+    now.features[0].statistics.update(quantiles=[], missing={"train": 1.0})
+    first, *_ = drift.measure(*(before, now)[::order])
+    assert first.name == "fare" and first.is_drift
+    assert first.missing == (0, 1)[::order]
+
+
 @pytest.mark.parametrize("share", [0.004, 0.005, 0.3])
 def test_another_sample_of_mostly_zeros_has_not_drifted(share):
     generator = np.random.default_rng(0)

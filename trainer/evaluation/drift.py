@@ -22,7 +22,7 @@ from trainer.data.schema import Dataset, Feature
 from trainer.errors import InputError
 
 LABEL = "label"
-MISSING, OTHER = "(missing)", "(other)"
+MISSING, OTHER, PRESENT = "(missing)", "(other)", "(present)"
 _BINS = 10
 _MAX_CATEGORIES = 50
 _FALSE_ALARMS = 0.01
@@ -102,27 +102,35 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
     if "quantiles" in before.statistics and "quantiles" in now.statistics:
-        # The outer bins are open, for values that are smaller or larger now.
-        # As float32, in which a model gets numbers: 0.1 in a request equals an edge of 0.1.
-        quantiles = [np.array(side.statistics["quantiles"], np.float32) for side in (before, now)]
-        if not all(len(values) for values in quantiles):
-            return []
-        tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
-        edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
-        # All digits: rounded, the edges of dates such as 20240131 would be one bin.
-        shown = [np.format_float_positional(edge, trim="-") for edge in edges]
-        names = [f"to {edge}" for edge in shown] + [f"over {shown[-1]}"]
-        pair = []
-        for values, count in zip(quantiles, present, strict=True):
-            below = np.searchsorted(values, edges, side="right") / len(values)
-            shares = np.diff(below, prepend=0.0, append=1.0)
-            pair.append(dict(zip(names, (shares * count).tolist(), strict=True)))
+        pair = _count_numbers(before.statistics["quantiles"], now.statistics["quantiles"], present)
     elif "counts" in before.statistics and "counts" in now.statistics:
         pair = _count_categories(before.statistics["counts"], now.statistics["counts"], present)
     else:
         return []
     for histogram, count, share in zip(pair, rows, missing, strict=True):
         histogram[MISSING] = count * share
+    return pair
+
+
+def _count_numbers(
+    before: Sequence[float], now: Sequence[float], present: list[float]
+) -> list[dict[str, float]]:
+    if not before or not now:
+        # Every value is missing on one side: only the share of missing values can be compared.
+        return [{PRESENT: count} for count in present]
+    # The outer bins are open, for values that are smaller or larger now.
+    # As float32, in which a model gets numbers: 0.1 in a request equals an edge of 0.1.
+    quantiles = [np.array(values, np.float32) for values in (before, now)]
+    tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
+    edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
+    # All digits: rounded, the edges of dates such as 20240131 would be one bin.
+    shown = [np.format_float_positional(edge, trim="-") for edge in edges]
+    names = [f"to {edge}" for edge in shown] + [f"over {shown[-1]}"]
+    pair = []
+    for values, count in zip(quantiles, present, strict=True):
+        below = np.searchsorted(values, edges, side="right") / len(values)
+        shares = np.diff(below, prepend=0.0, append=1.0)
+        pair.append(dict(zip(names, (shares * count).tolist(), strict=True)))
     return pair
 
 
@@ -152,6 +160,7 @@ def _measure_drift(
     # An empty bin counts as half an example. Missing values are counted, not taken from quantiles.
     least = np.array([0.0 if bin == MISSING else least_share for bin in kept])
     smooth = np.maximum(shares, np.maximum(0.5 / totals, least))
+    smooth /= smooth.sum(axis=1, keepdims=True)
     index = float(((smooth[1] - smooth[0]) * np.log(smooth[1] / smooth[0])).sum())
     freedom = max(len(kept) - 1, 1)
     quantile = stats.chi2.ppf(1 - _FALSE_ALARMS / columns, freedom)
