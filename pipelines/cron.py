@@ -4,6 +4,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1
 https://man7.org/linux/man-pages/man5/crontab.5.html
 """
 
+import calendar
 import dataclasses
 import datetime
 import itertools
@@ -28,6 +29,7 @@ _NAMES = {
     "day of the week": {name: str(number) for number, name in enumerate(_DAYS)},
 }
 _LONGEST_DAYS = 8 * 366
+_LEAP_YEAR = 2028
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,10 @@ def parse_fields(text: str) -> tuple[frozenset[int], ...]:
         fields = [_parse_field(part, *unit) for part, unit in zip(parts, _UNITS, strict=True)]
     except InputError as error:
         raise InputError(f"cron={text!r}: {error}") from None
+    _, _, days, months, _ = fields
+    longest = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
+    if min(days) > longest and parts[4].startswith("*"):
+        raise InputError(f"cron={text!r}: no day {min(days)} in that month; give 1 to {longest}")
     return (*fields[:4], frozenset(day % 7 for day in fields[4]))
 
 

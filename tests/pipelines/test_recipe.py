@@ -130,6 +130,7 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
         ("retraining = {time_zone = 'UTC'}", "mine.toml: [retraining]: cron='' is not five"),
         ("retraining = {cron = '0 24 * * *'}", "24 is no hour; give 0"),
         ("retraining.cron = '0 3 ? * 1'", "'?' is no day of the month; give *, numbers, ra"),
+        ("retraining.cron = '0 3 30 FEB *'", "no day 30 in that month; give 1 to 29"),
         ("retraining.cron = '0 3 * * MOM'", "'mom' is no day of the week; give"),
         ("retraining.cron = '* * * * MON,8'", "8 is no day of the week; give"),
         (HOURLY + "end = 'soon'", "[retraining]: end='soon' is not a"),
