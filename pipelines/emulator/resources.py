@@ -37,20 +37,20 @@ class Resources:
     updatable: ClassVar[tuple[str, ...]] = ()  # in an update; empty: fields that users may set
     page_size = 100
 
-    def __init_subclass__(cls) -> None:
-        """Add aliases of the methods under their names in the API."""
-        super().__init_subclass__()
-        name = to_snake_case(cls.kind)
-        for method in ("create", "get", "update", "delete"):
-            setattr(cls, f"{method}_{name}", getattr(cls, method))
-        setattr(cls, f"list_{name}s", cls.list_page)
-
     def __post_init__(self) -> None:
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
         self.stored: Any = MemoryStore()  # the resources by name
         if self.folder:
             self.stored = FolderStore(self.folder, self.collection, self.parse, self.dump)
         self._field = to_snake_case(self.kind)
+        # The handlers of the API's standard methods; any other method has a name of its own.
+        self.standard_methods = {
+            f"Create{self.kind}": self.create,
+            f"Get{self.kind}": self.get,
+            f"List{self.kind}s": self.list_page,
+            f"Update{self.kind}": self.update,
+            f"Delete{self.kind}": self.delete,
+        }
 
     def create(self, request: Any) -> Any:
         proto_rules.check_required(request)

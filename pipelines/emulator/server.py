@@ -175,10 +175,10 @@ class Emulator:
     def _start(self) -> tuple[list[tuple[Method, Callable[[Any], Any]]], grpc.Server, int]:
         """Start the gRPC server; return the methods served, the server and its port."""
         served = [
-            (method, getattr(owner, to_snake_case(method.name)))
+            (method, function)
             for method in load_methods()
-            for owner in self.resources
-            if hasattr(owner, to_snake_case(method.name))
+            for resource in self.resources
+            if (function := find_handler(resource, method.name))
         ]
         server = grpc.server(concurrent.futures.ThreadPoolExecutor(4, "emulator-rpc"))
         for method, function in served:
@@ -234,6 +234,15 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+
+def find_handler(resource: Any, name: str) -> Any:
+    """Return the function of a resource that answers an API method; None if it has none.
+
+    GetModel is answered by `standard_methods["GetModel"]` or, without it, by `get_model`.
+    """
+    standard = getattr(resource, "standard_methods", {})
+    return standard.get(name) or getattr(resource, to_snake_case(name), None)
 
 
 def to_api_error(error: Exception, request: str) -> ApiError:
