@@ -2,18 +2,6 @@
 
 import grpc
 
-_HTTP_CODES = {
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "ALREADY_EXISTS": 409,
-    "ABORTED": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "INTERNAL": 500,
-}
-"""https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto"""
 _KEPT = 300
 """Characters kept at each end of a long message, up to 12 bytes each: gRPC allows 8 KB."""
 
@@ -25,12 +13,19 @@ class ApiError(Exception):
         if len(message) > 2 * _KEPT:
             message = f"{message[:_KEPT]} … {message[-_KEPT:]}"
         super().__init__(message)
-        self.status, self.code = status, code or _HTTP_CODES[status]
+        self.status, self.code = status, code or find_http_code(status)
 
     @property
     def json(self) -> dict[str, object]:
         """Return the response's body: a google.rpc.Status as JSON."""
         return {"error": {"code": self.code, "message": str(self), "status": self.status}}
+
+
+def find_http_code(status: str) -> int:
+    """Return the code of HTTP that Google's APIs send with a google.rpc.Code."""
+    from google.api_core import exceptions
+
+    return int(exceptions.exception_class_for_grpc_status(grpc.StatusCode[status]).code)
 
 
 def code_of(status: str) -> int:
