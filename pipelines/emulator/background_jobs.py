@@ -7,6 +7,7 @@ import threading
 from typing import Any, Generic, TypeVar
 
 from pipelines.emulator.api_error import ApiError, code_of
+from pipelines.emulator.messages import state_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.resources import Resources
 from trainer.errors import InputError
@@ -30,7 +31,7 @@ class BackgroundJob(threading.Thread):
     @property
     def state(self) -> str:
         """Return QUEUED, PENDING, RUNNING or one of `ENDED`."""
-        return str(self.message.state.name).removeprefix("JOB_STATE_")
+        return state_of(self.message)
 
     @property
     def error(self) -> str:

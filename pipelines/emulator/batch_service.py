@@ -9,6 +9,7 @@ from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
 from pipelines.emulator.batch_job import BatchJob
 from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
+from pipelines.emulator.messages import state_of
 from pipelines.emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
 
 _LONGEST_URI = 2000
@@ -37,8 +38,7 @@ class BatchService(BackgroundJobs[BatchJob]):
         self.jobs.append(BatchJob(job, model, self))
 
     def check_deletable(self, job: Any) -> None:
-        running = job.state.name.removeprefix("JOB_STATE_") not in ENDED
-        refuse_state(running, f"{job.name} has not ended; cancel it first")
+        refuse_state(state_of(job) not in ENDED, f"{job.name} has not ended; cancel it first")
 
     def cancel_batch_prediction_job(self, request: Any) -> None:
         """Ask a job to end; do nothing if it has ended."""

@@ -25,6 +25,11 @@ def id_of(name: str) -> str:
     return name.rpartition("/")[2]
 
 
+def state_of(job: Any) -> str:
+    """Return the state of a job of any kind without its prefix, such as RUNNING."""
+    return str(job.state.name.partition("_STATE_")[2])
+
+
 def parent_of(name: str) -> str:
     """Return a resource's parent, projects/P/locations/L."""
     return "/".join(name.split("/")[:4])

@@ -13,7 +13,7 @@ from pipelines.emulator import environment, messages
 from pipelines.emulator.api_error import code_of
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.job_service import find_job_folders
-from pipelines.emulator.messages import id_of, parent_of
+from pipelines.emulator.messages import id_of, parent_of, state_of
 from pipelines.emulator.processes import Guardian, Process
 
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
@@ -99,10 +99,10 @@ class PipelineEngine:
             summary = json.loads((directory / "summary.json").read_text() or "{}")
         except (OSError, ValueError):
             summary = {}
-        state = "RUNNING" if job.state.name.endswith("PENDING") else ""
+        state = "RUNNING" if state_of(job) == "PENDING" else ""
         if over:
             # A process that is cancelled while it starts leaves no summary.
-            killed = "CANCELLED" if job.state.name.endswith("CANCELLING") else "FAILED"
+            killed = "CANCELLED" if state_of(job) == "CANCELLING" else "FAILED"
             state = summary.get("state", killed)
             job.end_time = self._find_end(job, directory)
             if state == "FAILED":

@@ -10,6 +10,7 @@ from pipelines.emulator import messages
 from pipelines.emulator.api_error import code_of
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.field_rules import check_common, refuse, refuse_state
+from pipelines.emulator.messages import state_of
 from pipelines.emulator.pipeline_engine import PipelineEngine
 from pipelines.emulator.resources import Resources
 
@@ -64,11 +65,6 @@ class PipelineService(Resources):
         if state_of(job) != before:
             self.store(job)
         return job
-
-
-def state_of(job: Any) -> str:
-    """Return the state of a PipelineJob, without its prefix."""
-    return job.state.name.removeprefix("PIPELINE_STATE_")
 
 
 def check_job(job: Any, parent: str) -> None:

@@ -9,8 +9,8 @@ from pipelines import cron
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED
 from pipelines.emulator.field_rules import refuse, refuse_state
-from pipelines.emulator.messages import parent_of
-from pipelines.emulator.pipeline_service import PipelineService, check_job, state_of
+from pipelines.emulator.messages import parent_of, state_of
+from pipelines.emulator.pipeline_service import PipelineService, check_job
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.server import HttpRequest
 
