@@ -46,7 +46,7 @@ def shared(tmp_path_factory):
 @pytest.fixture(scope="session")
 def digit_records(shared):
     """1,000 training, 120 validation and 120 test scans, 8x8x1."""
-    from tests.records import digits
+    from tests.small_records import digits
     from trainer.data.schema import load_dataset
 
     return load_dataset(str(shared("digits", lambda folder: digits(folder, (600, 400), 120))))

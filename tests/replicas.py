@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 from trainer.data.schema import Dataset
 
 

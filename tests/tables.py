@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.data.folders import read_examples
+from tests.trainer.data.picture_folders import read_examples
 from trainer import fields
 from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset

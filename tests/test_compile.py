@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pipelines import recipe
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

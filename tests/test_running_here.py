@@ -5,7 +5,7 @@ import re
 import matplotlib.image
 import numpy as np
 
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 
 PAGE = ROOT / "docs" / "running-here.md"
 

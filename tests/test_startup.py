@@ -12,8 +12,8 @@ import pytest
 
 from components.typed import RUNTIME
 from pipelines.parameters import GROUPS
+from tests.child_processes import ROOT
 from tests.components import plans
-from tests.processes import ROOT
 from trainer.fields import default_of
 
 INTERRUPTS_IMPORT = """

@@ -21,7 +21,7 @@ from PIL import Image
 
 from tests.benchmarks.measuring import Row, in_turns, run
 from tests.benchmarks.photos import write_photos
-from tests.records import write_records
+from tests.small_records import write_records
 from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset, load_dataset
 from trainer.data.write.process_pool import available_cores

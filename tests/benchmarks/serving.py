@@ -20,8 +20,8 @@ import tensorflow as tf
 from tests import tables
 from tests.benchmarks.measuring import Row
 from tests.benchmarks.photos import write_photos
-from tests.records import write_records
-from tests.trainer.serving.servers import b64, serve
+from tests.small_records import write_records
+from tests.trainer.serving.serving_processes import b64, serve
 from trainer.data.schema import Dataset
 from trainer.models import check_model
 from trainer.serving.instances import BATCH, BYTES, DEFAULT

@@ -1,7 +1,7 @@
 import pytest
 
 from components import vertex_client
-from tests.model_service import ModelService, registry_at
+from tests.registry_service import ModelService, registry_at
 
 
 @pytest.fixture

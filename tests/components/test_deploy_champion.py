@@ -12,8 +12,8 @@ from pipelines.emulator.model_server import ModelServers
 from pipelines.emulator.model_service import ModelService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
-from tests.emulator import ById, FaultyEmulator
-from tests.model_service import candidate, registry_at
+from tests.faulty_emulator import ById, FaultyEmulator
+from tests.registry_service import candidate, registry_at
 
 
 class ServersOfArtifacts(ModelServers):

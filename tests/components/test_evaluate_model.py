@@ -16,8 +16,8 @@ from components.evaluate_model import evaluate_model
 from components.register_model import register_model
 from components.vertex_client import connect_vertex
 from tests.components.artifacts import artifact, write_training_counts
-from tests.model_service import candidate, registry_at
-from tests.trainer.report.document import HISTORY, TRAINING
+from tests.registry_service import candidate, registry_at
+from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation import prediction_file
 from trainer.evaluation.gate_options import GateOptions

@@ -3,7 +3,7 @@
 import pytest
 
 from components.fingerprint_source import fingerprint_source
-from tests.pipelines.cloud.servers import StorageServer
+from tests.pipelines.cloud.cloud_servers import StorageServer
 
 
 class Bucket(StorageServer):

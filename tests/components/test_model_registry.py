@@ -10,8 +10,8 @@ from google.protobuf import json_format
 from components.registry import model_upload
 from components.registry.model_upload import MADE_BY, METRICS_SCHEMA
 from components.registry.registered_model import RegisteredModel
-from tests import model_service
-from tests.model_service import NUMBER, ModelService, registry_at
+from tests import registry_service
+from tests.registry_service import NUMBER, ModelService, registry_at
 from trainer.errors import InputError
 
 PARENT = "projects/my-project/locations/us-central1"
@@ -26,7 +26,7 @@ def candidate(run, **changes):
         "labels": {"recipe": "digits", "run": "digits-1", "commit": "0123456789ab", **MADE_BY},
         "metrics": METRICS,
     }
-    return model_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
+    return registry_service.candidate(f"gs://bucket/{run}/model", **{**values, **changes})
 
 
 def promote_each(registry, *runs):
@@ -148,7 +148,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service):
     def register(uri, model):
         """Return the version, if one is left, and the champions that it was compared with."""
         registry, champions = registry_at(service.environment), []
-        new = model_service.candidate(uri)
+        new = registry_service.candidate(uri)
         barrier.wait(60)
         made = registry.register(
             model, new, "champion", "", lambda seen: champions.append(seen.artifact_uri) or ""

@@ -11,7 +11,7 @@ from components.registry.registered_model import digest_dataset, training_labels
 from components.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
-from tests.model_service import candidate, registry_at
+from tests.registry_service import candidate, registry_at
 from trainer.config import TrainingConfig
 from trainer.data import schema
 from trainer.training.job import parse

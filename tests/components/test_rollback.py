@@ -6,8 +6,8 @@ import pytest
 from google.api_core import exceptions
 
 from tests.components.test_model_registry import aliases, candidate, promote_each
-from tests.model_service import NUMBER
 from tests.refusals import refused
+from tests.registry_service import NUMBER
 from trainer.errors import InputError
 
 

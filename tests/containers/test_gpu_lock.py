@@ -5,7 +5,7 @@ import importlib.metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.containers import files
+from tests.containers import image_files
 from trainer.machines.machine_types import accelerators, list_offered_accelerators
 
 
@@ -20,7 +20,7 @@ def capabilities(cudnn, cuda):
 
 
 def test_cudnn_and_cuda_support_every_offered_gpu():
-    versions = files.locked("containers/gpu")
+    versions = image_files.locked("containers/gpu")
     cudnn, cuda = (versions[f"nvidia-{name}-cu12"] for name in ("cudnn", "cuda-runtime"))
     lowest, highest = capabilities(Version(cudnn), Version(cuda))
     known = {name: accelerators()[name].capability for name in list_offered_accelerators()}
@@ -28,7 +28,7 @@ def test_cudnn_and_cuda_support_every_offered_gpu():
 
 
 def test_locked_libraries_satisfy_tensorflow():
-    versions = files.locked("containers/gpu")
+    versions = image_files.locked("containers/gpu")
     needed = [Requirement(text) for text in importlib.metadata.requires("tensorflow") or ()]
     of_cuda = [need for need in needed if need.name.startswith("nvidia-")]
     assert len(of_cuda) > 10

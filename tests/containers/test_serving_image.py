@@ -17,7 +17,7 @@ from tests.containers.conftest import NAME, build, run
 from tests.gcs.bucket import BucketServer
 from tests.gcs.proxy import FaultyProxy
 from tests.trainer.serving.conftest import image_model  # noqa: F401
-from tests.trainer.serving.servers import Server
+from tests.trainer.serving.serving_processes import Server
 from tests.trainer.serving.test_answers import (  # noqa: F401
     test_16_clients_get_their_own_answers,
     test_64_photos_are_one_request,

@@ -6,7 +6,7 @@ Continuous integration runs terraform validate.
 import re
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 
 FOLDER = ROOT / "terraform"
 CODE = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from components.evaluate_model import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
-from tests.trainer.data.folders import two_classes, write
+from tests.trainer.data.picture_folders import two_classes, write
 from trainer import files
 from trainer.data import storage
 from trainer.data.integrity import check_shards

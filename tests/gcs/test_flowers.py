@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.child_processes import ROOT
 from tests.gcs.proxy import KINDS, FaultyProxy
-from tests.processes import ROOT
-from tests.trainer.data.folders import write_pictures
-from tests.weights import assert_equal_arrays, exported, newest_checkpoint
+from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
+from tests.trainer.data.picture_folders import write_pictures
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

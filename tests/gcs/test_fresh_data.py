@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trainer.data.folders import SIZE, two_classes, write_pictures
+from tests.trainer.data.picture_folders import SIZE, two_classes, write_pictures
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from tests import records, replicas
+from tests import replicas, small_records
 from tests.gcs.proxy import FaultyProxy
+from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from tests.pipelines.local.conftest import wait_for
-from tests.weights import assert_equal_arrays, newest_checkpoint
 from trainer.errors import RETRY_EXIT_CODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ STEPS_KEPT = 4  # The killed run is saved within its first epoch of 8 steps.
 def flags(server, tmp_path_factory):
     """Flags of a job on digits in the bucket, except for its directory."""
     folder = tmp_path_factory.mktemp("digits")
-    dataset = records.digits(folder, (256,))
+    dataset = small_records.digits(folder, (256,))
     server.upload(folder, "digits")
     return [
         "--dataset=gs://bucket/digits",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.data.folders import (
+from tests.trainer.data.picture_folders import (
     all_records,
     content,
     rejected,

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.local.execution import resume
 from tests.gcs.remote_pipeline import remote
-from tests.pipelines.local.runs import compile_to, run_package, states
+from tests.pipelines.local.package_runs import compile_to, run_package, states
 from tests.refusals import refused
 from trainer.errors import InputError
 

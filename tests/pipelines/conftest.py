@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from tests import processes
-from tests.processes import ROOT
+from tests import child_processes
+from tests.child_processes import ROOT
 
 
 def started(*arguments, **options):
     """Run the command line in a process of its own; yield the process and kill it in the end."""
     command = [sys.executable, "-m", "pipelines", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return processes.started(command, env=environment, **options)
+    return child_processes.started(command, env=environment, **options)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines import recipe
 from pipelines.machines import cost
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 from trainer.machines.machine_types import disk_types, types
 from trainer.machines.price import limit_timeout
 from trainer.machines.worker_pools import build_worker_pool_specs

@@ -6,7 +6,7 @@ import re
 
 from pipelines import recipe
 from pipelines.parameters import PARAMETERS
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross
 from trainer.models import MODELS

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.emulator.model_service import FOLDER_NAME
-from tests.model_service import ModelService, candidate, registry_at
+from tests.registry_service import ModelService, candidate, registry_at
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 LOCAL = ("local", "local")

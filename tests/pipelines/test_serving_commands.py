@@ -14,9 +14,9 @@ from pipelines.commands.monitor_command import TITLES
 from pipelines.console import show_table
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
-from tests.emulator import OpenEmulator
-from tests.model_service import ModelService, candidate, registry_at
+from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.conftest import started
+from tests.registry_service import ModelService, candidate, registry_at
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tests import records
+from tests import small_records
 from trainer.data.schema import FILE_NAME, Dataset, Split, load_dataset
 
 
@@ -66,12 +66,14 @@ def write_records(
     dataset = Dataset(
         uri=str(folder),
         name="pixels",
-        features=records.features([1, len(classes), 1], "raw"),
+        features=small_records.features([1, len(classes), 1], "raw"),
         classes=classes,
         splits={
             "train": Split(shards=[], class_counts=[3 * count for count in counts]),
             "validation": Split(shards=[], class_counts=[0] * len(classes)),
-            "test": Split(shards=records.write_shards(folder, "test", parts), class_counts=counts),
+            "test": Split(
+                shards=small_records.write_shards(folder, "test", parts), class_counts=counts
+            ),
         },
         rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},
         creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},

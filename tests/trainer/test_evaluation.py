@@ -13,7 +13,7 @@ from components.registry.model_evaluation import (
     build_classification_metrics,
     operating_points,
 )
-from tests import records
+from tests import small_records
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.evaluation import prediction
 from trainer.evaluation.mistakes import MostConfident
@@ -196,7 +196,7 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
     picture = np.full((16, 24, channels), 200, np.uint8)
     picture[:, :12] = 30
     shards = [(image[None], np.array([0])) for image in (picture // 4, picture // 4, picture)]
-    dataset = records.write_records(tmp_path, {"test": shards}, names(2), encoding="jpeg")
+    dataset = small_records.write_records(tmp_path, {"test": shards}, names(2), encoding="jpeg")
     answers = np.array([[1, 0], [1, 0], [0.1, 0.9]], np.float32)
     candidates = MostConfident(5)
     for batch in read_stored_batches(dataset, "test", 2):

@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests import replicas
-from tests.records import digits
-from tests.weights import newest_checkpoint
+from tests.learned_weights import newest_checkpoint
+from tests.small_records import digits
 from trainer.config import TrainingConfig
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import replica, synchronous

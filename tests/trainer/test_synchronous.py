@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests import replicas, tables
-from tests.records import digits
-from tests.weights import assert_equal_arrays, newest_checkpoint
+from tests.learned_weights import assert_equal_arrays, newest_checkpoint
+from tests.small_records import digits
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import weights
 

@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 
 from tests import replicas
+from tests.child_processes import ROOT
 from tests.conftest import TRAINED
-from tests.processes import ROOT
-from tests.weights import assert_equal_arrays, newest_checkpoint
+from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
 from trainer.data.read.decoding import parse_examples
 from trainer.data.schema import load_dataset

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.records import digits
-from tests.trainer.runs import train
+from tests.small_records import digits
+from tests.trainer.training_runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.errors import InputError

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.refusals import refused
-from tests.trainer.runs import train
+from tests.trainer.training_runs import train
 from trainer.errors import InputError
 from trainer.models import check_model
 from trainer.training import weights

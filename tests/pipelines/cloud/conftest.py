@@ -10,8 +10,8 @@ from components import vertex_client
 from components.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
 from pipelines.cloud import launch
-from tests.pipelines.cloud.emulator import VertexEmulator
-from tests.pipelines.cloud.servers import RegistryServer, StorageServer
+from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
+from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"

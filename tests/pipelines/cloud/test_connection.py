@@ -13,7 +13,7 @@ from components.cloud_errors import CloudError, is_capacity
 from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
-from tests.pipelines.cloud.servers import COMMANDS, expired_sign_in, tcp_server
+from tests.pipelines.cloud.cloud_servers import COMMANDS, expired_sign_in, tcp_server
 
 PER_MINUTE = (
     "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "

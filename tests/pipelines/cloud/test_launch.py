@@ -5,7 +5,7 @@ from requests import Session
 
 from components import vertex_client
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
-from tests.pipelines.cloud.emulator import Outcome
+from tests.pipelines.cloud.vertex_emulator import Outcome
 
 
 @pytest.fixture

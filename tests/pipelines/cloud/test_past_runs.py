@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.cloud.experiments import experiment_of
 from pipelines.machines import regions
-from tests.pipelines.cloud.emulator import Outcome
+from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.test_runs_command import leave
 
 FIGURES = {"accuracy": 0.95, "accuracy_low": 0.93, "accuracy_high": 0.97}

@@ -5,7 +5,7 @@ import datetime
 from google.cloud.aiplatform_v1 import types
 
 from pipelines.cloud import runs
-from tests.pipelines.cloud.emulator import LABELS, LOCATION, Outcome, now
+from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, Outcome, now
 
 
 def log_entry(replica, job="1001", **payload):

@@ -6,7 +6,7 @@ import pytest
 
 from components import vertex_client
 from pipelines.cloud import connection
-from tests.pipelines.cloud.servers import COMMANDS, tcp_server
+from tests.pipelines.cloud.cloud_servers import COMMANDS, tcp_server
 
 
 @pytest.fixture

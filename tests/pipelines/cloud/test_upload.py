@@ -7,8 +7,8 @@ import pytest
 from pipelines.cloud import upload
 from pipelines.emulator.api_error import ApiError
 from pipelines.emulator.artifact_registry import check_names
+from tests.child_processes import ROOT
 from tests.pipelines.cloud.conftest import IMAGE
-from tests.processes import ROOT
 from trainer.toml_reader import tomllib
 
 

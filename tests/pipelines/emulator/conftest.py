@@ -10,9 +10,9 @@ import urllib.request
 
 import pytest
 
+from tests.child_processes import ROOT
 from tests.pipelines.conftest import started
-from tests.pipelines.emulator.services import Services
-from tests.processes import ROOT
+from tests.pipelines.emulator.idle_services import Services
 
 
 class Rehearsal:

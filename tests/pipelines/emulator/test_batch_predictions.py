@@ -11,7 +11,7 @@ import tensorflow as tf
 from google.api_core import exceptions
 
 from pipelines.emulator.batch_input import read_instances
-from tests.pipelines.emulator.services import MODEL, PARENT
+from tests.pipelines.emulator.idle_services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns

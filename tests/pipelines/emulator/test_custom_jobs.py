@@ -11,7 +11,7 @@ from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
-from tests.pipelines.emulator.services import PARENT, POOL, REQUESTS, changed
+from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
 from tests.pipelines.local.conftest import wait_for
 
 SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])

@@ -3,7 +3,7 @@
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT, PROJECT
+from tests.pipelines.emulator.idle_services import PARENT, PROJECT
 
 KEY = f"{PROJECT}/locations/europe-west4/keyRings/ring/cryptoKeys/key"
 ELSEWHERE = (f"{PROJECT}/locations/europe-west4", "projects/654321/locations/us-central1")

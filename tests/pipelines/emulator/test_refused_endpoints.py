@@ -5,7 +5,7 @@ import functools
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT, PROJECT, changed
+from tests.pipelines.emulator.idle_services import PARENT, PROJECT, changed
 
 OBJECTIVE = {
     "training_dataset": {

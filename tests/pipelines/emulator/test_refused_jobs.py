@@ -4,7 +4,7 @@ import pytest
 from google.api_core import exceptions
 
 from components.registry.model_upload import PREBUILT
-from tests.pipelines.emulator.services import PARENT, POOL, PROJECT, STORE, changed
+from tests.pipelines.emulator.idle_services import PARENT, POOL, PROJECT, STORE, changed
 
 ACCOUNT = "runner@my-project.iam.gserviceaccount.com"
 BOARD = f"{PARENT}/tensorboards/1"

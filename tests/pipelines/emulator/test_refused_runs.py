@@ -5,7 +5,7 @@ import datetime
 import pytest
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import PARENT, REQUESTS, changed
+from tests.pipelines.emulator.idle_services import PARENT, REQUESTS, changed
 
 LONG = "x" * 129
 NO_GPU = {"accelerator": {"resourceType": "NVIDIA_L4", "resourceCount": "0"}}

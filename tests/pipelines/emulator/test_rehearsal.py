@@ -11,10 +11,10 @@ import pytest
 from pipelines.cloud import settings
 from pipelines.cloud.connection import Connection
 from pipelines.local import run_files
-from tests.model_service import candidate, registry_at
+from tests.child_processes import ROOT
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.local.conftest import wait_for
-from tests.processes import ROOT
+from tests.registry_service import candidate, registry_at
 
 PAGE = (ROOT / "docs" / "vertex.md").read_text()
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from tests.pipelines.emulator.conftest import emulated
-from tests.pipelines.emulator.services import PARENT, REQUESTS
+from tests.pipelines.emulator.idle_services import PARENT, REQUESTS
 from tests.pipelines.local.conftest import wait_for
 
 HERE = f"/v1/{PARENT}"

@@ -4,8 +4,8 @@ import ast
 import functools
 import re
 
+from tests.child_processes import ROOT
 from tests.pipelines.emulator.rules import as_markdown, load_rules
-from tests.processes import ROOT
 
 
 @functools.cache

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.services import MODEL, Services, changed
-from tests.trainer.serving.servers import b64, png
+from tests.pipelines.emulator.idle_services import MODEL, Services, changed
+from tests.trainer.serving.serving_processes import b64, png
 
 PIXELS = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
 

@@ -13,7 +13,7 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.server import Emulator
 
-REPLICA = pathlib.Path(__file__).with_name("replica.py")
+REPLICA = pathlib.Path(__file__).with_name("stand_in_replica.py")
 
 
 def wait_for(condition, seconds=240):
@@ -39,9 +39,9 @@ def job_states(run_directory):
 
 
 def _compiled(name, tmp_path_factory):
-    from tests.pipelines.local import runs, small_pipeline
+    from tests.pipelines.local import package_runs, small_pipeline
 
-    return runs.compile_to(tmp_path_factory.mktemp("build"), getattr(small_pipeline, name))
+    return package_runs.compile_to(tmp_path_factory.mktemp("build"), getattr(small_pipeline, name))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 from kfp import dsl
 
 from pipelines.local.cache import Journal, entry_name, read_entry, write_entry
-from tests.pipelines.local.runs import run_small, states
+from tests.pipelines.local.package_runs import run_small, states
 
 
 def test_concurrent_writers_leave_a_valid_entry(tmp_path):

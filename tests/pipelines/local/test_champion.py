@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines import compilation, recipe
-from tests.pipelines.local.runs import run_package
+from tests.pipelines.local.package_runs import run_package
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.emulator import containers
 from pipelines.emulator.processes import Guardian, Process
+from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import wait_for
-from tests.processes import ROOT, started
 from trainer.errors import InputError
 from trainer.machines.worker_pools import IMAGE
 

@@ -13,7 +13,7 @@ from pipelines.local.execution import run
 from pipelines.package import Package
 from tests import refusals
 from tests.pipelines.local.conftest import REPLICA
-from tests.pipelines.local.runs import TASKS, run_package, run_small, states
+from tests.pipelines.local.package_runs import TASKS, run_package, run_small, states
 from trainer.errors import InputError
 
 

@@ -11,9 +11,14 @@ import sys
 import psutil
 import pytest
 
+from tests.child_processes import ROOT
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
-from tests.pipelines.local.runs import descendants, started_process, states, wait_for_replicas
-from tests.processes import ROOT
+from tests.pipelines.local.package_runs import (
+    descendants,
+    started_process,
+    states,
+    wait_for_replicas,
+)
 
 
 def test_interrupted_run_is_cancelled_and_leaves_no_process(small_package, tmp_path):

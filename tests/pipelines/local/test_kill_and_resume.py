@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipelines import run_history
+from tests.child_processes import ROOT, started
+from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.pipelines.local.conftest import is_alive, wait_for
-from tests.pipelines.local.runs import descendants
-from tests.processes import ROOT, started
-from tests.weights import assert_equal_arrays, exported, newest_checkpoint
+from tests.pipelines.local.package_runs import descendants
 
 COMMAND = [sys.executable, "-m", "pipelines", "run", "digits", "--local"]
 SETTINGS = ["--set", "epochs=6", "--set", "min_accuracy=0"]

@@ -12,7 +12,7 @@ import pytest
 from pipelines import run_history
 from pipelines.local.execution import resume
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
-from tests.pipelines.local.runs import (
+from tests.pipelines.local.package_runs import (
     TASKS,
     compile_to,
     descendants,

@@ -19,7 +19,7 @@ from unittest import mock
 
 import pytest
 
-from tests.processes import ROOT, started
+from tests.child_processes import ROOT, started
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine, spill, writer
 from trainer.data.write.writer import create_tfrecords

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.data.folders import two_classes
+from tests.trainer.data.picture_folders import two_classes
 from trainer.data.write import process_pool, writer
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.processes import ROOT, started
-from tests.trainer.data.folders import content
+from tests.child_processes import ROOT, started
+from tests.trainer.data.picture_folders import content
 from trainer.data.record_options import RecordOptions
 
 POOL, ALONE = "0", "1e9"

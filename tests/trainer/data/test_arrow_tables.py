@@ -12,7 +12,7 @@ from tests import tables
 from tests.refusals import refused
 from tests.tables import read_rows
 from tests.trainer.data.bigquery_service import running_queries, serving
-from tests.trainer.data.folders import content, rejected
+from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.schema import Dataset
 from trainer.data.tables import batches
 

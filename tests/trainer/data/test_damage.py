@@ -9,7 +9,7 @@ import pytest
 
 from tests import replicas
 from tests.refusals import refused
-from tests.trainer.data.folders import flip, two_classes, write
+from tests.trainer.data.picture_folders import flip, two_classes, write
 from trainer.data.read.reader import InputShare, read_evaluation_batches, read_training_batches
 from trainer.data.schema import Dataset, limit_examples, load_dataset
 from trainer.errors import RETRY_EXIT_CODE

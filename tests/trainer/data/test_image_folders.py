@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.refusals import refused
-from tests.trainer.data.folders import (
+from tests.trainer.data.picture_folders import (
     all_records,
     content,
     picture,

@@ -10,8 +10,8 @@ import pytest
 from tests import tables
 from tests.refusals import refused
 from tests.trainer.data import killing
-from tests.trainer.data.folders import content, picture, two_classes
 from tests.trainer.data.killing import ALONE, POOL
+from tests.trainer.data.picture_folders import content, picture, two_classes
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 

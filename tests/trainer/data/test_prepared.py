@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
-from tests.trainer.data.folders import all_records, records, write
+from tests.trainer.data.picture_folders import all_records, records, write
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Example, open_source
 from trainer.data.write.fingerprint import fingerprint

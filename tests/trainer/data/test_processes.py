@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.refusals import refused
-from tests.trainer.data.folders import content, two_classes, write
+from tests.trainer.data.picture_folders import content, two_classes, write
 from trainer.data.write import process_pool, writer
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.records import write_records
 from tests.refusals import refused
+from tests.small_records import write_records
 from trainer.data.read.reader import (
     InputShare,
     read_evaluation_batches,

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.trainer.data.folders import all_records, write, write_pictures
+from tests.trainer.data.picture_folders import all_records, write, write_pictures
 from trainer.data.record_options import RESIZE_METHODS
 from trainer.data.write.resizing import resize
 from trainer.training.export import export

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tests.refusals import refused
 from tests.trainer.data import killing
-from tests.trainer.data.folders import all_records, content, write, write_pictures
+from tests.trainer.data.picture_folders import all_records, content, write, write_pictures
 from trainer.data import storage
 from trainer.data.record_options import RecordOptions
 from trainer.data.tables import rows

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tests.refusals import refused
-from tests.trainer.data.folders import write
+from tests.trainer.data.picture_folders import write
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.fingerprint import fingerprint
 

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pyarrow
 
-from tests.trainer.data.folders import (
+from tests.trainer.data.picture_folders import (
     all_records,
     content,
     picture,

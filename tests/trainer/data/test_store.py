@@ -11,7 +11,7 @@ import pytest
 
 from tests.refusals import refused
 from tests.trainer.data import killing
-from tests.trainer.data.folders import (
+from tests.trainer.data.picture_folders import (
     SIZE,
     all_records,
     content,

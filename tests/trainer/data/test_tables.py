@@ -12,7 +12,7 @@ import pytest
 from tests import tables
 from tests.refusals import refused
 from tests.tables import one_number, read_rows, write, write_csv
-from tests.trainer.data.folders import content, rejected
+from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import rows

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainer.data.folders import SIZE, picture
+from tests.trainer.data.picture_folders import SIZE, picture
 from trainer.data.record_options import RecordOptions
 from trainer.data.write.pixels import PixelFormat, RejectedError, symmetries
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.data import killing
-from tests.trainer.data.folders import (
+from tests.trainer.data.picture_folders import (
     SIZE,
     all_records,
     content,

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.records import write_records
+from tests.small_records import write_records
 from trainer.models import backbones
 from trainer.models.backbone_table import BACKBONES, Backbone
 from trainer.models.transfer import Transfer

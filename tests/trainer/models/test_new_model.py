@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 USES = """

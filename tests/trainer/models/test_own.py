@@ -157,7 +157,7 @@ def test_model_that_can_not_be_trained_or_saved_is_refused(module, digit_records
 def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_records, tmp_path):
     import keras
 
-    from tests.trainer.runs import train
+    from tests.trainer.training_runs import train
 
     run = train(digit_records, tmp_path, model="mine:unused", epochs=1)
     keras.utils.set_random_seed(0)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
-from tests.trainer.runs import train
+from tests.trainer.training_runs import train
 from trainer.data.read import reader
 from trainer.models import backbones
 from trainer.models.transfer import Transfer

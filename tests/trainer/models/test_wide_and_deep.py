@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from pipelines.recipe import load
 from tests import tables
-from tests.trainer.report.document import report
-from tests.trainer.runs import train
+from tests.trainer.report.report_page import report
+from tests.trainer.training_runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples

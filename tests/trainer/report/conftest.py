@@ -4,7 +4,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.trainer.report.document import HOSTILE, report
+from tests.trainer.report.report_page import HOSTILE, report
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation.scoring import evaluate
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tests.trainer.report.document import TRAINING
+from tests.trainer.report.report_page import TRAINING
 from trainer.evaluation.slices import Slice, Slices
 
 

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from tests.trainer.report.document import HOSTILE, TRAINING
+from tests.trainer.report.report_page import HOSTILE, TRAINING
 
 
 def assert_self_contained(page):

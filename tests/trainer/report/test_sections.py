@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from tests.trainer.report.document import HISTORY, TRAINING, report
+from tests.trainer.report.report_page import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation.drift import measure
 from trainer.evaluation.gate import Verdict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.trainer.serving.servers import serve
+from tests.trainer.serving.serving_processes import serve
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.trainer.serving.servers import b64, png
+from tests.trainer.serving.serving_processes import b64, png
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import row_values
 from trainer.data.write import records

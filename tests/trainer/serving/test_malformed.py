@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainer.serving.servers import b64, png
+from tests.trainer.serving.serving_processes import b64, png
 from trainer.serving.image_instances import ImageInstances
 
 REQUESTS = 500

@@ -15,8 +15,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from tests.processes import ROOT, started
-from tests.trainer.serving.servers import ENVIRONMENT, serve
+from tests.child_processes import ROOT, started
+from tests.trainer.serving.serving_processes import ENVIRONMENT, serve
 
 AS_USER = "setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=+dac_read_search"
 AS_USER = f"{AS_USER} --ambient-caps=+dac_read_search".split() if os.geteuid() == 0 else []

@@ -18,7 +18,7 @@ from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.processes import Guardian
 from pipelines.emulator.schedule_service import ScheduleService
 from pipelines.emulator.server import Emulator
-from tests.emulator import NoServers
+from tests.faulty_emulator import NoServers
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from tests.processes import ROOT, started
+from tests.child_processes import ROOT, started
 
 ENVIRONMENT = {
     "AIP_HTTP_PORT": "0",

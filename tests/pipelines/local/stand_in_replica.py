@@ -1,6 +1,6 @@
 """A stand-in for trainer.task that starts at once and acts as its role's flag says.
 
-    python replica.py --chief=finish --worker=serve
+    python stand_in_replica.py --chief=finish --worker=serve
 
 It writes its environment to <base>/<role>-<index>.json, then acts:
 finish (exit with 0; a chief waits until all replicas have started), exit:N, complain (end with

@@ -13,8 +13,8 @@ from kfp import compiler
 
 from pipelines.local.execution import run
 from pipelines.package import Package
+from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import REPLICA, wait_for
-from tests.processes import ROOT, started
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
 _PROGRAM = """

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.child_processes import ROOT
 
 DOCKERFILE = ROOT / "containers" / "Dockerfile"
 LOCKS = ("build", "cpu", "gpu", "serving")

@@ -18,7 +18,7 @@ from pipelines.emulator.operations import Operations
 from pipelines.emulator.pipeline_service import PipelineService
 from pipelines.emulator.resources import Resources
 from pipelines.emulator.schedule_service import ScheduleService
-from tests.emulator import NUMBER, ById, FaultyEmulator, NoServers
+from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
 
 LOCATION = f"projects/{NUMBER}/locations/us-central1"
 POOL = {

@@ -10,7 +10,7 @@ from google.cloud.aiplatform_v1 import types
 
 from components.registry.model_upload import PREBUILT
 from components.vertex_client import connect_vertex, local_credentials
-from tests.model_service import ModelService
+from tests.registry_service import ModelService
 
 PARENT = "projects/local/locations/local"
 DIGITS = f"{PARENT}/models/digits"

@@ -16,7 +16,7 @@ from pipelines.emulator.artifact_registry import (
     parse_multipart,
 )
 from pipelines.emulator.cloud_storage import CloudStorage
-from tests.emulator import OpenEmulator
+from tests.faulty_emulator import OpenEmulator
 
 COMMANDS = [
     *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),

@@ -5,7 +5,7 @@ from components.registry.model_upload import MADE_BY, Candidate
 from components.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
-from tests.emulator import NUMBER, FaultyEmulator
+from tests.faulty_emulator import NUMBER, FaultyEmulator
 
 __all__ = ["NUMBER", "ModelService", "candidate", "registry_at"]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from tests import replicas
 from tests.benchmarks.measuring import Row, in_turns
-from tests.records import write_records
+from tests.small_records import write_records
 from trainer.config import TrainingConfig
 from trainer.data.schema import Dataset
 from trainer.training.cluster import Cluster

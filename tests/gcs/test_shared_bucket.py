@@ -4,7 +4,7 @@ import pytest
 
 from tests import tables
 from tests.trainer.data.beam_run import interpreter, run
-from tests.trainer.data.folders import content, two_classes
+from tests.trainer.data.picture_folders import content, two_classes
 
 
 @pytest.mark.slow
