@@ -7,13 +7,13 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.cloud_errors import as_input_error
+from components.registry.model_registry import Version
 from components.registry.registered_model import RegisteredModel
 from components.typed import component
-from components.vertex_client import LOCAL_PROJECT
 from trainer import quiet
 from trainer.data import schema
 from trainer.evaluation.gate_options import GateOptions
-from trainer.evaluation.results import load
+from trainer.evaluation.results import Results, load
 from trainer.machines.price import JobPrice
 
 
@@ -39,10 +39,8 @@ def evaluate_model(
     decision: dsl.Output[dsl.Artifact],
     predictions: dsl.Output[dsl.Artifact],
     options: GateOptions,
+    registry: RegisteredModel,
     title: str,
-    model_name: str,
-    project: str,
-    location: str,
 ) -> Evaluated:
     """Evaluate a SavedModel and the current champion on the test records, and decide.
 
@@ -52,75 +50,100 @@ def evaluate_model(
         training: Directory with the job's metrics.json and history.csv. Its metadata holds the
             job's parameters, the names of those that the recipe sets, and the price if known.
         title: Title of the report.
-        model_name: Model in the Model Registry with the champion; empty: no comparison.
-        project: Google Cloud project of the registry.
-        location: Region of the registry.
     """
     # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
-    from components.registry.model_evaluation import build_classification_metrics
-    from trainer.evaluation import champion_scores, drift, gate, prediction_file
     from trainer.evaluation.scoring import evaluate
-    from trainer.files import write_json
     from trainer.report.document import write_report
 
     report.uri += ".html"
-    predictions.uri += ".csv"
     results = load(training.uri)
     dataset = schema.load_dataset(records.uri)
     evaluated = evaluate(model.uri, records.uri)
-    current = RegisteredModel(model_name, project, location).find_champion()
-    scored = (
-        champion_scores.score(current.name, current.artifact_uri, evaluated) if current else None
-    )
-    verdict = gate.judge(evaluated, options, registry=bool(model_name), champion=scored)
-    drifts = drift.measure_since_training(current.artifact_uri, dataset) if current else []
-    if drifted := drift.format_drifts(drifts):
-        print(f"The training data have drifted since {verdict.champion}: {drifted}")
+    current = registry.find_champion()
+    verdict = judge(evaluated, options, current, registry=bool(registry.model_name))
+    drifts = _measure_drift(dataset, current) if current else []
     write_report(
         report.uri,
         evaluation=evaluated,
         dataset=dataset,
-        training=results.metrics,
-        history=results.history,
         title=title,
         verdict=verdict,
         drifts=drifts,
-        on_vertex=project != LOCAL_PROJECT,
-        **_report_arguments(dataset, training, options, model_name),
+        on_vertex=not registry.is_local,
+        **_describe_training(results, dataset, training, options, registry),
     )
     set_content_type(report.uri, "text/html")
-    prediction_file.write(predictions.uri, evaluated)
-    write_json(evaluation.uri, build_classification_metrics(evaluated))
-    write_json(decision.uri, verdict.to_dict())
+    print(verdict.line)
+    _write_results(evaluated, verdict, predictions, evaluation, decision)
     # For register_model, which judges again if the champion has changed.
     evaluation.metadata["gate"] = dataclasses.asdict(options)
-    print(verdict.line)
-    decision.metadata.update(verdict.to_dict())
     _log_metrics(evaluated, metrics, classification)
-    gate_outputs = (verdict.word, verdict.role, verdict.champion, verdict.reason)
-    outputs = Evaluated(evaluated.accuracy, *gate_outputs)
+    given = (verdict.word, verdict.role, verdict.champion, verdict.reason)
+    outputs = Evaluated(evaluated.accuracy, *given)
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
-        print(
-            f"The console can't show the confusion matrix of {len(evaluated.classes):,} classes; "
-            "see the report"
-        )
+        shown = f"the confusion matrix of {len(evaluated.classes):,} classes"
+        print(f"The console can't show {shown}; see the report")
     return outputs
 
 
-def _report_arguments(
-    dataset: schema.Dataset, training: dsl.Artifact, options: GateOptions, model_name: str
+def judge(evaluated: Any, options: GateOptions, current: Version | None, *, registry: bool) -> Any:
+    """Return the gate's verdict on a model compared with the champion, if there is one."""
+    from trainer.evaluation import champion_scores, gate
+
+    scored = None
+    if current:
+        scored = champion_scores.score(current.name, current.artifact_uri, evaluated)
+    return gate.judge(evaluated, options, registry=registry, champion=scored)
+
+
+def _measure_drift(dataset: schema.Dataset, current: Version) -> list[Any]:
+    from trainer.evaluation import drift
+
+    drifts = drift.measure_since_training(current.artifact_uri, dataset)
+    if drifted := drift.format_drifts(drifts):
+        print(f"The training data have drifted since {current.name}: {drifted}")
+    return drifts
+
+
+def _describe_training(
+    results: Results,
+    dataset: schema.Dataset,
+    training: dsl.Artifact,
+    options: GateOptions,
+    registry: RegisteredModel,
 ) -> dict[str, Any]:
-    """Return the arguments of write_report on the parameters of the run and the job's price."""
+    """Return the arguments of write_report on the job, its price and the run's parameters."""
     details = dataset.creation.get("options", {}) | training.metadata
-    details |= dataclasses.asdict(options) | {"model_name": model_name}
+    details |= dataclasses.asdict(options) | {"model_name": registry.model_name}
     price, recipe_sets = details.pop("price", None), details.pop("recipe_sets", [])
     return {
+        "training": results.metrics,
+        "history": results.history,
         "details": details,
         "recipe_sets": recipe_sets,
         "price": JobPrice(**price) if price else None,
     }
+
+
+def _write_results(
+    evaluated: Any,
+    verdict: Any,
+    predictions: dsl.Artifact,
+    evaluation: dsl.Artifact,
+    decision: dsl.Artifact,
+) -> None:
+    """Write each prediction, the metrics in the registry's schema, and the verdict."""
+    from components.registry.model_evaluation import build_classification_metrics
+    from trainer.evaluation import prediction_file
+    from trainer.files import write_json
+
+    predictions.uri += ".csv"
+    prediction_file.write(predictions.uri, evaluated)
+    write_json(evaluation.uri, build_classification_metrics(evaluated))
+    write_json(decision.uri, verdict.to_dict())
+    decision.metadata.update(verdict.to_dict())
 
 
 def _log_metrics(

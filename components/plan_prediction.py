@@ -41,7 +41,9 @@ def plan_prediction(
         project: Google Cloud project.
         location: Region of the registry.
     """
-    champion = RegisteredModel(options.model_name, project, location).find_champion()
+    champion = RegisteredModel(
+        model_name=options.model_name, project=project, location=location
+    ).find_champion()
     if champion is None:
         raise no_champion_error(options.model_name, project)
     dataset = find_training_data(champion.artifact_uri)

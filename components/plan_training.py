@@ -14,7 +14,6 @@ from components.registry.registered_model import (
     training_labels,
 )
 from components.typed import component
-from components.vertex_client import LOCAL_PROJECT
 from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
 from trainer.data import schema
 from trainer.data.record_options import EngineOptions
@@ -46,6 +45,7 @@ def plan_training(
     machines: MachineOptions,
     options: PipelineOptions,
     job: JobOptions,
+    registry: RegisteredModel,
     engine: EngineOptions,
     rates: dict,
     rates_of: str,
@@ -53,9 +53,6 @@ def plan_training(
     serving_image: str,
     recipe_sets: list,
     class_floors: dict,
-    model_name: str,
-    project: str,
-    location: str,
 ) -> Plan:
     """Decide whether to train; make the worker pools and the config of the training job.
 
@@ -71,36 +68,24 @@ def plan_training(
         serving_image: Image that serves the model, for the report.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Least recall of single classes, which the records must have.
-        model_name: Model in the Model Registry with the earlier versions.
-        project: Google Cloud project of the registry.
-        location: Region of the registry.
     """
     training.uri = options.resume_from.rstrip("/") or training.uri
-    check_config_and_machines(config, machines)
-    check_scheduling(options.scheduling_strategy, machines)
-    check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
-    if project != LOCAL_PROJECT:
-        check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
-        check_accepts_records(options.deploy_champion, serving_image)
-    # On Vertex AI, the image's name stands for its code.
-    code = code_digest(config.model) if project == LOCAL_PROJECT else ""
-    configuration = configuration_digest(config, f"{machines.training_image}{code}")
+    _check_options(config, machines, options, job)
+    if not registry.is_local:
+        _check_images(machines, options, serving_image)
+    configuration = _digest_configuration(config, machines, local=registry.is_local)
     trained_on = training_labels(digest_dataset(records.uri), configuration)
-    model = RegisteredModel(model_name, project, location)
-    unchanged, reason = _find_unchanged(options, records.uri, trained_on, model)
-    locations = [f"--dataset={records.uri}", f"--base_output_directory={training.uri}"]
-    pools = build_worker_pool_specs(machines, [*locations, f"--config={config_uri(training.uri)}"])
+    unchanged, reason = _find_unchanged(options, records.uri, trained_on, registry)
+    pools = build_worker_pool_specs(machines, _list_arguments(records.uri, training.uri))
     timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
     price = job_price(pools, options.price_per_hour, rates, rates_of)
     if not unchanged:
-        start = find_warm_start(training.uri) if options.resume_from else None
-        if start is None:
-            start = model.find_start_weights(config.warm_start)
+        start = _find_start(training.uri, config, options, registry)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
     training.metadata.update(_choose_options((options, job, engine), recipe_sets))
-    training.metadata.update({"serving_image": serving_image, "recipe_sets": recipe_sets})
+    training.metadata.update(serving_image=serving_image, recipe_sets=recipe_sets)
     if price:
         training.metadata["price"] = dataclasses.asdict(price)
     return Plan(
@@ -115,19 +100,41 @@ def plan_training(
     )
 
 
+def _check_options(
+    config: TrainingConfig, machines: MachineOptions, options: PipelineOptions, job: JobOptions
+) -> None:
+    check_config_and_machines(config, machines)
+    check_scheduling(options.scheduling_strategy, machines)
+    check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
+
+
+def _check_images(machines: MachineOptions, options: PipelineOptions, serving_image: str) -> None:
+    check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
+    check_accepts_records(options.deploy_champion, serving_image)
+
+
+def _digest_configuration(config: TrainingConfig, machines: MachineOptions, *, local: bool) -> str:
+    # On Vertex AI, the image's name stands for its code.
+    code = code_digest(config.model) if local else ""
+    return configuration_digest(config, f"{machines.training_image}{code}")
+
+
 def _find_unchanged(
-    options: PipelineOptions, records_uri: str, trained_on: dict[str, str], model: RegisteredModel
+    options: PipelineOptions,
+    records_uri: str,
+    trained_on: dict[str, str],
+    registry: RegisteredModel,
 ) -> tuple[str, str]:
     """Return the version that makes training unnecessary, and why; empty if there is none.
 
     Raises InputError if the data have drifted by more than max_drift.
     """
-    same = model.find_version(trained_on) if options.skip_if_unchanged else None
+    same = registry.find_version(trained_on) if options.skip_if_unchanged else None
     if same:
         return same.name, f"nothing changed since {same.name}"
     if not options.max_drift and not options.min_drift:
         return "", ""
-    champion = model.find_champion()
+    champion = registry.find_champion()
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 
@@ -138,6 +145,23 @@ def _find_unchanged(
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
             return champion.name, reason
     return "", ""
+
+
+def _list_arguments(records_uri: str, job_uri: str) -> list[str]:
+    """Return the command-line arguments of the job's replicas."""
+    return [
+        f"--dataset={records_uri}",
+        f"--base_output_directory={job_uri}",
+        f"--config={config_uri(job_uri)}",
+    ]
+
+
+def _find_start(
+    job_uri: str, config: TrainingConfig, options: PipelineOptions, registry: RegisteredModel
+) -> str:
+    """Return the URI of the weights that the job starts from; empty: random weights."""
+    begun = find_warm_start(job_uri) if options.resume_from else None
+    return registry.find_start_weights(config.warm_start) if begun is None else begun
 
 
 def _choose_options(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:

@@ -1,15 +1,20 @@
 """The component that registers a model in the Model Registry."""
 
+import dataclasses
 import json
 from typing import Any, NamedTuple
 
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from components.cloud_errors import as_input_error
-from components.registry.model_registry import Version, connect_registry
+from components.evaluate_model import judge
+from components.registry.model_registry import Version
 from components.registry.model_upload import MADE_BY, Candidate, to_label
-from components.registry.registered_model import digest_dataset, training_labels
+from components.registry.registered_model import (
+    RegisteredModel,
+    digest_dataset,
+    training_labels,
+)
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage
@@ -30,7 +35,7 @@ def register_model(
     records: dsl.Input[dsl.Dataset],
     evaluation: dsl.Input[dsl.Artifact],
     version: dsl.Output[VertexModel],
-    model_name: str,
+    registry: RegisteredModel,
     serving_image: str,
     labels: dict,
     role: str,
@@ -39,8 +44,6 @@ def register_model(
     configuration: str,
     run: str,
     encryption_spec_key_name: str,
-    project: str,
-    location: str,
 ) -> Registered:
     """Upload a model as a version with its evaluation, and make it champion or challenger.
 
@@ -53,7 +56,6 @@ def register_model(
         model: SavedModel to register.
         records: Records that it was trained and evaluated on.
         evaluation: Metrics of the model, in the registry's schema.
-        model_name: Model to add the version to.
         serving_image: Container image that serves the model; empty: Google's prebuilt one.
         labels: Labels of the version.
         role: champion or challenger.
@@ -62,58 +64,57 @@ def register_model(
         configuration: Digest of the training configuration.
         run: Name of the pipeline run.
         encryption_spec_key_name: Cloud KMS key of the model; empty: a Google-managed key.
-        project: Google Cloud project.
-        location: Region of the registry.
     """
-    parent = f"projects/{project}/locations/{location}"
     digest = digest_dataset(records.uri)
     provenance = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,
         description=f"{run}: {reason}",
-        labels={"recipe": to_label(model_name), **labels, **provenance},
+        labels={"recipe": to_label(registry.model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
-        pipeline_job=f"{parent}/pipelineJobs/{run}",
+        pipeline_job=f"{registry.parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
-    why = reason
-
-    def judge_again(current: Version | None) -> str:
-        nonlocal why
-        options = GateOptions(**evaluation.metadata["gate"])
-        verdict = _judge(model.uri, records.uri, options, current)
-        why = verdict.reason
-        return verdict.role
-
-    with as_input_error(f"registering a version of {model_name!r}"):
-        registry = connect_registry(project, location)
-        registered = registry.register(model_name, candidate, role, champion, judge_again)
+    judge_again = _JudgeAgain(model.uri, records.uri, evaluation.metadata["gate"], reason)
+    registered = registry.register(candidate, role, champion, judge_again)
     if registered is None:
         print("The model is not registered")
-        return Registered("", "", why)
+        return Registered("", "", judge_again.reason)
+    _describe_version(version, registered, registry.location, dataset=digest, artifact=model.uri)
+    registered_as = next((alias for alias in ROLES if alias in registered.aliases), "")
+    return Registered(registered.name, registered_as, judge_again.reason)
+
+
+@dataclasses.dataclass
+class _JudgeAgain:
+    """Compares a model with a champion that another run has promoted; keeps the last reason."""
+
+    model_uri: str
+    records_uri: str
+    options: dict[str, Any]  # of the gate
+    reason: str
+
+    def __call__(self, current: Version | None) -> str:
+        """Return the role of the model."""
+        # Imported here, because TensorFlow takes seconds to import and is seldom needed.
+        quiet.import_tensorflow()
+        from trainer.evaluation.scoring import evaluate
+
+        evaluated = evaluate(self.model_uri, self.records_uri)
+        verdict = judge(evaluated, GateOptions(**self.options), current, registry=True)
+        print(f"Judged again: the champion is now {current.name if current else 'none'}")
+        print(verdict.line)
+        self.reason = verdict.reason
+        return verdict.role
+
+
+def _describe_version(
+    version: VertexModel, registered: Version, location: str, **provenance: str
+) -> None:
+    """Let the artifact `version` name the version in the registry."""
     version.uri = f"https://{location}-aiplatform.googleapis.com/v1/{registered.resource}"
     version.metadata.update(
-        resourceName=registered.resource,
-        aliases=list(registered.aliases),
-        dataset=digest,
-        artifact=model.uri,
+        resourceName=registered.resource, aliases=list(registered.aliases), **provenance
     )
     print(f"{registered.name} is registered; aliases: {', '.join(sorted(registered.aliases))}")
-    registered_as = next((alias for alias in ROLES if alias in registered.aliases), "")
-    return Registered(registered.name, registered_as, why)
-
-
-def _judge(model_uri: str, records_uri: str, options: GateOptions, current: Version | None) -> Any:
-    """Return the gate's verdict on a model compared with the new champion."""
-    # Imported here, because TensorFlow takes seconds to import and is seldom needed.
-    quiet.import_tensorflow()
-    from trainer.evaluation import champion_scores, gate
-    from trainer.evaluation.scoring import evaluate
-
-    judged = evaluate(model_uri, records_uri)
-    scored = champion_scores.score(current.name, current.artifact_uri, judged) if current else None
-    verdict = gate.judge(judged, options, registry=True, champion=scored)
-    print(f"Judged again: the champion is now {current.name if current else 'none'}")
-    print(verdict.line)
-    return verdict

@@ -52,6 +52,10 @@ class Version:
         return sorted(int(match[1]) for match in matches if match)
 
 
+Judge = Callable[[Version | None], str]
+"""Compares a candidate with the champion; returns its role: champion, challenger or ""."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelRegistry:
     """The registry of a project and location.
@@ -83,7 +87,7 @@ class ModelRegistry:
         candidate: Candidate,
         role: str,
         compared_with: str,
-        judge: Callable[[Version | None], str] = lambda _: CHALLENGER,
+        judge: Judge = lambda _: CHALLENGER,
     ) -> Version | None:
         """Register a candidate, or complete its registration if its version exists.
 
@@ -92,8 +96,8 @@ class ModelRegistry:
         Args:
             role: champion or challenger.
             compared_with: model@version of the champion at the comparison; empty: none.
-            judge: compares the candidate with a champion that another run has promoted since
-                then, and returns the candidate's role: champion, challenger, or "" to delete it.
+            judge: asked if another run has promoted a champion since then; deletes the version
+                by returning no role.
         """
         version = self._find_or_upload(model, candidate)
         commit = candidate.labels.get("commit")

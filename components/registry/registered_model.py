@@ -5,11 +5,14 @@ import hashlib
 from collections.abc import Mapping
 
 from components.cloud_errors import as_input_error
-from components.registry.model_registry import Version, connect_registry
+from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
+from components.registry.model_upload import Candidate
+from components.vertex_client import LOCAL_PROJECT
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
+from trainer.fields import option
 
 DATASET_DIGITS = 16
 """Number of digits of a dataset's digest in its label."""
@@ -33,20 +36,41 @@ def training_labels(dataset: str, configuration: str) -> dict[str, str]:
     return {"dataset": dataset[:DATASET_DIGITS], "configuration": configuration}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RegisteredModel:
     """A model that the inputs of a component name; it connects to the registry when asked."""
 
-    name: str  # empty: nothing is registered
-    project: str
-    location: str
+    model_name: str = option("", help="Model in the Model Registry; empty: none.")
+    project: str = option("", help="Google Cloud project of the registry.")
+    location: str = option("", help="Region of the registry.")
+
+    @property
+    def is_local(self) -> bool:
+        """Return True for the registry of this machine."""
+        return self.project == LOCAL_PROJECT
+
+    @property
+    def parent(self) -> str:
+        return f"projects/{self.project}/locations/{self.location}"
+
+    def connect(self) -> ModelRegistry:
+        """Return the registry with this model."""
+        return connect_registry(self.project, self.location)
 
     def find_champion(self) -> Version | None:
-        """Return the champion; None if there is none or `name` is empty."""
-        if not self.name:
+        """Return the champion; None if there is none or `model_name` is empty."""
+        if not self.model_name:
             return None
-        with as_input_error(f"looking for the champion of {self.name!r}"):
-            return connect_registry(self.project, self.location).find_champion(self.name)
+        with as_input_error(f"looking for the champion of {self.model_name!r}"):
+            return self.connect().find_champion(self.model_name)
+
+    def register(
+        self, candidate: Candidate, role: str, compared_with: str, judge: Judge
+    ) -> Version | None:
+        """Register a version of the model; see `ModelRegistry.register`."""
+        with as_input_error(f"registering a version of {self.model_name!r}"):
+            registry = self.connect()
+            return registry.register(self.model_name, candidate, role, compared_with, judge)
 
     def find_start_weights(self, warm_start: str) -> str:
         """Return the URI of the weights that `warm_start` selects; empty: random weights."""
@@ -56,7 +80,8 @@ class RegisteredModel:
         if champion:
             print(f"training starts from the weights of {champion.name}", flush=True)
             return champion.artifact_uri
-        print(f"{self.name!r} has no champion yet: training starts from random weights", flush=True)
+        missing = f"{self.model_name!r} has no champion yet"
+        print(f"{missing}: training starts from random weights", flush=True)
         return ""
 
     def find_version(self, labels: Mapping[str, str]) -> Version | None:
@@ -64,8 +89,10 @@ class RegisteredModel:
 
         Withdrawn and never promoted versions are also found: training would reproduce them.
         """
-        with as_input_error(f"looking for a version of {self.name!r} trained on the same data"):
-            versions = connect_registry(self.project, self.location).list_versions(self.name)
+        with as_input_error(
+            f"looking for a version of {self.model_name!r} trained on the same data"
+        ):
+            versions = self.connect().list_versions(self.model_name)
         found = None
         for version in versions:  # oldest first
             if labels.items() <= version.labels.items():

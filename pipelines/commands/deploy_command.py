@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines import recipe as recipes
+from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import GivenSettings, RecipeName, with_settings
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say, show_table
@@ -36,7 +37,7 @@ def deploy(
     from components.cloud_errors import translated
     from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
-    from pipelines.machines import cost, regions
+    from pipelines.machines import regions
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -61,21 +62,29 @@ def deploy(
             say(f"{model} is no longer served or billed")
             return
         else:
-            version = endpoints.fetch_champion(model)
-            serving, prices = loaded.run_options.serving, cost.load_table()
-            regions.check_serving_machine(serving.machine_type, connection.settings.region)
-            deployed = endpoints.is_deployed(version)
-            if not deployed:
-                price = cost.describe_serving_price(
-                    serving.machine_type, serving.min_replicas, prices, most=serving.max_replicas
-                )
-                say(f"{price}, at the prices of {prices.region}; a deployment takes minutes")
-            key = loaded.parameters.job.encryption_spec_key_name
-            key = key or connection.settings.encryption_key
-            endpoints.deploy(version, serving, traffic, key)
-            already = " already, and keeps its machines" if deployed else ""
-            say(f"{version.name} is deployed{already}")
+            _deploy_champion(connection.settings, endpoints, loaded, traffic)
         _show(model, endpoints.fetch_endpoint(model))
+
+
+def _deploy_champion(
+    settings: Settings, endpoints: Any, loaded: recipes.Recipe, traffic: int | None
+) -> None:
+    """Deploy the champion unless it is deployed; say the price of its machines first."""
+    from pipelines.machines import cost, regions
+
+    version = endpoints.fetch_champion(loaded.parameters.registry.model_name)
+    serving, prices = loaded.run_options.serving, cost.load_table()
+    regions.check_serving_machine(serving.machine_type, settings.region)
+    deployed = endpoints.is_deployed(version)
+    if not deployed:
+        price = cost.describe_serving_price(
+            serving.machine_type, serving.min_replicas, prices, most=serving.max_replicas
+        )
+        say(f"{price}, at the prices of {prices.region}; a deployment takes minutes")
+    key = loaded.parameters.job.encryption_spec_key_name or settings.encryption_key
+    endpoints.deploy(version, serving, traffic, key)
+    already = " already, and keeps its machines" if deployed else ""
+    say(f"{version.name} is deployed{already}")
 
 
 @contextlib.contextmanager

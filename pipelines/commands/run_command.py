@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines import api, resource_names, startup
+from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import (
     GivenSettings,
     RecipeName,
@@ -15,6 +16,7 @@ from pipelines.commands.arguments import (
     runs_folder,
     with_settings,
 )
+from pipelines.recipe import Recipe
 from trainer.errors import InputError
 
 _RunToResume = Annotated[
@@ -78,17 +80,12 @@ def run_recipe(
     if resume:
         fixed: dict[str, Any] = {"--set": set_, "--cache": cache is not None}
         fixed |= {"--in-containers": in_containers, "--batch": batch}
-        refused = _list_given(fixed) + (vertex_options if local else [])
-        if refused:
-            raise InputError(f"{refused[0]} excludes --resume: a run continues as it was started")
-        run, *others = runs or [""]
-        if others:
-            raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")
+        run = _choose_run(runs or [], _list_given(fixed) + (vertex_options if local else []))
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
-        from pipelines.cloud import launch as launching
+        from pipelines.cloud import launch
 
-        return launching.resume(settings.load(), recipe, run, name or "", detach=detach)
+        return launch.resume(settings.load(), recipe, run, name or "", detach=detach)
     if runs:
         raise _extra_argument_error(runs[0], recipe, batch)
     loaded, values = api.load(recipe), parse_values(set_)
@@ -117,15 +114,37 @@ def run_recipe(
         return startup.exit_code(ended.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
-    from pipelines.cloud import batch_launch
-    from pipelines.cloud.launch import launch
+    options: dict[str, Any] = {"name": name or "", "detach": detach}
+    return _launch(settings.load(), loaded, values, batch=batch is not None, cache=cache, **options)
 
-    resolved, name = settings.load(), name or ""
-    if not resolved.project:
-        raise InputError(f"{resolved.describe_missing('project')}; or add --local to run here")
-    if batch is not None:
-        return batch_launch.launch(loaded, values, resolved, name=name, detach=detach)
-    return launch(loaded, values, resolved, name=name, detach=detach, cache=cache)
+
+def _launch(
+    settings: Settings,
+    loaded: Recipe,
+    values: dict[str, Any],
+    *,
+    batch: bool,
+    cache: bool | None,
+    **options: Any,
+) -> int:
+    """Start training or batch prediction on Vertex AI; return the exit code."""
+    from pipelines.cloud import batch_launch, launch
+
+    if not settings.project:
+        raise InputError(f"{settings.describe_missing('project')}; or add --local to run here")
+    if batch:
+        return batch_launch.launch(loaded, values, settings, **options)
+    return launch.launch(loaded, values, settings, cache=cache, **options)
+
+
+def _choose_run(runs: list[str], refused: list[str]) -> str:
+    """Return the run to resume, or "" for the recipe's latest."""
+    if refused:
+        raise InputError(f"{refused[0]} excludes --resume: a run continues as it was started")
+    run, *others = runs or [""]
+    if others:
+        raise InputError(f"{others[0]!r} was given after {run!r}; give one run to resume")
+    return run
 
 
 def _extra_argument_error(word: str, recipe: str, batch: str | None) -> InputError:

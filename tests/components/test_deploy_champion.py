@@ -85,7 +85,8 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     second = register(vertex, better, first)
     error = refused(deploy, digit_records, untrained_model, second)
     assert error.startswith("digits@2 gets no traffic, but stays champion; the endpoint of digi")
-    assert RegisteredModel("digits", "my-project", "us-central1").find_champion().name == "digits@2"
+    model = RegisteredModel(model_name="digits", project="my-project", location="us-central1")
+    assert model.find_champion().name == "digits@2"
     assert "; see the log of the deployed model" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"1": 100}

@@ -1,5 +1,6 @@
 """Test versions and champions against a server that speaks the official protos."""
 
+import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -225,8 +226,9 @@ def test_transient_errors_are_retried(registry, service, error):
 
 
 def test_unknown_model_has_no_champion(service):
-    assert RegisteredModel("digits", "my-project", "us-central1").find_champion() is None
-    assert RegisteredModel("", "my-project", "us-central1").find_champion() is None
+    ours = RegisteredModel(model_name="digits", project="my-project", location="us-central1")
+    assert ours.find_champion() is None
+    assert dataclasses.replace(ours, model_name="").find_champion() is None
     assert service.names() == ["ListModelVersions"]
 
 

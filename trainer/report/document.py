@@ -8,6 +8,7 @@ from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CHAMPION
+from trainer.evaluation.metrics import ClassMetrics
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.formats import count
@@ -43,8 +44,6 @@ def write_report(
         drifts: drift of the training data since the champion's training data.
         price: price of the training job's machines; None if it is unknown.
     """
-    weakest_first = sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
-    many = len(evaluation.classes) > quality.MATRIX_SHOWN
     text = render(
         "report.html.j2",
         title=title,
@@ -66,7 +65,7 @@ def write_report(
         curves=quality.draw_curves(evaluation),
         calibration=quality.draw_calibration(evaluation),
         mean_confidence=mean_confidence(evaluation),
-        per_class=weakest_first if many else evaluation.per_class,
+        per_class=_order_classes(evaluation),
         columns=list_columns(dataset),
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
         balance=background.balance(dataset),
@@ -95,6 +94,13 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
     else:
         effect = "It is not registered" + ("; the champion stays." if result else ".")
     return {"reason": reason, "effect": effect}
+
+
+def _order_classes(evaluation: Evaluation) -> list[ClassMetrics]:
+    """Return the results of each class: in the records' order or, if many, the weakest first."""
+    if len(evaluation.classes) <= quality.MATRIX_SHOWN:
+        return evaluation.per_class
+    return sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
 
 
 def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:

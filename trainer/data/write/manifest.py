@@ -76,6 +76,20 @@ def _read_version(package: str) -> str:
         return importlib.metadata.version(f"{package}-cpu")
 
 
+def _group_by_split(
+    results: list[ShardResult], classes: list[str]
+) -> tuple[dict[str, list[Shard]], ClassCounts]:
+    """Return the shards of each split, and the number of examples per split and class."""
+    shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
+    counts: ClassCounts = collections.Counter()
+    for result in results:
+        split = result.shard.file.partition("-")[0]
+        shards[split].append(result.shard)
+        for name, count in zip(classes, result.class_counts, strict=True):
+            counts[split, name] += count
+    return shards, counts
+
+
 def finish(
     writer: ShardWriter,
     totals: Totals,
@@ -92,13 +106,7 @@ def finish(
         rejection for result in results for rejection in result.rejections
     ]
     rejections.sort(key=lambda rejection: rejection.key)
-    shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
-    counts: ClassCounts = collections.Counter()
-    for result in results:
-        split = result.shard.file.partition("-")[0]
-        shards[split].append(result.shard)
-        for name, count in zip(source.classes, result.class_counts, strict=True):
-            counts[split, name] += count
+    shards, counts = _group_by_split(results, source.classes)
     try:
         checks.check_rejections(rejections, totals.given, options, source.unit)
         checks.check_counts(counts, source, options)
