@@ -7,14 +7,17 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.cloud_errors import as_input_error
+from components.machines.worker_pools import MachineOptions
 from components.registry.model_registry import Version
 from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from trainer import quiet
+from trainer.config import TrainingConfig
 from trainer.data import schema
+from trainer.data.record_options import RecordOptions
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import Results, load
-from trainer.machines.price import JobPrice
+from trainer.fields import default_of
 
 
 class Evaluated(NamedTuple):
@@ -123,7 +126,17 @@ def _describe_training(
         "history": results.history,
         "details": details,
         "recipe_sets": recipe_sets,
-        "price": JobPrice(**price) if price else None,
+        "price": price,
+        "defaults": list_defaults(),
+    }
+
+
+def list_defaults() -> dict[str, Any]:
+    """Return the default values of the parameters that a report lists, in its order."""
+    return {
+        field.name: default_of(field)
+        for group in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)
+        for field in dataclasses.fields(group)
     }
 
 

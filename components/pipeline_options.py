@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from components.machines.scheduling import SCHEDULING_STRATEGIES
 from trainer.fields import option
-from trainer.machines.scheduling import SCHEDULING_STRATEGIES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

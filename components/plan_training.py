@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components.code_digest import code_digest
+from components.machines.price import job_price, limit_timeout
+from components.machines.scheduling import check_duration, check_scheduling
+from components.machines.worker_pools import (
+    MachineOptions,
+    build_worker_pool_specs,
+    check_gpu_image,
+)
 from components.pipeline_options import JobOptions, PipelineOptions
+from components.preparation import check_config_and_machines, find_warm_start, prepare
 from components.registry.model_upload import check_accepts_records, to_label
 from components.registry.registered_model import (
     RegisteredModel,
@@ -18,10 +26,6 @@ from trainer.config import TrainingConfig, config_uri, configuration_digest, wri
 from trainer.data import schema
 from trainer.data.record_options import EngineOptions
 from trainer.fields import default_of
-from trainer.machines.price import job_price, limit_timeout
-from trainer.machines.scheduling import check_duration, check_scheduling
-from trainer.machines.worker_pools import MachineOptions, build_worker_pool_specs, check_gpu_image
-from trainer.training.preparation import check_config_and_machines, find_warm_start, prepare
 
 
 class Plan(NamedTuple):
@@ -87,7 +91,7 @@ def plan_training(
     training.metadata.update(_choose_options((options, job, engine), recipe_sets))
     training.metadata.update(serving_image=serving_image, recipe_sets=recipe_sets)
     if price:
-        training.metadata["price"] = dataclasses.asdict(price)
+        training.metadata["price"] = price
     return Plan(
         worker_pool_specs=pools,
         base_output_directory=training.uri,

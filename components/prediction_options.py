@@ -3,9 +3,9 @@
 import dataclasses
 import re
 
+from components.machines.prediction_machines import check_prediction_machine
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.machines.prediction_machines import check_prediction_machine
 from trainer.serving import MAX_INSTANCES
 
 FORMATS = {

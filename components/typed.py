@@ -65,6 +65,6 @@ def component(function: Callable[..., Any]) -> Any:
     if RUNTIME.items() <= os.environ.items():
         return call
     # Imported here: reads the table of machines, which a running step does not need.
-    from trainer.machines.worker_pools import IMAGE
+    from components.machines.worker_pools import IMAGE
 
     return dsl.component(call, base_image=IMAGE, target_image=IMAGE)

@@ -54,9 +54,9 @@ def plan(
         rates: prices per hour that override the table's, such as "n1-standard-4=0.2".
         place: where `values` come from, for messages.
     """
+    from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.cloud import settings
-    from trainer.machines.worker_pools import build_worker_pool_specs
 
     parameters = recipe.with_values(values or {}, place=place)
     if parameters.machines.accelerator_count or recipe.run_options.evaluation_accelerator:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kfp import compiler
 
+from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from pipelines import batch_prediction, prediction_values, resource_names
 from pipelines.package import Package
 from pipelines.prediction_values import batch_name
@@ -14,7 +15,6 @@ from pipelines.recipe import Recipe
 from pipelines.training import build_pipeline
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from pipelines.local import failures
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.formats import decimal
-from trainer.machines.worker_pools import ROLES
+from trainer.training.cluster import ROLES
 
 if TYPE_CHECKING:
     from pipelines.local.run_state import RunState

@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
+from components.machines.scheduling import check_duration, check_scheduling
+from components.machines.worker_pools import MachineOptions
 from components.pipeline_options import JobOptions, PipelineOptions
+from components.preparation import check_config_and_machines
 from components.registry.model_upload import is_prebuilt
 from pipelines import resource_names
 from trainer import fields
@@ -22,10 +25,7 @@ from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
-from trainer.machines.scheduling import check_duration, check_scheduling
-from trainer.machines.worker_pools import MachineOptions
 from trainer.models import MODELS, open_model
-from trainer.training.preparation import check_config_and_machines
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from components.machines import cost
+from components.machines.price import UnknownPriceError, limit_timeout
+from components.machines.worker_pools import build_worker_pool_specs
 from pipelines.console import say, show_table
-from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
 from trainer.formats import duration
-from trainer.machines.price import UnknownPriceError, limit_timeout
-from trainer.machines.worker_pools import build_worker_pool_specs
 
 Line = tuple[str, str]
 """A label and the text beside it."""
@@ -44,7 +44,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
         f"batch     {hourly}; how long it takes depends on the instances",
         f"pipeline  {cost.format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
-        "pipelines/machines/prices.toml",
+        "components/machines/prices.toml",
         f"excluded  {cost.NOT_INCLUDED}",
     )
 
@@ -190,7 +190,7 @@ class _Plan:
             given = ", ".join(f"{name} {rate:g}" for name, rate in self.user_rates.items())
             table = f"of {prices.region}, {prices.date}, without discounts"
             by_rate = f"; by --rate: {given}" if given else ""
-            yield "prices", f"{table}: pipelines/machines/prices.toml{by_rate}"
+            yield "prices", f"{table}: components/machines/prices.toml{by_rate}"
             yield (
                 "spot",
                 f"is estimated at {100 * prices.spot_discount:.0f}% off machines, the smallest "

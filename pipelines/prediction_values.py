@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from components.machines.prediction_machines import check_prediction_machine
 from components.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
@@ -14,7 +15,6 @@ from pipelines.run_options import Batch
 from trainer import fields
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from trainer.machines.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
 _SUFFIX = "-batch"

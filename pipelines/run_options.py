@@ -16,6 +16,8 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
+from components.machines.machine_types import find_types, list_offered_accelerators
+from components.machines.worker_pools import MachineOptions
 from components.prediction_options import (
     PredictionJobOptions,
     PredictionOptions,
@@ -25,8 +27,6 @@ from pipelines import cron, user_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.machines.machine_types import find_types, list_offered_accelerators
-from trainer.machines.worker_pools import MachineOptions
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3

@@ -14,18 +14,18 @@ from components.create_tfrecords import create_tfrecords
 from components.deploy_champion import deploy_champion
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
+from components.machines import cost
+from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from components.pipeline_options import JobOptions
 from components.plan_training import plan_training
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
 from pipelines import user_steps
-from pipelines.machines import cost
 from pipelines.parameters import with_parameters
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 from trainer.fields import pick
-from trainer.machines.worker_pools import GPU_IMAGE, IMAGE
 
 # Vertex AI replaces these with the project and region of the run.
 PROJECT_ID_PLACEHOLDER = "{{$.pipeline_google_cloud_project_id}}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.cloud_errors import NOT_FOUND, tolerated, translated
+from components.machines import regions
 from components.prediction_options import BIGQUERY, format_of
 from components.registry.model_registry import no_champion_error
 from components.registry.model_upload import is_prebuilt
@@ -15,7 +16,6 @@ from pipelines.cloud.connection import Connection
 from pipelines.cloud.schedules import Applied
 from pipelines.cloud.settings import Settings
 from pipelines.console import say
-from pipelines.machines import regions
 from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import list_objects

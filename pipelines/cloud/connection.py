@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.cloud_errors import CloudError, translated
+from components.machines import regions
 from components.vertex_client import (
     ANSWER_SECONDS,
     add_scheme,
@@ -22,7 +23,6 @@ from components.vertex_client import (
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
-from pipelines.machines import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"

@@ -9,14 +9,14 @@ from functools import partial
 
 from components import vertex_client
 from components.cloud_errors import CloudError, translated
+from components.machines import cost
+from components.machines.worker_pools import build_worker_pool_specs
 from components.vertex_client import is_loopback
 from pipelines.cloud import project_checks, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.project_checks import APIS, Finding
-from pipelines.machines import cost
 from pipelines.parameters import ParameterSet
 from trainer.errors import InputError
-from trainer.machines.worker_pools import build_worker_pool_specs
 
 
 def examine(

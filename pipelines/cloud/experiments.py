@@ -10,10 +10,10 @@ import time
 from typing import Any
 
 from components.cloud_errors import CONFLICT, CloudError, status_of, translated
+from components.machines import regions
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
-from pipelines.machines import regions
 from trainer.errors import InputError
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from components.machines import regions
+from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
-from pipelines.machines import regions
 from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from trainer.machines.worker_pools import IMAGE
 
 _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
                   "network", "encryption_spec")  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from components.machines import cost
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.json_files import to_whole_numbers
-from pipelines.machines import cost
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
 

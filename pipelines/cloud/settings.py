@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from components.machines.worker_pools import MachineOptions, check_gpu_image
 from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.machines.worker_pools import MachineOptions, check_gpu_image
 from trainer.toml_reader import tomllib
 
 FILE_NAME = "vertex.toml"

@@ -35,9 +35,9 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
     from components.cloud_errors import translated
+    from components.machines import regions
     from components.registry.endpoints import Endpoints
     from pipelines.cloud import monitoring
-    from pipelines.machines import regions
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -70,7 +70,7 @@ def _deploy_champion(
     settings: Settings, endpoints: Any, loaded: recipes.Recipe, traffic: int | None
 ) -> None:
     """Deploy the champion unless it is deployed; say the price of its machines first."""
-    from pipelines.machines import cost, regions
+    from components.machines import cost, regions
 
     version = endpoints.fetch_champion(loaded.parameters.registry.model_name)
     serving, prices = loaded.run_options.serving, cost.load_table()

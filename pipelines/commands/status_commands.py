@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from components.machines.price import format_machines
 from pipelines import local_runs, run_history
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
@@ -20,7 +21,6 @@ from pipelines.commands.arguments import (
 from pipelines.console import say
 from trainer.errors import InputError
 from trainer.formats import clock
-from trainer.machines.price import format_machines
 
 if TYPE_CHECKING:
     from pipelines.cloud.connection import Connection
@@ -41,7 +41,7 @@ def status(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, or show one: its tasks, its training job and its cost on Vertex AI."""
-    from pipelines.machines import cost
+    from components.machines import cost
 
     rates = cost.parse_rates(rate or [])
     folder = runs_directory or RUNS

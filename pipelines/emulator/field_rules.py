@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from components.machines import regions
+from components.machines.prediction_machines import check_prediction_machine
 from pipelines import resource_names
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.environment import LOCATION
-from pipelines.machines import regions
 from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
-from trainer.machines.prediction_machines import check_prediction_machine
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from components.machines import regions
+from components.machines.machine_types import accelerators, check_disk, check_machine
 from pipelines import resource_names
 from pipelines.emulator.field_rules import (
     check_common,
@@ -11,8 +13,6 @@ from pipelines.emulator.field_rules import (
     refuse,
     region_of,
 )
-from pipelines.machines import regions
-from trainer.machines.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100

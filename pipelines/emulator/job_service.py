@@ -16,7 +16,7 @@ from pipelines.emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from pipelines.emulator.messages import id_of
 from pipelines.emulator.processes import new_folder
 from pipelines.emulator.server import HttpRequest
-from trainer.machines.worker_pools import ROLES
+from trainer.training.cluster import ROLES
 
 _DELETED = "deleted"
 

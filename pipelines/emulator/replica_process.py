@@ -14,7 +14,7 @@ from pipelines.emulator.job_rules import is_empty
 from pipelines.emulator.job_state import ReplicaState, Role
 from pipelines.emulator.processes import Guardian, Process, reserve_port
 from pipelines.emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
-from trainer.machines.worker_pools import ROLES
+from trainer.training.cluster import ROLES
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from components.machines.worker_pools import MachineOptions
 from pipelines.parameters import ParameterSet
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, check_floors
-from trainer.machines.worker_pools import MachineOptions
 from trainer.models import open_model
 
 _WEIGHTS = "https://storage.googleapis.com/"

@@ -15,7 +15,7 @@ from pipelines.local import run_files
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
-from trainer.machines.worker_pools import ROLES
+from trainer.training.cluster import ROLES
 
 REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"

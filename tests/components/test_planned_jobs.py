@@ -2,8 +2,8 @@
 
 import pytest
 
+from components.machines.worker_pools import MachineOptions
 from tests.components.plans import plan, planned
-from trainer.machines.worker_pools import MachineOptions
 from trainer.training.job import parse
 
 RATES = {"n1-standard-4": 0.2, "n1-standard-8": 0.4, "NVIDIA_TESLA_T4": 0.5, "pd-ssd": 0.001}

@@ -5,8 +5,8 @@ import importlib.metadata
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from components.machines.machine_types import accelerators, list_offered_accelerators
 from tests.containers import image_files
-from trainer.machines.machine_types import accelerators, list_offered_accelerators
 
 
 def capabilities(cudnn, cuda):

@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
+from components.machines import cost
+from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import compilation, recipe
-from pipelines.machines import cost
 from trainer.errors import InputError
 from trainer.formats import duration
-from trainer.machines.worker_pools import build_worker_pool_specs
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from pipelines.run_options import parse_time
 from tests.components.plans import check_pools
 from tests.refusals import refused
 from trainer.errors import InputError
-from trainer.machines.worker_pools import build_worker_pool_specs
 from trainer.toml_reader import tomllib
 
 HOURLY = "[retraining]\ncron = '0 * * * *'\n"

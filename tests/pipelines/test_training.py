@@ -9,11 +9,11 @@ import yaml
 from google.cloud.aiplatform_v1.types import CustomJob
 from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
+from components.machines.worker_pools import IMAGE, build_worker_pool_specs
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
 from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
 from trainer import fields
-from trainer.machines.worker_pools import IMAGE, build_worker_pool_specs
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 KFP_TYPES = {str: "STRING", bool: "BOOLEAN", list: "LIST", dict: "STRUCT"}

@@ -1,19 +1,14 @@
 """Prepare the data of the sections on a model's background: dataset, recipe and timings."""
 
-import dataclasses
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from trainer.config import TrainingConfig
-from trainer.data.record_options import IMAGE_OPTIONS, RecordOptions
+from trainer.data.record_options import IMAGE_OPTIONS
 from trainer.data.schema import Dataset
-from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import Evaluation
-from trainer.fields import default_of
 from trainer.formats import duration, percent
-from trainer.machines.worker_pools import MachineOptions
 from trainer.report.learning import Rows, known_values
 
 Pairs = list[tuple[str, Any]]
@@ -29,13 +24,10 @@ def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]
     return list(zip(dataset.classes, cells, strict=True))
 
 
-def recipe(details: dict[str, Any], recipe_sets: Collection[str]) -> dict[str, Pairs]:
+def recipe(
+    details: dict[str, Any], defaults: dict[str, Any], recipe_sets: Collection[str]
+) -> dict[str, Pairs]:
     """Return parameters that the recipe sets or that are not defaults, and the other parameters."""
-    defaults = {
-        field.name: default_of(field)
-        for options in (RecordOptions, TrainingConfig, MachineOptions, GateOptions)
-        for field in dataclasses.fields(options)
-    }
     order = {parameter: index for index, parameter in enumerate(defaults)}
     pairs = sorted(details.items(), key=lambda pair: order.get(pair[0], len(order)))
     # The report shows images in another section.

@@ -12,7 +12,6 @@ from trainer.evaluation.metrics import ClassMetrics
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
 from trainer.formats import count
-from trainer.machines.price import JobPrice
 from trainer.report import background, quality
 from trainer.report.findings import list_findings, mean_confidence
 from trainer.report.learning import Rows, format_phase, summarize_learning
@@ -28,10 +27,11 @@ def write_report(
     history: Rows,
     title: str,
     details: dict[str, Any],
+    defaults: dict[str, Any],
     recipe_sets: Collection[str] = (),
     verdict: Verdict | None = None,
     drifts: Sequence[Drift] = (),
-    price: JobPrice | None = None,
+    price: dict[str, Any] | None = None,
     on_vertex: bool = False,
 ) -> None:
     """Write the report of a run to the file at `uri`.
@@ -40,9 +40,10 @@ def write_report(
         training: content of metrics.json.
         history: rows of history.csv.
         details: parameters of the run.
+        defaults: default values of parameters, in the order in which the page lists them.
         recipe_sets: names of the parameters that the recipe sets.
         drifts: drift of the training data since the champion's training data.
-        price: price of the training job's machines; None if it is unknown.
+        price: machines, per_hour (US dollars) and basis of the job's price; None if unknown.
     """
     text = render(
         "report.html.j2",
@@ -70,9 +71,8 @@ def write_report(
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
         balance=background.balance(dataset),
         features=background.features(dataset),
-        rejected=dataset.rejected.get("count", 0),
         origin=background.origin(dataset),
-        recipe=background.recipe(details, recipe_sets),
+        recipe=background.recipe(details, defaults, recipe_sets),
         timings=background.timings(evaluation, training, history),
         image=details.get("gpu_image_uri") or details.get("image_uri"),
     )

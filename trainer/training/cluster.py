@@ -1,4 +1,4 @@
-"""Read TF_CONFIG: the roles of this replica and of the others.
+"""Read TF_CONFIG: the roles of this replica and of the others; check that a strategy fits them.
 
 Vertex AI sets TF_CONFIG on each replica of a job with several replicas, with the keys chief, worker
 and ps (older images use master for chief), but not on a single replica. Outside Vertex AI it often
@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 
 from trainer.errors import InputError
-from trainer.machines.worker_pools import ROLES
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+"""Role of each worker pool, by position in worker_pool_specs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,3 +92,31 @@ def _parse(text: str) -> Cluster:
     if len(addresses.get("chief", [])) > 1:
         raise ValueError(f"{len(addresses['chief'])} chiefs")
     return Cluster(role=role, index=index, addresses=addresses)
+
+
+def check_strategy(
+    strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
+) -> None:
+    """Raise InputError if a strategy does not fit the replicas, whose numbers are by role."""
+    servers = replicas.get("ps", 0)
+    trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
+    fits = not servers and (trainers < 2 or strategy not in ("one_device", "mirrored"))
+    if strategy in ("auto", "parameter_server"):
+        fits = all(replicas.get(role) for role in ("chief", "worker", "ps"))
+        fits = fits or (strategy == "auto" and not servers)
+    if not fits:
+        listed = ", ".join(f"{count} {role}" for role, count in replicas.items() if count)
+        raise InputError(
+            f"strategy={strategy!r} does not fit the replicas ({listed or 'a single one'}): "
+            "parameter_server needs a chief, workers and parameter servers, which no other "
+            "strategy uses, and one_device and mirrored train on one replica; set strategy='auto', "
+            "or change worker_count or ps_count"
+        )
+    if servers and accelerator_count > 1:
+        raise InputError(
+            f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
+            f"{accelerator_count}: with parameter servers, a worker uses only one accelerator; set "
+            "accelerator_count=1 and a larger worker_count"
+        )
+    if xla and servers:
+        raise InputError("xla=true can't be used with parameter servers; set xla=false")

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from trainer.errors import InputError
-from trainer.machines.worker_pools import check_strategy
-from trainer.training.cluster import Cluster
+from trainer.training.cluster import Cluster, check_strategy
 
 LOGICAL_CPUS = "LOGICAL_CPUS"
 """Environment variable with the number of logical devices into which the CPU is divided."""

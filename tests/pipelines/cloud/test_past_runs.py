@@ -2,8 +2,8 @@
 
 import pytest
 
+from components.machines import regions
 from pipelines.cloud.experiments import experiment_of
-from pipelines.machines import regions
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.test_runs_command import leave
 

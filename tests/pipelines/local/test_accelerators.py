@@ -1,7 +1,7 @@
 """The lines of a run that say what it uses instead of accelerators."""
 
+from components.machines.worker_pools import MachineOptions
 from pipelines.local.preflight import describe_substitutes
-from trainer.machines.worker_pools import MachineOptions
 
 GPUS = MachineOptions(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2)
 

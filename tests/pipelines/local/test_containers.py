@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from components.machines.worker_pools import IMAGE
 from pipelines.emulator import containers
 from pipelines.emulator.processes import Guardian, Process
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import wait_for
 from trainer.errors import InputError
-from trainer.machines.worker_pools import IMAGE
 
 
 @pytest.fixture(scope="module")

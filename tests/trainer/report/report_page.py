@@ -4,6 +4,7 @@ import html.parser
 import re
 from pathlib import Path
 
+from components.evaluate_model import list_defaults
 from trainer.report.document import write_report
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)> & $\\frac{1}{2}$"
@@ -84,6 +85,7 @@ def report(file: Path, evaluation, dataset, **changes) -> Page:
         "training": TRAINING,
         "history": HISTORY,
         "title": "A run",
+        "defaults": list_defaults(),
         "details": {"epochs": 3, "xla": False, "model_options": {"units": 64}},
     }
     write_report(str(file), evaluation=evaluation, dataset=dataset, **{**content, **changes})

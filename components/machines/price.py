@@ -1,29 +1,19 @@
 """Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
-import dataclasses
 import decimal
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from components.machines.machine_types import types
 from trainer.errors import InputError
-from trainer.machines.machine_types import types
 
 _MIN_SECONDS = 60
 
 
 class UnknownPriceError(InputError):
     """A resource of a job has no price."""
-
-
-@dataclasses.dataclass(frozen=True)
-class JobPrice:
-    """The price of the machines of a training job."""
-
-    machines: str  # such as "2 x n1-standard-8"
-    per_hour: float  # price of all replicas, in US dollars
-    basis: str  # where the price comes from, worded to follow "0.93 USD an hour"
 
 
 def hourly_price(pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> Decimal:
@@ -62,8 +52,11 @@ def job_price(
     price_per_hour: float,
     rates: Mapping[str, float],
     rates_of: str,
-) -> JobPrice | None:
-    """Return the price of a job for display, or None if a resource has no rate.
+) -> dict[str, Any] | None:
+    """Return the price of a job for its report, or None if a resource has no rate.
+
+    `machines` describes the machines, `per_hour` is the price of all in US dollars, and `basis`
+    says where it comes from, worded to follow "0.93 USD an hour".
 
     Args:
         price_per_hour: price of all replicas; 0: compute it from `rates` and `pools`.
@@ -76,7 +69,7 @@ def job_price(
         price = price_per_hour or float(hourly_price(pools, rates))
     except UnknownPriceError:
         return None
-    return JobPrice(machines=format_machines(pools), per_hour=price, basis=basis)
+    return {"machines": format_machines(pools), "per_hour": price, "basis": basis}
 
 
 def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
+from components.machines import cost
+from components.machines.machine_types import disk_types, types
+from components.machines.price import limit_timeout
+from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
-from pipelines.machines import cost
 from tests.child_processes import ROOT
-from trainer.machines.machine_types import disk_types, types
-from trainer.machines.price import limit_timeout
-from trainer.machines.worker_pools import build_worker_pool_specs
 from trainer.toml_reader import tomllib
 
 N1_STANDARD_4 = Decimal("0.21849885")

@@ -12,21 +12,20 @@ parameter servers, the evaluator has the position of workers or parameter server
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from trainer.errors import InputError
-from trainer.fields import option
-from trainer.machines.machine_types import (
+from components.machines.machine_types import (
     check_disk,
     check_machine,
     check_type,
     disk_types,
     list_offered_accelerators,
 )
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.training.cluster import ROLES
 
-ROLES = ("chief", "worker", "ps", "evaluator")
-"""Role of each worker pool, by position in worker_pool_specs."""
 IMAGE = "vertex-tensorflow-training:latest"
 """Default image of components and replicas: the image that the project builds but does not push."""
 GPU_IMAGE = "vertex-tensorflow-training:gpu"
@@ -166,34 +165,6 @@ def check_gpu_image(accelerator_type: str, image: str, remedy: str) -> None:
             f"accelerator_type={accelerator_type!r} needs an image for GPUs, which `make push "
             f"TARGET=gpu` builds; {remedy}"
         )
-
-
-def check_strategy(
-    strategy: str, replicas: Mapping[str, int], accelerator_count: int = 0, *, xla: bool = False
-) -> None:
-    """Raise InputError if a strategy does not fit the replicas, whose numbers are by role."""
-    servers = replicas.get("ps", 0)
-    trainers = replicas.get("chief", 0) + replicas.get("worker", 0)
-    fits = not servers and (trainers < 2 or strategy not in ("one_device", "mirrored"))
-    if strategy in ("auto", "parameter_server"):
-        fits = all(replicas.get(role) for role in ("chief", "worker", "ps"))
-        fits = fits or (strategy == "auto" and not servers)
-    if not fits:
-        listed = ", ".join(f"{count} {role}" for role, count in replicas.items() if count)
-        raise InputError(
-            f"strategy={strategy!r} does not fit the replicas ({listed or 'a single one'}): "
-            "parameter_server needs a chief, workers and parameter servers, which no other "
-            "strategy uses, and one_device and mirrored train on one replica; set strategy='auto', "
-            "or change worker_count or ps_count"
-        )
-    if servers and accelerator_count > 1:
-        raise InputError(
-            f"strategy={strategy!r} with ps_count={servers} and accelerator_count="
-            f"{accelerator_count}: with parameter servers, a worker uses only one accelerator; set "
-            "accelerator_count=1 and a larger worker_count"
-        )
-    if xla and servers:
-        raise InputError("xla=true can't be used with parameter servers; set xla=false")
 
 
 def _build_pool(

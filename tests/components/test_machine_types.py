@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from pipelines.machines.regions import CONTENT as REGIONS
-from trainer.machines.machine_types import accelerators, disk_types, load_content, types
-from trainer.machines.prediction_machines import MACHINE_TYPES
-from trainer.machines.scheduling import SCHEDULING_STRATEGIES
+from components.machines.machine_types import accelerators, disk_types, load_content, types
+from components.machines.prediction_machines import MACHINE_TYPES
+from components.machines.regions import CONTENT as REGIONS
+from components.machines.scheduling import SCHEDULING_STRATEGIES
 
 
 @pytest.fixture(scope="module")

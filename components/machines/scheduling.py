@@ -3,10 +3,10 @@
 import re
 from decimal import Decimal
 
+from components.machines.machine_types import accelerators, types
+from components.machines.worker_pools import MachineOptions
 from trainer.errors import InputError
 from trainer.formats import choices
-from trainer.machines.machine_types import accelerators, types
-from trainer.machines.worker_pools import MachineOptions
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
 

@@ -8,10 +8,10 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+from components.machines.machine_types import accelerators, disk_types, find_types, types
+from components.machines.price import UnknownPriceError, hourly_price, part_names
 from trainer.errors import InputError
 from trainer.fields import suggest
-from trainer.machines.machine_types import accelerators, disk_types, find_types, types
-from trainer.machines.price import UnknownPriceError, hourly_price, part_names
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
@@ -132,7 +132,7 @@ def describe_serving_price(
     counts = [replicas, most] if most > replicas else [replicas]
     machines = f"{' to '.join(map(str, counts))} x {machine_type}"
     if machine_type not in prices.rates:
-        return f"{machines} has no price in pipelines/machines/prices.toml"
+        return f"{machines} has no price in components/machines/prices.toml"
     rate = Decimal(str(prices.rates[machine_type]))
     hour = " to ".join(format_money(rate * count) for count in counts)
     return f"{machines}: {hour} {prices.currency} an hour until {until}"

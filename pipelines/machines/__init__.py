@@ -1,1 +1,0 @@
-"""Prices and quota of the machines of training jobs."""
