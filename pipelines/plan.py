@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import cost
-from components.machines.price import UnknownPriceError, limit_timeout
+from components.machines import price_table
+from components.machines.price import UnknownPriceError, format_money, limit_timeout, part_names
+from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
@@ -20,15 +21,15 @@ Line = tuple[str, str]
 
 def check_affordable(parameters: ParameterSet) -> None:
     """Raise InputError if max_cost does not pay for a minute, or a machine has no price."""
-    _Plan(parameters, cost.load_table()).timeout()
+    _Plan(parameters, price_table.load_table()).timeout()
 
 
 def show(
     parameters: ParameterSet, minutes: float, rates: Sequence[str], run_options: RunOptions
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are as `cost.parse_rates` takes them."""
-    user_rates = cost.parse_rates(rates, build_worker_pool_specs(parameters.machines))
-    plan = _Plan(parameters, cost.load_table().override(user_rates), user_rates, minutes)
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
+    user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
+    plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
@@ -38,14 +39,14 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     """Print machines and price per hour of a batch prediction, whose duration is unknown."""
     machine, replicas = values["machine_type"], values["replica_count"]
     pools = [{"machine_spec": {"machine_type": machine}, "replica_count": replicas}]
-    prices = cost.load_table().override(cost.parse_rates(rates, pools))
-    hourly = cost.describe_serving_price(machine, replicas, prices, until="the job ends")
+    prices = price_table.load_table().override(price_table.parse_rates(rates, pools))
+    hourly = price_table.describe_serving_price(machine, replicas, prices, until="the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
-        f"pipeline  {cost.format_money(prices.run)} {prices.currency} a run",
+        f"pipeline  {format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
         "components/machines/prices.toml",
-        f"excluded  {cost.NOT_INCLUDED}",
+        f"excluded  {price_table.NOT_INCLUDED}",
     )
 
 
@@ -54,7 +55,7 @@ class _Plan:
     """The machines of a run and their prices."""
 
     parameters: ParameterSet
-    prices: cost.PriceTable
+    prices: price_table.PriceTable
     user_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)  # given by --rate
     minutes: float = 0.0  # expected duration of the training job; 0: unknown
 
@@ -87,7 +88,7 @@ class _Plan:
 
     def _format_price(self, pool: Mapping[str, Any], *, spot: bool) -> str:
         try:
-            return cost.format_money(cost.price([pool], self.prices, spot=spot))
+            return format_money(self.prices.hourly_price([pool], spot=spot))
         except UnknownPriceError:
             return "?"
 
@@ -100,7 +101,7 @@ class _Plan:
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
-        needed = cost.quotas(self.pools, strategy, run_options.evaluation_accelerator)
+        needed = list_quotas(self.pools, strategy, run_options.evaluation_accelerator)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
@@ -111,7 +112,7 @@ class _Plan:
                 yield "step", f"{step}: {self._format_step_price(size)}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
-            price = cost.describe_serving_price(
+            price = price_table.describe_serving_price(
                 serving.machine_type, serving.min_replicas, self.prices, most=serving.max_replicas
             )
             yield (
@@ -123,7 +124,7 @@ class _Plan:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
         yield from self._warn_of_timeout(timeout)
         yield from self._format_basis()
-        engine, others = self.parameters.engine, [cost.NOT_INCLUDED]
+        engine, others = self.parameters.engine, [price_table.NOT_INCLUDED]
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
@@ -137,12 +138,12 @@ class _Plan:
     def _format_step_price(self, size: StepMachine) -> str:
         kind = getattr(size, "accelerator_type", "")
         try:
-            hour, name = cost.step_price(size.cpus, size.memory_gb, kind, self.prices)
+            hour, name = price_table.step_price(size.cpus, size.memory_gb, kind, self.prices)
         except UnknownPriceError as error:
             return str(error)
         accelerator = f" with 1 x {kind}" if kind else ""
         return (
-            f"{cost.format_money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
+            f"{format_money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
             f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
             "Vertex AI picks the closest"
         )
@@ -151,21 +152,21 @@ class _Plan:
         """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
         given_price, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
         # The parameter price_per_hour has no price of spot machines.
-        hourly = {"on demand": given_price or cost.price(self.pools, prices)}
+        hourly = {"on demand": given_price or prices.hourly_price(self.pools)}
         if not given_price:
-            hourly["spot"] = cost.price(self.pools, prices, spot=True)
-        width = max(len(cost.format_money(price)) for price in [*hourly.values(), prices.run])
+            hourly["spot"] = prices.hourly_price(self.pools, spot=True)
+        width = max(len(format_money(price)) for price in [*hourly.values(), prices.run])
         for name, price in hourly.items():
-            line = f"{cost.format_money(price):>{width}} {prices.currency} an hour"
+            line = f"{format_money(price):>{width}} {prices.currency} an hour"
             if self.minutes:
                 total = price * Decimal(str(self.minutes)) / 60
-                line += f", {cost.format_money(total)} for the expected {self.minutes:g} min"
-            longest = cost.format_money(price * seconds / 3600)
+                line += f", {format_money(total)} for the expected {self.minutes:g} min"
+            longest = format_money(price * seconds / 3600)
             yield (
                 name,
                 f"{line}, at most {longest}, when it is ended after {duration(float(seconds))}",
             )
-        yield "pipeline", f"{cost.format_money(prices.run):>{width}} {prices.currency} a run"
+        yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""
@@ -197,7 +198,7 @@ class _Plan:
                 "discount seen: it changes daily and is not guaranteed"
                 + ("; rates of --rate get no discount" if given else ""),
             )
-            for name in cost.part_names(self.pools):
+            for name in part_names(self.pools):
                 if why := prices.unconfirmed.get(name):
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":

@@ -14,7 +14,7 @@ from components.create_tfrecords import create_tfrecords
 from components.deploy_champion import deploy_champion
 from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
-from components.machines import cost
+from components.machines import price_table
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from components.pipeline_options import JobOptions
 from components.plan_training import plan_training
@@ -93,7 +93,7 @@ def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: Ru
         ).outputs["records"]
 
         # Not cached, like all later steps: each run has its own directory and model.
-        prices = cost.load_table()
+        prices = price_table.load_table()
         plan = add_step(
             "Plan the training job",
             plan_training,

@@ -1,9 +1,8 @@
 """Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
-import decimal
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
 
 from components.machines.machine_types import types
@@ -88,6 +87,11 @@ def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def format_money(amount: Decimal) -> str:
+    """Format an amount to the cent: 1.25."""
+    return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
+
+
 def limit_timeout(
     timeout: str,
     max_cost: float,
@@ -110,7 +114,7 @@ def limit_timeout(
     if not price:
         return timeout
     seconds = Decimal(str(max_cost)) * 3600 / price
-    whole_seconds = int(seconds.to_integral_value(decimal.ROUND_FLOOR))
+    whole_seconds = int(seconds.to_integral_value(ROUND_FLOOR))
     if whole_seconds < _MIN_SECONDS:
         raise InputError(
             f"max_cost={max_cost:g} pays for {whole_seconds} s of machines that cost {price:.2f} "

@@ -9,7 +9,7 @@ from functools import partial
 
 from components import vertex_client
 from components.cloud_errors import CloudError, translated
-from components.machines import cost
+from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from components.vertex_client import is_loopback
 from pipelines.cloud import project_checks, runs
@@ -73,7 +73,7 @@ def _list_checks(
         checks["service account"] = partial(project_checks.examine_service_account, deploys=deploys)
     strategy = parameters.pipeline.scheduling_strategy if parameters else ""
     pools = build_worker_pool_specs(parameters.machines) if parameters else []
-    for metric, amount in cost.quotas(pools, strategy, accelerator).items():
+    for metric, amount in list_quotas(pools, strategy, accelerator).items():
         quota = partial(project_checks.examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
     return {name: partial(check, connection) for name, check in checks.items()}

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import cost
+from components.machines import price_table
+from components.machines.price import format_money
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
@@ -109,7 +110,7 @@ def format_cost(
     """
     if not custom_jobs:
         return ""
-    prices = cost.load_table().override(rates or {})
+    prices = price_table.load_table().override(rates or {})
     given = 0 if rates else parameters_of(job).get("price_per_hour", 0)
     total = Decimal(0)
     for custom_job in custom_jobs:
@@ -120,14 +121,14 @@ def format_cost(
         # The server's clock may be ahead of this machine's.
         seconds = (end or max(time.time(), start)) - start
         try:
-            hourly = Decimal(str(given)) or cost.price(pools_of(custom_job), prices, spot=spot)
+            hourly = Decimal(str(given)) or prices.hourly_price(pools_of(custom_job), spot=spot)
         except InputError as error:
             return f"cost unknown: {error}"
         total += hourly * Decimal(str(seconds)) / 3600
     basis = f"at the prices of {prices.region} of {prices.date}"
     if given:
         basis = "by the parameter price_per_hour"
-    return f"training cost about {cost.format_money(total)} {prices.currency} {basis}"
+    return f"training cost about {format_money(total)} {prices.currency} {basis}"
 
 
 def pools_of(job: Any) -> list[dict[str, Any]]:

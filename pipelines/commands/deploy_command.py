@@ -70,14 +70,14 @@ def _deploy_champion(
     settings: Settings, endpoints: Any, loaded: recipes.Recipe, traffic: int | None
 ) -> None:
     """Deploy the champion unless it is deployed; say the price of its machines first."""
-    from components.machines import cost, regions
+    from components.machines import price_table, regions
 
     version = endpoints.fetch_champion(loaded.parameters.registry.model_name)
-    serving, prices = loaded.run_options.serving, cost.load_table()
+    serving, prices = loaded.run_options.serving, price_table.load_table()
     regions.check_serving_machine(serving.machine_type, settings.region)
     deployed = endpoints.is_deployed(version)
     if not deployed:
-        price = cost.describe_serving_price(
+        price = price_table.describe_serving_price(
             serving.machine_type, serving.min_replicas, prices, most=serving.max_replicas
         )
         say(f"{price}, at the prices of {prices.region}; a deployment takes minutes")

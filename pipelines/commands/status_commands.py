@@ -41,9 +41,9 @@ def status(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """List the runs, or show one: its tasks, its training job and its cost on Vertex AI."""
-    from components.machines import cost
+    from components.machines import price_table
 
-    rates = cost.parse_rates(rate or [])
+    rates = price_table.parse_rates(rate or [])
     folder = runs_directory or RUNS
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
@@ -75,7 +75,7 @@ def status(
     if jobs:
         say(
             f"cost      {past_runs.format_cost(job, jobs, rates)}",
-            f"          not included: {cost.NOT_INCLUDED}",
+            f"          not included: {price_table.NOT_INCLUDED}",
         )
     if expiry := runs.find_expiry(connection, job):
         say(f"error: {expiry}")

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from components.machines import cost
+from components.machines import price_table
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import compilation, recipe
 from trainer.errors import InputError
@@ -60,7 +60,7 @@ def test_own_rates_get_no_discount(labeled):
 
 def test_plan_warns_of_a_job_that_is_cut_off(labeled):
     pools = build_worker_pool_specs(recipe.load("cats_vs_dogs").parameters.machines)
-    seconds = int(5 / cost.price(pools, cost.load_table()) * 3600)
+    seconds = int(5 / price_table.load_table().hourly_price(pools) * 3600)
     (line,) = labeled("cats_vs_dogs", "--minutes", "90", max_cost=5)["cut off"]
     assert line.startswith(f"max_cost=5 ends the job after {duration(seconds)}, before the expe")
     assert line.endswith("raise it, or use cheaper machines")
@@ -146,7 +146,7 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
     assert evaluation["image"] == "image:gpu"
     assert containers["exec-register-model"]["image"] == records["image"] == "image:1"
     line, price = labeled("mine")["step"]
-    rates = cost.load_table().rates
+    rates = price_table.load_table().rates
     hour = f"{rates['e2-standard-32']:.2f}"
     assert line.startswith(f"records: {hour} USD an hour for 30 CPUs and 100 GB: the price")
     assert "e2-standard-32" in line
@@ -157,9 +157,9 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
 
 
 def test_step_with_an_accelerator_is_priced_with_it():
-    prices = cost.load_table()
+    prices = price_table.load_table()
     hour = prices.rates["n1-standard-8"] + prices.rates["NVIDIA_TESLA_T4"]
-    price, name = cost.step_price(8, 30, "NVIDIA_TESLA_T4", prices)
+    price, name = price_table.step_price(8, 30, "NVIDIA_TESLA_T4", prices)
     assert (float(price), name) == (pytest.approx(hour), "n1-standard-8")
     with pytest.raises(InputError, match="64 CPUs and 16 GB with NVIDIA_TESLA_T4"):
-        cost.step_price(64, 16, "NVIDIA_TESLA_T4", prices)
+        price_table.step_price(64, 16, "NVIDIA_TESLA_T4", prices)

@@ -1,28 +1,23 @@
-"""Compute the cost of worker pools from prices.toml, and the quota that they need."""
+"""The prices of prices.toml, and what a step, a run or a server costs at them."""
 
-import collections
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from components.machines.machine_types import accelerators, disk_types, find_types, types
-from components.machines.price import UnknownPriceError, hourly_price, part_names
+from components.machines.price import UnknownPriceError, format_money, hourly_price, part_names
 from trainer.errors import InputError
 from trainer.fields import suggest
 from trainer.toml_reader import tomllib
 
 PATH = Path(__file__).with_name("prices.toml")
-# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#quota
-_PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
-"""Strategies that count against the quota of preemptible machines."""
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
     "above), Cloud Storage, images, logs, TensorBoard, network, taxes"
 )
-_SERVICE = "aiplatform.googleapis.com"
 _HOURS_A_MONTH = 730
 _PARTS = ("series", "machines", "accelerators", "disks")
 _HIGHEST_RATE = 1e6
@@ -48,6 +43,10 @@ class PriceTable:
         """Return the rates without those of machine types that only predict."""
         trains = {*types(), *accelerators(), *disk_types()}
         return {name: rate for name, rate in self.rates.items() if name in trains}
+
+    def hourly_price(self, pools: Sequence[Mapping[str, Any]], *, spot: bool = False) -> Decimal:
+        """Return the hourly price of worker pools; raise InputError for one without a price."""
+        return hourly_price(pools, self.spot_rates if spot else self.rates)
 
     def override(self, rates: Mapping[str, float]) -> "PriceTable":
         """Return the table with the user's rates, which also apply to spot machines."""
@@ -112,11 +111,6 @@ def _list_prices(line: Mapping[str, Any]) -> Iterator[tuple[str, Decimal]]:
         yield name, vcpus * line["vcpu"] + gb * line["gb"] + count * line.get("accelerator", 0)
 
 
-def price(pools: Sequence[Mapping[str, Any]], prices: PriceTable, *, spot: bool = False) -> Decimal:
-    """Return the hourly price of worker pools; raise InputError as `hourly_price` does."""
-    return hourly_price(pools, prices.spot_rates if spot else prices.rates)
-
-
 def describe_serving_price(
     machine_type: str,
     replicas: int,
@@ -156,48 +150,13 @@ def step_price(
         vcpus, gb = prices.sizes.get(machine.name, (0, 0.0))
         if vcpus >= cpus and gb >= memory_gb:
             pool = {"machine_spec": {**spec, "machine_type": machine.name}, "replica_count": 1}
-            candidates.append((price([pool], prices), machine.name))
+            candidates.append((prices.hourly_price([pool]), machine.name))
     if not candidates:
         raise UnknownPriceError(
             f"no price is known for a machine of {cpus} CPUs and {memory_gb} GB with "
             f"{accelerator_type or 'no accelerator'}"
         )
     return min(candidates)
-
-
-def format_money(amount: Decimal) -> str:
-    """Format an amount to the cent: 1.25."""
-    return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
-
-
-def quotas(
-    pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
-) -> dict[str, int]:
-    """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
-
-    A step with an accelerator runs as a separate CustomJob after the training job. The vCPUs of
-    its machine are not counted, because Vertex AI chooses the machine.
-
-    "Custom-trained model quotas":
-    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
-    """
-    training = f"{_SERVICE}/custom_model_training_"
-    prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
-    amounts: collections.Counter[str] = collections.Counter()
-    for pool in pools:
-        machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
-        machine_type = types()[machine["machine_type"]]
-        if machine_type.quota:
-            amounts[f"{prefix}{machine_type.quota}"] += replicas * machine_type.vcpus
-        if machine.get("accelerator_count"):
-            accelerator = accelerators()[machine["accelerator_type"]]
-            amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
-        kind = disk["boot_disk_type"].replace("-", "_")
-        amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
-    if step_accelerator:
-        metric = f"{training}{accelerators()[step_accelerator].quota}"
-        amounts[metric] = max(amounts[metric], 1)
-    return dict(sorted(amounts.items()))
 
 
 def parse_rates(texts: Sequence[str], pools: Sequence[Mapping[str, Any]] = ()) -> dict[str, float]:

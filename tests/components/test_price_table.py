@@ -7,9 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from components.machines import cost
+from components.machines import price_table
 from components.machines.machine_types import disk_types, types
-from components.machines.price import limit_timeout
+from components.machines.price import format_money, limit_timeout
+from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
@@ -61,8 +62,8 @@ LARGE_DISK = {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 500}
     ],
 )
 def test_price_of_an_hour_equals_a_hand_calculation(values, hour):
-    price = cost.price(pools(**values), cost.load_table())
-    assert cost.format_money(price) == cost.format_money(hour)
+    price = price_table.load_table().hourly_price(pools(**values))
+    assert format_money(price) == format_money(hour)
 
 
 def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
@@ -73,18 +74,18 @@ def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
     for name in recipe.list_names():
-        hour = cost.price(pools(name), cost.load_table())
+        hour = price_table.load_table().hourly_price(pools(name))
         shown = succeed(f"plan {name} --minutes 90")
-        hourly, total = (cost.format_money(part * hour) for part in (1, Decimal("1.5")))
+        hourly, total = (format_money(part * hour) for part in (1, Decimal("1.5")))
         assert f"on demand {hourly} USD an hour, {total} for the expected 90 min" in shown
 
 
 def test_spot_discount_excludes_disks_and_management():
-    prices = cost.load_table()
+    prices = price_table.load_table()
     # Of 1.15 of Compute Engine's price, 0.40 goes.
     assert prices.spot_rates["n1-standard-4"] == pytest.approx(0.189999 * 0.75)
     assert prices.spot_rates["pd-ssd"] == prices.rates["pd-ssd"]
-    assert cost.price(pools(), prices, spot=True) < cost.price(pools(), prices)
+    assert prices.hourly_price(pools(), spot=True) < prices.hourly_price(pools())
 
 
 def test_own_rates_replace_those_of_the_table(succeed):
@@ -104,7 +105,9 @@ def test_page_names_every_type_without_a_price():
     (sentence,) = re.findall(r"No public page shows prices of (.*?):", page, re.DOTALL)
     named = re.findall("`(.*?)`", sentence)
     offered = [name for name, kind in types().items() if not kind.refused]
-    unpriced = [name for name in (*offered, *disk_types()) if name not in cost.load_table().rates]
+    unpriced = [
+        name for name in (*offered, *disk_types()) if name not in price_table.load_table().rates
+    ]
     assert {name for name in unpriced if not name.startswith(tuple(named))} == set()
     assert {
         prefix for prefix in named if not any(name.startswith(prefix) for name in unpriced)
@@ -112,7 +115,7 @@ def test_page_names_every_type_without_a_price():
 
 
 def test_every_price_has_a_source_a_date_and_a_status():
-    content = tomllib.loads(cost.PATH.read_text())
+    content = tomllib.loads(price_table.PATH.read_text())
     checked = datetime.date.fromisoformat(content["date"])
     lines = [content[name] for name in ("management", "spot", "pipeline")]
     for name in ("series", "machines", "accelerators", "disks"):
@@ -136,13 +139,13 @@ def test_every_price_has_a_source_a_date_and_a_status():
 def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
     service = "aiplatform.googleapis.com/custom_model_training"
     expected = {f"{service}_{name}": amount for name, amount in quota.items()}
-    assert cost.quotas(pools(**values), strategy) == expected
+    assert list_quotas(pools(**values), strategy) == expected
 
 
 @pytest.mark.parametrize(("max_cost", "seconds"), [(0.1, 2), (1, 3), (7.77, 4), (1000, 1)])
 def test_timed_out_job_costs_at_most_max_cost(max_cost, seconds):
-    rates = {**cost.load_table().rates, "n1-standard-4": 0.731 * seconds}
-    hour = cost.price(pools(), cost.load_table().override(rates))
+    rates = {**price_table.load_table().rates, "n1-standard-4": 0.731 * seconds}
+    hour = price_table.load_table().override(rates).hourly_price(pools())
     timeout = limit_timeout("86400s", max_cost, 0.0, pools(), rates)
     longest = Decimal(timeout.removesuffix("s"))
     assert hour * longest / 3600 <= Decimal(str(max_cost))

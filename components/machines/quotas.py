@@ -1,0 +1,42 @@
+"""The quota of Vertex AI that a run's machines need."""
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.machines.machine_types import accelerators, types
+
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#quota
+_PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
+"""Strategies that count against the quota of preemptible machines."""
+_SERVICE = "aiplatform.googleapis.com"
+
+
+def list_quotas(
+    pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
+) -> dict[str, int]:
+    """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
+
+    A step with an accelerator runs as a separate CustomJob after the training job. The vCPUs of
+    its machine are not counted, because Vertex AI chooses the machine.
+
+    "Custom-trained model quotas":
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
+    """
+    training = f"{_SERVICE}/custom_model_training_"
+    prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
+    amounts: collections.Counter[str] = collections.Counter()
+    for pool in pools:
+        machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
+        machine_type = types()[machine["machine_type"]]
+        if machine_type.quota:
+            amounts[f"{prefix}{machine_type.quota}"] += replicas * machine_type.vcpus
+        if machine.get("accelerator_count"):
+            accelerator = accelerators()[machine["accelerator_type"]]
+            amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
+        kind = disk["boot_disk_type"].replace("-", "_")
+        amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
+    if step_accelerator:
+        metric = f"{training}{accelerators()[step_accelerator].quota}"
+        amounts[metric] = max(amounts[metric], 1)
+    return dict(sorted(amounts.items()))
