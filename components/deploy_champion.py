@@ -4,11 +4,11 @@ import os
 
 from kfp import dsl
 
-from components.cloud_errors import as_input_error
-from components.prediction_options import ServingOptions
+from components.planning.prediction_options import ServingOptions
 from components.registry.endpoints import connect_endpoints
 from components.typed import component
-from components.vertex_client import connect_vertex
+from components.vertex.cloud_errors import as_input_error
+from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components import artifact_metadata
-from components.cloud_errors import as_input_error
 from components.machines.worker_pools import MachineOptions
 from components.registry.model_registry import Version
 from components.registry.registered_model import RegisteredModel
 from components.typed import component
+from components.vertex.cloud_errors import as_input_error
 from trainer import quiet
 from trainer.config import TrainingConfig
 from trainer.data import schema

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from components import prediction_input
-from components.prediction_options import BIGQUERY, PredictionOptions, format_of
+from components.planning import prediction_input
+from components.planning.prediction_options import BIGQUERY, PredictionOptions, format_of
 from components.registry.model_registry import no_champion_error
 from components.registry.registered_model import RegisteredModel
 from components.typed import component

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from components.code_digest import code_digest
 from components.machines.price import job_price, limit_timeout
 from components.machines.scheduling import check_duration, check_scheduling
 from components.machines.worker_pools import (
@@ -13,8 +12,9 @@ from components.machines.worker_pools import (
     build_worker_pool_specs,
     check_gpu_image,
 )
-from components.pipeline_options import JobOptions, PipelineOptions
-from components.preparation import check_config_and_machines, find_warm_start, prepare
+from components.planning.code_digest import code_digest
+from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.preparation import check_config_and_machines, find_warm_start, prepare
 from components.registry.model_upload import check_accepts_records, to_label
 from components.registry.registered_model import (
     RegisteredModel,

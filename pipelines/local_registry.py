@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     """Start a server for the registry of a folder of runs, and connect to it."""
     from components.registry.model_registry import ModelRegistry
-    from components.vertex_client import connect_vertex
+    from components.vertex.vertex_client import connect_vertex
     from pipelines.emulator import environment
     from pipelines.emulator.model_service import FOLDER_NAME, ModelService
     from pipelines.emulator.operations import Operations

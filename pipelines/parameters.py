@@ -13,8 +13,8 @@ from typing import Any, get_type_hints
 
 from components.machines.scheduling import check_duration, check_scheduling
 from components.machines.worker_pools import MachineOptions
-from components.pipeline_options import JobOptions, PipelineOptions
-from components.preparation import check_config_and_machines
+from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.preparation import check_config_and_machines
 from components.registry.model_upload import is_prebuilt
 from pipelines import resource_names
 from trainer import fields

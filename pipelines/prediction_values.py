@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from components.machines.prediction_machines import check_prediction_machine
-from components.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
+from components.planning.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines import resource_names
 from pipelines.parameters import list_parameters
@@ -60,7 +60,7 @@ def prepare_local_values(
 
     Raises InputError if the input is missing or invalid, or the model has no champion.
     """
-    from components import prediction_input
+    from components.planning import prediction_input
     from pipelines import local_registry
     from trainer.data.schema import find_training_data
 

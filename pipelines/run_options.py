@@ -18,7 +18,7 @@ from typing import Any
 
 from components.machines.machine_types import find_types, list_offered_accelerators
 from components.machines.worker_pools import MachineOptions
-from components.prediction_options import (
+from components.planning.prediction_options import (
     PredictionJobOptions,
     PredictionOptions,
     ServingOptions,

@@ -16,8 +16,8 @@ from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
 from components.machines import price_table
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
-from components.pipeline_options import JobOptions
 from components.plan_training import plan_training
+from components.planning.pipeline_options import JobOptions
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME

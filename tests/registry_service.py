@@ -2,7 +2,7 @@
 
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import MADE_BY, Candidate
-from components.vertex_client import connect_vertex
+from components.vertex.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
 from tests.faulty_emulator import NUMBER, FaultyEmulator

@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from components.cloud_errors import CONFLICT, NOT_FOUND, tolerated
-from components.prediction_options import ServingOptions
+from components.planning.prediction_options import ServingOptions
 from components.registry.model_registry import (
     ModelRegistry,
     Version,
@@ -19,7 +18,8 @@ from components.registry.model_registry import (
     no_champion_error,
 )
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex_client import connect_vertex, finish
+from components.vertex.cloud_errors import CONFLICT, NOT_FOUND, tolerated
+from components.vertex.vertex_client import connect_vertex, finish
 from trainer.errors import InputError
 
 # Google documents minutes; pulling a large image takes longest.

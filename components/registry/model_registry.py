@@ -16,7 +16,7 @@ from typing import Any
 
 from components.registry.model_upload import MADE_BY, Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
-from components.vertex_client import connect_vertex
+from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_client import UNSAFE_SECONDS, make_retry
+from components.vertex.vertex_client import UNSAFE_SECONDS, make_retry
 from trainer import serving
 from trainer.errors import InputError, one_line
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, tolerated
+from components.vertex.cloud_errors import NOT_FOUND, tolerated
 
 LEASE_SECONDS = 60.0
 """Longest wait for another version's promotion, which is then assumed to have crashed."""

@@ -4,10 +4,10 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 
-from components.cloud_errors import as_input_error
 from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
 from components.registry.model_upload import Candidate
-from components.vertex_client import LOCAL_PROJECT
+from components.vertex.cloud_errors import as_input_error
+from components.vertex.vertex_client import LOCAL_PROJECT
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError

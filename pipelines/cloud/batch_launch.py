@@ -4,11 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.machines import regions
-from components.prediction_options import BIGQUERY, format_of
+from components.planning.prediction_options import BIGQUERY, format_of
 from components.registry.model_registry import no_champion_error
 from components.registry.model_upload import is_prebuilt
+from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values, resource_names
 from pipelines.cloud import job_request, runs, schedules
 from pipelines.cloud import launch as launching

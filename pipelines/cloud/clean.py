@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
+from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from components.cloud_errors import CloudError, translated
+from components.vertex.cloud_errors import CloudError, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from trainer.errors import InputError

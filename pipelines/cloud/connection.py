@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.cloud_errors import CloudError, translated
 from components.machines import regions
-from components.vertex_client import (
+from components.vertex.cloud_errors import CloudError, translated
+from components.vertex.vertex_client import (
     ANSWER_SECONDS,
     add_scheme,
     connect_service,

@@ -5,7 +5,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from components.cloud_errors import FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
+from components.vertex.cloud_errors import (
+    FORBIDDEN,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    tolerated,
+    translated,
+)
 from pipelines.cloud.connection import Connection
 
 

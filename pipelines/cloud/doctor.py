@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from components import vertex_client
-from components.cloud_errors import CloudError, translated
 from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
-from components.vertex_client import is_loopback
+from components.vertex import vertex_client
+from components.vertex.cloud_errors import CloudError, translated
+from components.vertex.vertex_client import is_loopback
 from pipelines.cloud import project_checks, runs
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.project_checks import APIS, Finding

@@ -9,8 +9,8 @@ import re
 import time
 from typing import Any
 
-from components.cloud_errors import CONFLICT, CloudError, status_of, translated
 from components.machines import regions
+from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from components.cloud_errors import CloudError, is_capacity
+from components.vertex.cloud_errors import CloudError, is_capacity
 from pipelines.cloud import cloud_logging, experiments, job_request, past_runs, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings

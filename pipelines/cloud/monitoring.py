@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from components.cloud_errors import NOT_FOUND, tolerated
-from components.prediction_options import BIGQUERY, TABLE
+from components.planning.prediction_options import BIGQUERY, TABLE
 from components.registry.model_upload import MADE_BY, to_label
+from components.vertex.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection
 from pipelines.recipe import Recipe
 from trainer.errors import InputError

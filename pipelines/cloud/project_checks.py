@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from components.cloud_errors import NOT_FOUND, tolerated
+from components.vertex.cloud_errors import NOT_FOUND, tolerated
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 

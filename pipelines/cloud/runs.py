@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from components.cloud_errors import (
+from components.registry.model_upload import MADE_BY, to_label
+from components.vertex.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     CloudError,
@@ -17,7 +18,6 @@ from components.cloud_errors import (
     tolerated,
     translated,
 )
-from components.registry.model_upload import MADE_BY, to_label
 from pipelines.cloud.connection import Connection
 from pipelines.package import display_names
 from trainer.errors import InputError

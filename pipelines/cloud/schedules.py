@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from components.cloud_errors import NOT_FOUND, tolerated, translated
 from components.registry.model_upload import MADE_BY
+from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package

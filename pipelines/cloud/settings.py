@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.machines.worker_pools import MachineOptions, check_gpu_image
-from components.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
+from components.vertex.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from pipelines.recipe import Recipe
 from trainer import fields

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from components.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
+from components.vertex.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package, git_commit, project_version
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from components.cloud_errors import FORBIDDEN, CloudError, status_of
+from components.vertex.cloud_errors import FORBIDDEN, CloudError, status_of
 from pipelines.commands.arguments import GivenSettings, Recipe, confirm, with_settings
 from pipelines.console import print_error, say, show_table
 from trainer.errors import InputError

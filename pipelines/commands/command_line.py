@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from components.cloud_errors import CloudError
+from components.vertex.cloud_errors import CloudError
 from pipelines import api, parameter_list, startup
 from pipelines import recipe as recipes
 from pipelines.commands import (

@@ -34,9 +34,9 @@ def deploy(
     ] = False,
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
-    from components.cloud_errors import translated
     from components.machines import regions
     from components.registry.endpoints import Endpoints
+    from components.vertex.cloud_errors import translated
     from pipelines.cloud import monitoring
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:

@@ -113,8 +113,8 @@ def _connect_server(endpoint: str) -> Ask:
             f"--endpoint {endpoint!r} is neither a URL, such as http://127.0.0.1:8080, nor the ID "
             "or the name of an endpoint: projects/P/locations/L/endpoints/ID"
         )
-    from components.cloud_errors import translated
-    from components.vertex_client import add_scheme
+    from components.vertex.cloud_errors import translated
+    from components.vertex.vertex_client import add_scheme
     from pipelines.cloud import settings
     from pipelines.cloud.connection import Connection
 
@@ -135,7 +135,7 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
     """Send instances to a server that takes no credentials."""
     import requests  # type: ignore[import-untyped]
 
-    from components.cloud_errors import CloudError
+    from components.vertex.cloud_errors import CloudError
 
     try:
         response = requests.post(url, json={"instances": instances}, timeout=_SECONDS)

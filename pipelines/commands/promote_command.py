@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from components.cloud_errors import translated
+from components.vertex.cloud_errors import translated
 from pipelines import local_registry
 from pipelines.commands.arguments import (
     GivenSettings,

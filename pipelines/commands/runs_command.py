@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from components.cloud_errors import CloudError
+from components.vertex.cloud_errors import CloudError
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
 from pipelines.console import make_cell, say, show_table

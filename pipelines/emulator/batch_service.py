@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
-from components.prediction_options import OUTPUT_TABLE, TABLE
+from components.planning.prediction_options import OUTPUT_TABLE, TABLE
 from pipelines.emulator import messages
 from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
 from pipelines.emulator.batch_job import BatchJob

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from components.vertex_client import TOKEN_VARIABLE
+from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError, one_line
 

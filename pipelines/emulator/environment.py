@@ -5,7 +5,7 @@ import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from components.vertex_client import LOCAL_PROJECT
+from components.vertex.vertex_client import LOCAL_PROJECT
 
 PROJECT = LOCAL_PROJECT
 LOCATION = "local"

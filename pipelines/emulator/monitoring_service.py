@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from components.machines import regions
-from components.prediction_options import TABLE
+from components.planning.prediction_options import TABLE
 from pipelines.emulator import messages
 from pipelines.emulator.endpoint_service import EndpointService
 from pipelines.emulator.field_rules import check_choice, refuse, refuse_state, region_of

@@ -25,7 +25,7 @@ from typing import Any
 
 import grpc
 
-from components.vertex_client import TOKEN_VARIABLE
+from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines.emulator.api_error import ApiError, invalid
 from pipelines.emulator.grpc_relay import RelayingServer
 from pipelines.emulator.http_rules import Method, load_methods, to_json

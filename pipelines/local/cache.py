@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.code_digest import PACKAGES
+from components.planning.code_digest import PACKAGES
 from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from components.code_digest import code_digest
+from components.planning.code_digest import code_digest
 from pipelines import local_runs
 from pipelines.console import say, shorten_path
 from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts

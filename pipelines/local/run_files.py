@@ -9,7 +9,7 @@ import os
 import pathlib
 from typing import Any
 
-from components.cloud_errors import as_input_error
+from components.vertex.cloud_errors import as_input_error
 from trainer.data.storage import is_object, sha256
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from components import vertex_client
+from components.vertex import vertex_client
 from tests.registry_service import ModelService, registry_at
 
 

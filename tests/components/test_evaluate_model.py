@@ -14,7 +14,7 @@ from kfp import dsl
 
 from components.evaluate_model import evaluate_model
 from components.register_model import register_model
-from components.vertex_client import connect_vertex
+from components.vertex.vertex_client import connect_vertex
 from tests.components.artifacts import artifact, write_training_counts
 from tests.registry_service import candidate, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.registry.registered_model import digest_dataset, training_labels
-from components.vertex_client import LOCAL_PROJECT
+from components.vertex.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from components import vertex_client
-from components.vertex_client import TOKEN_VARIABLE
+from components.vertex import vertex_client
+from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
 from pipelines.cloud import launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer

@@ -8,9 +8,9 @@ from unittest import mock
 import pytest
 from google.api_core import exceptions
 
-from components import vertex_client
-from components.cloud_errors import CloudError, is_capacity
-from components.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
+from components.vertex import vertex_client
+from components.vertex.cloud_errors import CloudError, is_capacity
+from components.vertex.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
 from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings
 from tests.pipelines.cloud.cloud_servers import COMMANDS, expired_sign_in, tcp_server

@@ -3,7 +3,7 @@
 import pytest
 from requests import Session
 
-from components import vertex_client
+from components.vertex import vertex_client
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
 from tests.pipelines.cloud.vertex_emulator import Outcome
 

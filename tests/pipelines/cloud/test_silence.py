@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from components import vertex_client
+from components.vertex import vertex_client
 from pipelines.cloud import connection
 from tests.pipelines.cloud.cloud_servers import COMMANDS, tcp_server
 

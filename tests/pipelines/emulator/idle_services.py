@@ -4,7 +4,7 @@ import copy
 import datetime
 
 from components.registry.model_upload import PREBUILT
-from components.vertex_client import connect_service, import_client_class, local_credentials
+from components.vertex.vertex_client import connect_service, import_client_class, local_credentials
 from pipelines.emulator.batch_service import BatchService
 from pipelines.emulator.clock import Clock
 from pipelines.emulator.endpoint_service import EndpointService

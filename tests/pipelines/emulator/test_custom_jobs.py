@@ -6,7 +6,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import JobServiceClient
 
-from components.vertex_client import connect_service, local_credentials
+from components.vertex.vertex_client import connect_service, local_credentials
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
 from pipelines.emulator.processes import Guardian

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from components.cloud_errors import is_capacity
+from components.vertex.cloud_errors import is_capacity
 from pipelines.emulator.server import Emulator
 from tests.pipelines.local.conftest import REPLICA, is_alive, wait_for
 

@@ -9,7 +9,7 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import types
 
 from components.registry.model_upload import PREBUILT
-from components.vertex_client import connect_vertex, local_credentials
+from components.vertex.vertex_client import connect_vertex, local_credentials
 from tests.registry_service import ModelService
 
 PARENT = "projects/local/locations/local"

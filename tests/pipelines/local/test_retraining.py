@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from components.code_digest import code_digest
+from components.planning.code_digest import code_digest
 from components.registry.registered_model import digest_dataset, training_labels
 from pipelines import compilation, recipe
 from pipelines.emulator.environment import LOCATION, PROJECT

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Sequence
 
-from components.prediction_options import format_of
+from components.planning.prediction_options import format_of
 from trainer.data import storage
 from trainer.data.file_listing import list_files
 from trainer.data.schema import Dataset

@@ -6,7 +6,7 @@ import pathlib
 
 from trainer.models import find_user_module
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("components", "trainer")
 
 

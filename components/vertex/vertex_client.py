@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.cloud_errors import is_retryable, message_of, status_of
+from components.vertex.cloud_errors import is_retryable, message_of, status_of
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
