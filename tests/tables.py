@@ -74,3 +74,10 @@ def read_rows(dataset: Dataset, *splits: str) -> list[dict[str, Any]]:
             row = {name: value for name, value in row.items() if value is not None}
             rows.append({**row, "label": example["label"][0], "key": example["key"][0]})
     return rows
+
+
+def values(dataset: Dataset) -> list[list]:
+    """Return all rows without their keys, sorted."""
+    return sorted(
+        sorted((name, row[name]) for name in row if name != "key") for row in read_rows(dataset)
+    )

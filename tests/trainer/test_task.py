@@ -18,6 +18,7 @@ from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
 from trainer.data.read.decoding import parse_examples
 from trainer.data.schema import load_dataset
+from trainer.training.preprocessing import decode_and_resize
 
 
 def error_line(shown: str) -> str:
@@ -93,7 +94,10 @@ def test_signatures_agree(trained, digit_records):
     # Pictures of any size and kind.
     picture = tf.cast(tf.random.stateless_uniform([40, 30, 3], [1, 2]) * 255, tf.uint8)
     encoded = tf.stack([tf.io.encode_jpeg(picture), tf.io.encode_png(picture)])
-    assert signatures["serving_bytes"](image_bytes=encoded)["probabilities"].shape == (2, 10)
+    images = tf.stack([decode_and_resize(file, [8, 8, 1], "bilinear") for file in encoded])
+    expected = signatures["serving_default"](image=images)["probabilities"]
+    answers = signatures["serving_bytes"](image_bytes=encoded)["probabilities"]
+    np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests import tables
 from tests.refusals import refused
-from tests.tables import read_rows
+from tests.tables import read_rows, values
 from tests.trainer.data.bigquery_service import running_queries, serving
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.schema import Dataset
@@ -46,13 +46,6 @@ def typed(plain) -> pa.Table:
     return plain.set_column(place, "payment", plain["payment"].dictionary_encode())
 
 
-def values(dataset: Dataset) -> list[list]:
-    """Return all rows without their keys, sorted."""
-    return sorted(
-        sorted((name, row[name]) for name in row if name != "key") for row in read_rows(dataset)
-    )
-
-
 def test_parquet_holds_the_rows_of_a_csv(typed, tmp_path):
     table = tables.write_csv(tmp_path / "t.csv", tables.lines(ROWS))
     written = write(write_parquet(tmp_path / "t.parquet", typed), tmp_path / "out")
@@ -61,14 +54,6 @@ def test_parquet_holds_the_rows_of_a_csv(typed, tmp_path):
     assert written.classes == from_csv.classes
     keys = {row["key"] for row in read_rows(written)}
     assert keys == {b"t.parquet:%d" % row for row in range(1, ROWS + 1)}
-
-
-def test_remote_parquet_gives_the_same_records(typed, tmp_path):
-    source = write_parquet(tmp_path / "t.parquet", typed)
-    expected = write(source, tmp_path / "out")
-    # The scheme that is read as gs:// is, but needs no server.
-    remote = write(source.replace("parquet:", "parquet:file://"), tmp_path / "remote")
-    assert values(remote) == values(expected)
 
 
 def test_parquet_rows_are_rejected_by_file_and_row(typed, tmp_path, monkeypatch):

@@ -1,9 +1,7 @@
-"""A SavedModel turns a served file into the pixels that its record has."""
+"""A served file becomes the pixels that its record has."""
 
-import dataclasses
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,71 +10,20 @@ from PIL import Image
 from tests.trainer.data.picture_folders import all_records, write, write_pictures
 from trainer.data.record_options import RESIZE_METHODS
 from trainer.data.write.resizing import resize
-from trainer.training.export import export
 from trainer.training.preprocessing import decode_and_resize
 
 SIZE = 24
 """Of the records, in pixels."""
 
-SOURCES = {
-    "smaller": (17, 11),
-    "half as large again": (36, 36),
-    "2.2 and 1.7 times": (53, 41),
-    "5 times": (121, 120),
-    "9 times": (217, 223),
-    "a panorama": (359, 31),
-    "a column": (19, 171),
-}
-"""Width and height; many are odd, so that halving leaves half a block."""
-
-CONTRAST = 0.05
-"""Logits per level: 255 levels then keep a probability that float32 still resolves."""
+SIZES = [(17, 11), (36, 36), (40, 33), (53, 41), (61, 47), (121, 120), (217, 223)]
+SIZES += [(359, 31), (19, 171)]
+"""Width and height of pictures; many are odd, so that halving leaves half a block."""
 
 
 def random_picture(size: tuple[int, int], cells: tuple[int, int] = (7, 7)) -> Image.Image:
     """Return a picture in color of random cells, by default as smooth as photos are."""
     coarse = np.random.default_rng(sum(size)).integers(0, 256, (*cells[::-1], 3), np.uint8)
     return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
-
-
-def served_pixels(dataset, folder: Path, files: list[Path]) -> np.ndarray:
-    """Return what serving_bytes gives the model, [n, SIZE, SIZE, 3], from its probabilities."""
-    image = keras.Input((SIZE, SIZE, 3), dtype="uint8")
-    logits = keras.layers.Flatten()(keras.layers.Rescaling(CONTRAST)(image))
-    model = keras.Model(image, keras.layers.ZeroPadding1D((0, 1))(logits[..., None])[..., 0])
-    classes = [f"pixel {number}" for number in range(SIZE * SIZE * 3)] + ["black"]
-    export(model, dataclasses.replace(dataset, classes=classes), str(folder))
-    served = tf.saved_model.load(str(folder)).signatures["serving_bytes"]
-    encoded = tf.constant([file.read_bytes() for file in files])
-    logs = np.log(served(image_bytes=encoded)["probabilities"].numpy())
-    return ((logs[:, :-1] - logs[:, -1:]) / CONTRAST).reshape(-1, SIZE, SIZE, 3)
-
-
-@pytest.fixture(scope="module")
-def differences(tmp_path_factory) -> dict[str, np.ndarray]:
-    """By file, levels between its record and what is served, [SIZE, SIZE, 3]."""
-    folder = tmp_path_factory.mktemp("resizing")
-    source = folder / "in"
-    write_pictures(source / "other", 20)
-    (source / "this").mkdir()
-    for name, size in SOURCES.items():
-        random_picture(size, size).save(source / "this" / f"{name}.png")
-        random_picture(size).save(source / "this" / f"{name}.jpg", quality=90)
-    dataset = write(source, folder / "out", image_size=SIZE)
-    stored = all_records(dataset)
-    files = sorted((source / "this").iterdir())
-    served = served_pixels(dataset, folder / "model", files)
-    pixels = [np.frombuffer(stored[f"this/{file.name}"][1], np.uint8) for file in files]
-    return {
-        file.name: np.abs(scan.reshape(SIZE, SIZE, 3) - answer)
-        for file, scan, answer in zip(files, pixels, served, strict=True)
-    }
-
-
-@pytest.mark.parametrize("suffix", ["png", "jpg"])
-@pytest.mark.parametrize("name", SOURCES)
-def test_served_image_has_the_pixels_of_its_record(differences, name, suffix):
-    assert differences[f"{name}.{suffix}"].max() < 1.1
 
 
 def save_formats(picture: Image.Image, folder: Path) -> list[Path]:
@@ -88,6 +35,7 @@ def save_formats(picture: Image.Image, folder: Path) -> list[Path]:
         "gif": {"L": picture.convert("L")},
         "jpg": {mode: picture.convert(mode) for mode in ("RGB", "L")},
     }
+    forms["png"]["noise"] = random_picture(picture.size, cells=picture.size)
     for ending in ("png", "bmp", "gif"):
         forms[ending]["few"] = few
     files = []
@@ -104,11 +52,9 @@ def test_every_format_and_method_gives_the_pixels_of_the_record(tmp_path, method
     source = tmp_path / "in"
     write_pictures(source / "other", 20)
     (source / "this").mkdir()
-    files = [
-        file
-        for size in ((17, 11), (40, 33), (61, 47), (121, 120))
-        for file in save_formats(random_picture(size), source / "this")
-    ]
+    # Where one axis grows and the other shrinks, Pillow's filters may take the axes in any order.
+    sizes = SIZES if method == "bilinear" else SIZES[:-1]
+    files = [file for size in sizes for file in save_formats(random_picture(size), source / "this")]
     options = {"image_size": SIZE, "channels": channels, "resize_method": method}
     stored = all_records(write(source, tmp_path / "out", **options))
 

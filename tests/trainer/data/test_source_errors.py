@@ -39,14 +39,19 @@ def test_folder_without_a_class_or_a_split_is_refused(tmp_path, pictures, words)
     assert not content(tmp_path / "out")
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff broken"])
-def test_unusable_images_are_refused_beyond_the_limit(photos, tmp_path, data):
+@pytest.mark.parametrize(
+    ("data", "ending"),
+    [(b"", "jpg"), (b"\xff\xd8\xff broken", "jpg"), (b"\0\0\0\x18ftypheic", "HEIC")],
+)
+def test_unusable_images_are_refused_beyond_the_limit(photos, tmp_path, data, ending):
     for number in range(15):
-        (photos / "cat" / f"bad{number:02}.jpg").write_bytes(data)
+        (photos / "cat" / f"bad{number:02}.{ending}").write_bytes(data)
     message = refused(write, photos, tmp_path / "out", max_rejected_fraction=0.1)
     assert "15 of 95 images (15.8%)" in message
-    assert re.search(r"cat/bad09\.jpg: (?:empty file|damaged|not a)", message)
-    assert re.findall(r"cat/bad(\d\d)\.jpg", message) == [f"{number:02}" for number in range(10)]
+    assert re.search(rf"cat/bad09\.{ending}: (?:empty file|damaged|not a JPEG, PNG, B)", message)
+    assert re.findall(rf"cat/bad(\d\d)\.{ending}", message) == [
+        f"{number:02}" for number in range(10)
+    ]
     assert not content(tmp_path / "out")
     assert write(photos, tmp_path / "out", max_rejected_fraction=0.2).rejected["count"] == 15
     (photos / "eel").mkdir()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.refusals import mutated
 from tests.trainer.serving.serving_processes import b64, png
 from trainer.serving.image_instances import ImageInstances
 
@@ -64,21 +65,6 @@ for text in (
     *(json.dumps(b64(image)) for image in IMAGES),
 ):
     BODIES.append(b'{"instances": [%s]}' % text.encode())
-
-
-def mutated(generator, whole):
-    """Return a body with some of its bytes changed, removed or repeated."""
-    body = bytearray(whole)
-    for _ in range(generator.randrange(1, 6)):
-        at, kind = generator.randrange(len(body)), generator.randrange(3)
-        if kind == 0:
-            body[at] = generator.randrange(256)
-        elif kind == 1:
-            del body[at : at + generator.randrange(1, 20)]
-        else:
-            body[at:at] = body[at : at + generator.randrange(1, 200)]
-        body = body or bytearray(b"{")
-    return bytes(body)
 
 
 def valid(kind):
