@@ -1,4 +1,4 @@
-"""The project installed from a wheel: docs/extending.md as it is written."""
+"""docs/extending.md, in an installed wheel, and docs/running-here.md as they are written."""
 
 import os
 import re
@@ -8,6 +8,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import matplotlib.image
+import numpy as np
 import pytest
 import yaml
 
@@ -123,3 +125,17 @@ def test_mistake_in_the_recipe_is_one_line(installed, repository, old, new, mess
     error = run(command, "run", "scans", "--local", cwd=repository, code=2)
     assert (message in error, error.count("\n")) == (True, 1), error
     assert not (repository / "runs").exists()
+
+
+def test_lines_of_the_page_predict(trained, tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "running-here.md").read_text()
+    (lines,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    place = tmp_path / re.findall(r'"(runs/.*)/model"', lines)[0]
+    place.parent.mkdir(parents=True)
+    place.symlink_to(trained)
+    matplotlib.image.imsave(tmp_path / "photo.png", np.eye(8))
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    shown = capsys.readouterr().out
+    assert "'label': <tf.Tensor: shape=(1,), dtype=string" in shown
+    assert "'probabilities': <tf.Tensor: shape=(1, 10), dtype=float32" in shown

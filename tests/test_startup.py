@@ -164,3 +164,22 @@ def test_closed_streams_are_no_error(closed):
     shell = ["/bin/sh", "-c", f'exec "$0" -m pipelines recipes {closed}', sys.executable]
     result = subprocess.run(shell, capture_output=True, text=True, cwd=ROOT)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+SERVICES = """
+import sys
+import components
+from google.cloud.aiplatform_v1 import types
+few = [name for name in sys.modules if name.endswith("_service.client")]
+import google.cloud.aiplatform_v1
+assert google.cloud.aiplatform_v1.CustomJob is types.CustomJob
+try:
+    google.cloud.aiplatform_v1.absent
+except AttributeError as error:
+    print(len(few), error)
+"""
+
+
+def test_package_is_complete_once_another_name_is_used():
+    expected = "0 module 'google.cloud.aiplatform_v1' has no attribute 'absent'\n"
+    assert python("-c", SERVICES).stdout == expected

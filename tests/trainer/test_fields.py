@@ -1,4 +1,4 @@
-"""Values get the types of their fields, or are refused in one clear line."""
+"""Values get the types of their fields, or are refused in one clear line; config.json too."""
 
 import dataclasses
 
@@ -6,7 +6,9 @@ import pytest
 
 from tests.refusals import refused
 from trainer import fields
+from trainer.config import TrainingConfig, config_uri, write_config
 from trainer.fields import option
+from trainer.training.job import parse
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,3 +85,21 @@ def test_schema_has_types_bounds_and_choices():
     assert properties["names"]["items"]["enum"] == ["a", "b"]
     assert properties["extra"]["type"] == "object"
     assert properties["rate"]["description"] == "Learning rate. Above 0, below 1."
+
+
+def test_flags_override_the_config_file(tmp_path):
+    config = TrainingConfig(
+        model="transfer",
+        model_options={"dropout": 0.5, "weights": "a 'quoted' = word.h5"},
+        learning_rate=3e-5,
+        xla=True,
+        augmentation_operations=["vertical_flip"],
+        seed=7,
+    )
+    write_config(config, str(tmp_path))
+    flags = ["--dataset=gs://b/records", "--base_output_directory=gs://b/run"]
+    flags.append(f"--config={config_uri(str(tmp_path))}")
+    assert parse(flags, {}).config == config
+    job = parse([*flags, "--learning_rate=0.5", "--seed=8"], {})
+    assert job.config == dataclasses.replace(config, learning_rate=0.5, seed=8)
+    assert (job.dataset, job.base_output_directory) == ("gs://b/records", "gs://b/run")

@@ -1,4 +1,4 @@
-"""Options of training: precision, early stopping, schedules, clipping, plateaus."""
+"""Options of training: precision, stopping, schedules, clipping, plateaus, strategies."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,8 @@ from tests.trainer.training_runs import train
 from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.errors import InputError
+from trainer.training import strategies
+from trainer.training.cluster import Cluster
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress
 
@@ -125,3 +127,39 @@ def test_progress_survives_serialization_exactly():
     copy = Progress()
     copy.deserialize(progress.serialize())
     assert copy == progress
+
+
+def cluster_of(**roles: int) -> Cluster:
+    addresses = {role: [f"{role}:{n}" for n in range(count)] for role, count in roles.items()}
+    return Cluster(addresses=addresses)
+
+
+@pytest.mark.parametrize(
+    ("roles", "strategy"),
+    [
+        ({}, "one_device"),
+        ({"chief": 1, "worker": 1}, "multi_worker_mirrored"),
+        ({"worker": 2}, "multi_worker_mirrored"),
+        ({"chief": 1, "worker": 2, "ps": 1}, "parameter_server"),
+    ],
+)
+def test_auto_suits_the_replicas(roles, strategy):
+    assert strategies.resolve("auto", cluster_of(**roles)) == strategy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles"), [("parameter_server", {}), ("mirrored", {"worker": 2})]
+)
+def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, roles):
+    with pytest.raises(InputError, match=f"strategy='{strategy}' does not fit the replicas "):
+        strategies.create_strategy(strategy, cluster_of(**roles))
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored"])
+def test_single_replica_waits_for_no_other(name):
+    assert strategies.resolve(name, Cluster()) == name
+    strategies.barrier(strategies.create_strategy(name, Cluster()))
+
+
+def test_logical_devices_stand_in_for_gpus():
+    strategies.check_accelerators(2, {"LOGICAL_CPUS": "2"})

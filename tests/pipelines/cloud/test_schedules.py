@@ -1,10 +1,12 @@
-"""python -m pipelines schedule: a recipe's schedule is applied, paused, resumed and deleted."""
+"""python -m pipelines schedule applies, pauses, resumes and deletes a recipe's schedule."""
 
 import io
 
 import pytest
+from google.cloud.aiplatform_v1 import types
 
 from pipelines import package
+from tests.pipelines.cloud.conftest import RETRAINING
 
 
 def changes(vertex):
@@ -120,3 +122,148 @@ def test_unschedulable_recipe_uploads_nothing(
     assert message in refused(f"schedule apply {arguments}")
     assert vertex.requests == []
     assert not registry.packages
+
+
+START, END = "start = 2031-01-01T00:00:00Z\n", "end = 2032-01-01T00:00:00+01:00\n"
+
+
+@pytest.fixture
+def apply(vertex, succeed, declared):
+    """Apply the digits recipe; return what was shown and the only schedule."""
+
+    def run():
+        out = succeed("schedule apply digits")
+        (schedule,) = vertex.schedules.values()
+        return out, schedule
+
+    return run
+
+
+def job_of(schedule):
+    return schedule.create_pipeline_job_request.pipeline_job
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        ("0 3 * * 1", "0 4 * * 1", "cron"),
+        ("Europe/Berlin", "UTC", "cron"),
+        ("_runs = 2", "_runs = 1", "max_concurrent_run_count, max_concurrent_active_run_count"),
+        ("epochs = 20", "epochs = 30", "create_pipeline_job_request"),
+        ("learning_rate = ", "learning_rate = 1", "create_pipeline_job_request"),
+    ],
+)
+def test_change_updates_only_its_fields(vertex, apply, declared, old, new, fields):
+    apply()
+    declared(old, new)
+    assert apply()[0].startswith(f"updated ({fields})")
+    (request,) = vertex.sent("UpdateSchedule")
+    assert ", ".join(request.update_mask.paths) == fields
+    assert apply()[0].startswith("unchanged")
+    assert vertex.names().count("CreateSchedule") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "later", "field"),
+    [
+        (START, "", "start_time"),
+        (START, START.replace("2031-01", "2031-02"), "start_time"),
+        (END, "", "end_time"),
+        ("max_runs = 7\n", "", "max_run_count"),
+    ],
+)
+def test_other_change_recreates_the_schedule(vertex, succeed, apply, declared, line, later, field):
+    if line not in RETRAINING:
+        declared("[retraining]\n", "[retraining]\n" + line)
+    before = apply()[1].name
+    succeed("schedule pause digits")
+    declared(line, later)
+    out, schedule = apply()
+    assert out.startswith(f"recreated ({field}): {schedule.name}\n")
+    assert "a new one, which counts runs from 0, replaces it" in out
+    assert (schedule.name != before, schedule.state.name) == (True, "PAUSED")
+    assert vertex.sent("UpdateSchedule") == []
+    assert field == "start_time" or not getattr(schedule, field)
+    assert not later or schedule.start_time.month == 2
+    assert apply()[0].startswith("unchanged")
+
+
+def test_refused_update_recreates_the_schedule(vertex, apply, declared):
+    vertex.fail("UpdateSchedule", 400, "INVALID_ARGUMENT", "it can't be updated")
+    before = apply()[1].name
+    declared("epochs = 20", "epochs = 30")
+    out, schedule = apply()
+    assert out.startswith("recreated (create_pipeline_job_request)")
+    assert (schedule.name != before, schedule.state.name) == (True, "ACTIVE")
+    assert job_of(schedule).runtime_config.parameter_values["epochs"] == 30
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda job: job.runtime_config.parameter_values.update(epochs=99),
+        lambda job: setattr(job, "service_account", "other@my-project.iam.gserviceaccount.com"),
+        lambda job: setattr(job.runtime_config, "gcs_output_directory", "gs://other"),
+        lambda job: job.labels.update(team="other"),
+    ],
+    ids=["parameter", "service account", "folder", "label"],
+)
+def test_edit_in_the_console_is_undone(apply, edit):
+    edit(job_of(apply()[1]))
+    assert apply()[0].startswith("updated (create_pipeline_job_request)")
+    assert apply()[0].startswith("unchanged")
+
+
+def test_fields_set_by_vertex_ai_are_no_change(apply, declared):
+    declared(START, "")
+    job = job_of(apply()[1])
+    job.service_account = "123456-compute@developer.gserviceaccount.com"
+    job.labels["vertex-ai-pipelines-run-billing-id"] = "1"
+    job.runtime_config.failure_policy = types.PipelineFailurePolicy(1)
+    assert apply()[0].startswith("unchanged")
+
+
+def test_concurrent_applies_leave_one_schedule(vertex, command, apply):
+    applied = []
+    vertex.before("CreateSchedule", lambda: applied.append(command("schedule apply digits")))
+    out, schedule = apply()
+    assert applied[0][0] == 0
+    assert f": {schedule.name}\n" in applied[0][1] and f": {schedule.name}\n" in out
+    assert vertex.names().count("CreateSchedule") == 2
+    assert apply()[0].startswith("unchanged")
+
+
+def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
+    def double():
+        twin = types.Schedule(apply()[1])
+        twin.name += "9"
+        vertex.schedules[twin.name.rpartition("/")[2]] = twin
+
+    double()
+    assert apply()[0].startswith("unchanged")
+    double()
+    for action, state in (("pause", "PAUSED"), ("resume", "ACTIVE")):
+        succeed(f"schedule {action} digits")
+        assert {schedule.state.name for schedule in vertex.schedules.values()} == {state}
+    succeed("schedule delete digits --yes")
+    assert vertex.schedules == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "name", "states"),
+    [
+        ([], "apply digits", "CreateSchedule", ["ACTIVE"]),
+        (["apply"], "pause digits", "PauseSchedule", ["PAUSED"]),
+        (["apply", "pause"], "resume digits", "ResumeSchedule", ["ACTIVE"]),
+        (["apply"], "delete digits --yes", "DeleteSchedule", []),
+    ],
+)
+def test_lost_answer_is_a_success(vertex, command, succeed, declared, before, action, name, states):
+    for schedule in before:
+        succeed(f"schedule {schedule} digits")
+    vertex.drop(name, after=True)
+    code, out, err = command(f"schedule {action}")
+    assert (code, "error" in err) == (0, False), err
+    assert "no answer: " in err
+    assert not action.startswith("apply") or out.startswith("unchanged:")
+    assert [schedule.state.name for schedule in vertex.schedules.values()] == states

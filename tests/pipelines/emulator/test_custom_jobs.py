@@ -1,6 +1,7 @@
 """CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
 
 import contextlib
+import os
 
 import pytest
 from google.api_core import exceptions
@@ -9,10 +10,10 @@ from google.cloud.aiplatform_v1 import JobServiceClient
 from components.vertex.vertex_client import connect_service, local_credentials
 from pipelines.emulator.job_service import JobService
 from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian
+from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.server import Emulator
 from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
-from tests.pipelines.local.conftest import wait_for
+from tests.pipelines.local.conftest import is_alive, wait_for
 
 SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
 JOB = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])
@@ -57,3 +58,19 @@ def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
         second.get_custom_job(name=name)
     assert first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_error_at_the_end_of_a_process_leaves_no_waiter(tmp_path):
+    class Broken(Guardian):
+        def release(self, group):
+            raise RuntimeError("not expected")
+
+    with Broken() as guardian:
+        process = Process(
+            ["sleep", "600"], environment=os.environ, log=tmp_path / "log", guardian=guardian
+        )
+        process.terminate()
+        assert process.finished.wait(30)
+        assert process.returncode == -15
+        assert not is_alive(process.pid)

@@ -1,4 +1,4 @@
-"""Local paths of a run are made absolute, and unusable ones are refused before it starts."""
+"""Local sources are checked, and substitutes of accelerators named, before a run starts."""
 
 import contextlib
 import importlib.util
@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from components.machines.worker_pools import MachineOptions
 from pipelines import recipe
-from pipelines.local.preflight import check_local_sources
+from pipelines.local.preflight import check_local_sources, describe_substitutes
 from tests import refusals
 from trainer.errors import InputError
 
@@ -199,3 +200,18 @@ def test_dataflow_needs_beam_outside_containers(refused_run, monkeypatch):
     assert "make dataflow" in error
     assert ".venv/dataflow/bin/python -m pipelines" in error
     assert changes(in_containers=True, source="digits", records_engine="dataflow") == {}
+
+
+GPUS = MachineOptions(accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2)
+
+
+def test_cpu_or_gpus_of_this_machine_stand_in(tmp_path):
+    start = "instead of 2 x NVIDIA_TESLA_T4, a replica uses "
+    divided = f"{start}the CPU of this machine, divided into 2 devices"
+    assert list(describe_substitutes(GPUS, "", tmp_path)) == [divided]
+    assert list(describe_substitutes(MachineOptions(), "NVIDIA_L4", tmp_path)) == [
+        "instead of 1 x NVIDIA_L4, the evaluation uses the CPU of this machine"
+    ]
+    for name in ("nvidia0", "nvidia1", "nvidiactl"):
+        (tmp_path / name).touch()
+    assert list(describe_substitutes(GPUS, "", tmp_path)) == [f"{start}2 GPUs of this machine"]

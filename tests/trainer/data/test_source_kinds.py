@@ -1,12 +1,15 @@
-"""A user's module is a source, by its own name or by that of an entry point."""
+"""Sources: a user's module, by its own name or by that of an entry point; tfds:NAME; real data."""
 
+import re
 import sys
 
+import numpy as np
 import pytest
 
 from tests.refusals import refused
-from tests.trainer.data.picture_folders import write
+from tests.trainer.data.picture_folders import all_records, records, write
 from trainer.data.record_options import RecordOptions
+from trainer.data.sources import Example, open_source
 from trainer.data.write.fingerprint import fingerprint
 
 SHADES = """
@@ -103,3 +106,113 @@ def test_mistake_of_a_users_source_is_refused(package, old, new, message):
     assert old in SHADES
     (package / "shop" / "shades.py").write_text(SHADES.replace(old, new))
     assert message in refused(write, "shop.shades:60", package / "out", image_size=8)
+
+
+def prepare(folder, features, data, splits=("train",), version="1.0.0"):
+    """Write a dataset "tiny" as TensorFlow Datasets prepares it."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    tfds.dataset_builders.store_as_tfds_dataset(
+        "tiny",
+        version=version,
+        features=tfds.features.FeaturesDict(features(tfds.features)),
+        split_datasets=dict.fromkeys(splits, tf.data.Dataset.from_tensor_slices(data)),
+        data_dir=folder,
+        disable_shuffling=True,
+    )
+
+
+def prepare_images(folder, **options):
+    """Prepare 60 images of three classes; return their pixels."""
+
+    def features(kinds):
+        label = kinds.ClassLabel(names=["ant", "bee", "cow"])
+        return {"image": kinds.Image(shape=(12, 10, 3)), "label": label}
+
+    images = np.random.default_rng(0).integers(0, 256, (60, 12, 10, 3), np.uint8)
+    prepare(folder, features, {"image": images, "label": np.arange(60) % 3}, **options)
+    return images
+
+
+def write_tiny(folder, **options):
+    return write("tfds:tiny", folder / "out", data_dir=str(folder / "in"), **options)
+
+
+def test_prepared_data_set_keeps_its_classes_and_pixels(tmp_path):
+    images = prepare_images(tmp_path / "in")
+    dataset = write_tiny(tmp_path, image_size=10, resize_method="nearest")
+    assert dataset.name == "tiny/1.0.0"
+    assert dataset.classes == ["ant", "bee", "cow"]
+    written = all_records(dataset)
+    assert len(written) == 60
+    assert all(split.examples for split in dataset.splits.values())
+    label, image = written["tiny-train.tfrecord-00000-of-00001__7"]
+    assert label == 1
+    rows = (np.arange(10) + 0.5) * 12 // 10
+    expected = images[7][rows.astype(int)]
+    np.testing.assert_array_equal(np.frombuffer(image, np.uint8).reshape(10, 10, 3), expected)
+
+
+def test_digest_of_prepared_data_follows_version_and_files(tmp_path):
+    def digest(source="tfds:tiny"):
+        return fingerprint(source, str(tmp_path)).digest
+
+    prepare_images(tmp_path)
+    first = digest()
+    assert digest() == first
+    (shard,) = (tmp_path / "tiny" / "1.0.0").glob("*.tfrecord-*")
+    shard.write_bytes(shard.read_bytes() * 2)
+    second = digest()
+    prepare_images(tmp_path, version="1.0.1")
+    assert len({first, second, digest()}) == 3
+    assert digest("tfds:tiny:1.0.0") == second
+    assert "no dataset 'other' is prepared" in refused(digest, "tfds:other")
+
+
+def test_prepared_data_set_without_images_is_refused(tmp_path):
+    data = {"text": ["a", "b"], "score": [0.5, 0.1]}
+    prepare(
+        tmp_path / "in",
+        lambda kinds: {"text": kinds.Text(), "score": kinds.Scalar(np.float32)},
+        data,
+    )
+    message = refused(write_tiny, tmp_path)
+    assert re.search("not a dataset of images.*score: Scalar, text: Text", message)
+
+
+def test_damaged_file_of_a_prepared_data_set_is_named(tmp_path):
+    prepare_images(tmp_path / "in", splits=["train", "test"])
+    (file,) = (tmp_path / "in").rglob("*test.tfrecord*")
+    file.write_bytes(file.read_bytes()[:-100])
+    assert f"{file.name} is damaged or cut off" in refused(write_tiny, tmp_path)
+
+
+def test_real_mnist_is_listed_completely(real_data):
+    options = RecordOptions(
+        source="tfds:mnist", data_dir=str(real_data / "tfds"), image_size=28, channels=1
+    )
+    source = open_source(options)
+    listed = list(source.examples())
+    assert all(isinstance(example, Example) for example in listed)
+    sizes = [sum(example.split == split for example in listed) for split in ("train", "test")]
+    assert sizes == [60_000, 10_000]
+    assert source.classes == list("0123456789")
+
+
+@pytest.mark.slow
+def test_real_mnist_becomes_records(real_data, tmp_path):
+    options = {"data_dir": str(real_data / "tfds"), "image_size": 28, "channels": 1}
+    dataset = write("tfds:mnist", tmp_path, **options)
+    written = records(dataset)
+    assert len(written["test"]) == 10_000
+    assert len(written["train"]) + len(written["validation"]) + dataset.rejected["count"] == 60_000
+
+
+def test_real_flowers_are_all_accepted(real_data, tmp_path):
+    dataset = write(real_data / "flowers", tmp_path, image_size=64, encoding="jpeg")
+    assert dataset.classes == ["daisy", "dandelion", "roses", "sunflowers", "tulips"]
+    assert dataset.creation["given"] == dataset.creation["accepted"] == 300
+    assert len(all_records(dataset)) == 300
+    totals = np.sum([split.class_counts for split in dataset.splits.values()], axis=0)
+    assert totals.tolist() == [60] * 5

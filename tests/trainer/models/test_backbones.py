@@ -1,5 +1,7 @@
-"""Backbones: their preprocessing, options and weights, and what is refused."""
+"""Backbones: their preprocessing, options, weights and refusals; their table agrees with Keras."""
 
+import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -11,7 +13,10 @@ from tests import replicas
 from tests.refusals import refused
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
+from trainer.fields import default_of
 from trainer.models import backbones, check_model, open_model, prepare_model
+from trainer.models.backbone_table import BACKBONES
+from trainer.models.transfer import Transfer
 from trainer.training import weights
 
 
@@ -92,3 +97,42 @@ def test_unreachable_hub_is_refused_with_the_remedy(colors, tmp_path, monkeypatc
         prepare_model("transfer", colors, options, str(tmp_path))
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+# Arguments that are not for the user to set: those that all have, and one of some.
+COMMON = {*inspect.signature(keras.applications.Xception).parameters, "include_preprocessing"}
+QUICK = ("MobileNet", "MobileNetV3Small", "VGG16", "Xception")
+
+
+def test_table_lists_every_backbone_and_its_own_arguments():
+    known = {name for name in dir(keras.applications) if name[0].isupper()}
+    assert set(BACKBONES) == known
+    for name, backbone in BACKBONES.items():
+        parameters = inspect.signature(getattr(keras.applications, name)).parameters
+        defaults = {
+            key: parameter.default for key, parameter in parameters.items() if key not in COMMON
+        }
+        listed = {field.name: default_of(field) for field in dataclasses.fields(backbone.options)}
+        assert listed == defaults, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow, id=name)
+        for name in BACKBONES
+    ],
+)
+def test_layers_and_smallest_image_are_those_of_keras(name):
+    keras.backend.clear_session()
+    options, row = Transfer(backbone=name, weights="none"), BACKBONES[name]
+    with pytest.raises(InputError, match=f"{name} can't be built"):
+        backbones.create(options, (row.min_size - 1, row.min_size - 1, 3))
+    backbone = backbones.create(options, (row.min_size, row.min_size, 3))
+    assert len(backbone.layers) == row.layers
+    model = keras.Sequential([backbone])
+    if row.tail:
+        Transfer().unfreeze(model, row.tail)
+        assert not backbone.trainable_variables
+    Transfer().unfreeze(model, row.tail + 1)
+    assert backbone.trainable_variables
