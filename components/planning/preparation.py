@@ -1,14 +1,16 @@
 """Check and copy what training needs, after records are written and before machines are billed."""
 
 import json
+import math
 from collections.abc import Collection
 
 from components.machines.worker_pools import MachineOptions
-from trainer.config import TrainingConfig, check_batch_size
+from trainer.config import TrainingConfig, check_batch_size, phases
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
+from trainer.formats import count
 from trainer.models import prepare_model
 from trainer.training.cluster import check_strategy
 
@@ -42,9 +44,14 @@ def prepare(
     """
     dataset = load_to_train(dataset_uri)
     check_floors(class_floors, dataset.classes)
+    examples = dataset.splits["train"].examples
+    examples = min(examples, config.max_train_examples or examples)
     # With parameter servers, workers fill a batch from the start of the split.
     if not machines.ps_count:
-        _check_padding(config, dataset.splits["train"].examples, machines.batch_shares)
+        _check_padding(config, examples, machines.batch_shares)
+    _check_warmup(config, examples)
+    if not dataset.splits["validation"].examples:
+        _check_needs_no_validation(config)
     prepared = prepare_model(config.model, dataset, config.model_options, directory)
     if not start:
         return ""
@@ -75,15 +82,37 @@ def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None
     A batch always has its full size, for `replicas` to share: missing examples are replaced by
     padding, which costs as much computation.
     """
-    left = min(examples, config.max_train_examples or examples)
-    padding = 1 - left / config.batch_size
+    padding = 1 - examples / config.batch_size
     if padding <= 0:
         return
-    fitting = max(replicas, left - left % replicas)
+    fitting = max(replicas, examples - examples % replicas)
     message = (
-        f"batch_size={config.batch_size}, but there are {left:,} training examples: "
+        f"batch_size={config.batch_size}, but the training split has {count(examples, 'example')}: "
         f"{100 * padding:.3g}% of each step is padding; set batch_size={fitting} or less"
     )
     if padding >= MAX_PADDING:
         raise InputError(message)
     print(f"warning: {message}", flush=True)
+
+
+def _check_warmup(config: TrainingConfig, examples: int) -> None:
+    """Raise InputError if training ends before the learning rate has risen to its peak."""
+    steps = config.steps_per_epoch or math.ceil(examples / config.batch_size)
+    steps *= min(phase.epochs for phase in phases(config))
+    if config.warmup_steps > steps:
+        raise InputError(
+            f"warmup_steps={config.warmup_steps}, but training ends after {count(steps, 'step')}, "
+            f"before the learning rate reaches its peak; set warmup_steps={steps // 10}, for "
+            "example, or more epochs"
+        )
+
+
+def _check_needs_no_validation(config: TrainingConfig) -> None:
+    """Raise InputError for options that have no effect without a validation split."""
+    for prefix, phase in zip(("", "fine_tune_"), phases(config), strict=False):
+        for name in ("early_stopping_patience", "plateau_patience"):
+            if value := getattr(phase, name):
+                raise InputError(
+                    f"{prefix}{name}={value} watches the validation split, which is empty; set it "
+                    "to 0, or split_fractions with a validation split"
+                )

@@ -14,9 +14,9 @@ DEFAULTS |= {"serving_image": "", "class_floors": {}, "recipe_sets": []}
 DEFAULTS |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
 
 
-def describe(folder, train=100, shape=(8, 8, 1)):
+def describe(folder, train=100, validation=10, shape=(8, 8, 1)):
     """Write the dataset.json of made-up images, without the records."""
-    counts = {"train": train, "validation": 10, "test": 10}
+    counts = {"train": train, "validation": validation, "test": 10}
     dataset = Dataset(
         uri=str(folder),
         name="test",

@@ -67,6 +67,7 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
         ({"class_floors": {"a": 0.5, "A ": 0.5}}, "'A ', which is not a class of the records"),
         ({"worker_count": 2, "batch_size": 64}, "can't be divided equally among 3 replicas"),
         ({"model": "wide_and_deep"}, "model='wide_and_deep' needs rows of a table, but"),
+        ({"warmup_steps": 99}, "training ends after 20 steps, before the learning rate reaches"),
         ({"batch_size": 1000}, "90% of each step is padding; set batch_size=100 or less"),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
         ({"deploy_champion": True}, "serving_image='' is Google's, which accepts none; give"),
@@ -85,12 +86,19 @@ def test_missing_or_empty_records_are_refused(tmp_path, refused, skip):
     assert "has no example to train on" in error
 
 
+def test_patience_without_validation_is_refused(tmp_path, refused):
+    records = describe(tmp_path / "records", validation=0)
+    error = refused(plan, tmp_path, records=records, early_stopping_patience=1)
+    assert error.startswith("early_stopping_patience=1 watches the validation split, which is emp")
+    plan(tmp_path, records=records)
+
+
 def test_batch_larger_than_the_training_split_is_warned_about(tmp_path, capsys):
     plan(tmp_path, batch_size=100)
     assert capsys.readouterr().out == ""
     plan(tmp_path, batch_size=400)
     assert capsys.readouterr().out == (
-        "warning: batch_size=400, but there are 100 training examples: 75% of each step is "
+        "warning: batch_size=400, but the training split has 100 examples: 75% of each step is "
         "padding; set batch_size=100 or less\n"
     )
     # Workers with parameter servers repeat the split: no batch of theirs is padded.
