@@ -1,6 +1,5 @@
 """`run --batch --local`: the champion's answers in Vertex AI's files, from the compiled YAML."""
 
-import csv
 import json
 import re
 import signal
@@ -14,7 +13,7 @@ import pytest
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.test_serving_commands import register
-from tests.trainer.serving.test_answers import judged, pixels_of, row_of
+from tests.trainer.serving.test_answers import judged, pixels_of
 from trainer.data.tables.columns import list_columns
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -56,34 +55,6 @@ def test_images_are_predicted_as_evaluated(command, untrained_model, digit_recor
     assert summary["recipe"] == "digits-batch"
     assert summary["batch_predictions"][0]["successful"] == len(lines)
     assert summary["parameters"]["model_name"] == "digits"
-
-
-@pytest.mark.slow
-def test_taxi_trips_get_the_predictions_of_their_evaluation(command, real_data, tmp_path):
-    from pipelines.recipe import load
-    from trainer.data.write.writer import create_tfrecords
-    from trainer.models import check_model
-    from trainer.training.export import export
-
-    source = {"source": f"csv:{real_data / 'taxi/data.csv'}"}
-    options = load("chicago_taxi").with_values(source, place="test").records
-    trips = create_tfrecords(options, str(tmp_path / "records"), progress=lambda _: None)
-    model = str(tmp_path / "model")
-    export(check_model("wide_and_deep", trips, {"hidden_units": [16]}).build(trips), trips, model)
-    register(tmp_path, "chicago_taxi", model)
-    expected, examples = judged(model, trips)
-    names = [column.name for column in list_columns(trips)]
-    rows = [row_of(example, trips) for example in examples]
-    with Path("trips.csv").open("w", newline="") as file:
-        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerows([names, *([row.get(name, "") for name in names] for row in rows)])
-    batch = ["run", "chicago_taxi", "--local", "--batch", "trips.csv", "--set=output=answers"]
-    code, shown, errors = command(*batch)
-    assert (code, errors) == (0, ""), shown
-    probabilities = np.array([line["prediction"]["probabilities"] for line in predictions()])
-    assert probabilities.shape == (len(rows), 2)
-    assert len(rows) > 1000
-    assert np.abs(probabilities - expected).max() < 1e-5
 
 
 def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_records, tmp_path):

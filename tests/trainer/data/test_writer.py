@@ -161,8 +161,13 @@ def test_remote_source_and_output_give_the_same_records(photos, tmp_path):
         tf.io.gfile.copy(str(path), target, overwrite=True)
     local = write(photos, tmp_path / "out", max_rejected_fraction=0.1)
     write("images:ram://in", "ram://out", max_rejected_fraction=0.1, image_size=8)
-    remote = write("images:ram://in", "ram://out", max_rejected_fraction=0.1)
+    stored, lines = {"max_rejected_fraction": 0.1, "records_store": "ram://store"}, []
+    remote = write("images:ram://in", "ram://out", **stored)
     assert remote.splits == local.splits
+    options = RecordOptions(source="images:ram://in", image_size=SIZE, encoding="raw", **stored)
+    copied = writer.create_tfrecords(options, "ram://copy", progress=lines.append)
+    assert copied.splits == local.splits
+    assert any("3 shards reused, " in line for line in lines)
     assert schema.load_dataset("ram://out") == remote
     names = {shard.file for split in local.splits.values() for shard in split.shards}
     assert set(tf.io.gfile.listdir("ram://out")) == {*names, "dataset.json", "rejected.jsonl"}
