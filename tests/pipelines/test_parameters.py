@@ -29,6 +29,10 @@ def transfer(**model_options):
     return {**PHOTOS, "model_options": model_options}
 
 
+def mobilenet(**options):
+    return transfer(backbone="MobileNet", backbone_options=options)
+
+
 L4 = chief("g2-standard-8", "NVIDIA_L4")
 T4 = chief("n1-standard-8", "NVIDIA_TESLA_T4")
 FLEXIBLE = {**L4, "scheduling_strategy": "FLEX_START"}
@@ -55,6 +59,8 @@ def test_defaults_are_valid():
     "values",
     [
         {"network": "projects/12345/global/networks/my-vpc"},
+        {"champion_metric": "log_loss", "confidence": 0.9999},
+        {"confidence": 0.99995},
         {"encryption_spec_key_name": KEY},
         {"encryption_spec_key_name": KEY.replace("/p/", "/example.com:p/")},
         {"service_account": "trainer@my-project.iam.gserviceaccount.com"},
@@ -87,14 +93,27 @@ def test_valid_values_are_accepted(values):
         ({"source": "images:"}, "source='images:' is malformed; use images:URI, a folder of"),
         ({"source": "digits:8"}, "source='digits:8' is malformed; use digits"),
         ({**DATAFLOW, "records_store": "gs://b/s"}, "works only with records_engine='local', as"),
+        ({"records_engine": "dataflo"}, "did you mean 'dataflow'"),
+        (
+            {"dataflow_max_workers": 0},
+            "dataflow_max_workers=0 is out of range: it must be at least 1",
+        ),
+        ({"dataflow_machine_type": "big"}, "dataflow_machine_type='big' is not"),
+        ({"dataflow_machine_type": "big"}, ", such as e2-standard-4"),
+        ({"dataflow_subnetwork": "default"}, "such as regions/us-central1/subnetworks/default"),
         ({"source": ""}, "source='' is not a source; use one of bigquery:PROJECT"),
         ({"strategy": "mirrored", "worker_count": 1}, "strategy='mirrored' does not fit"),
         ({"batch_size": 2, "worker_count": 3}, "among 4 replicas; use 4"),
         ({"model_name": "_digits"}, "of a-z, 0-9, - and _, starting with a letter"),
         ({"model_name": "My model"}, "model_name='My model' is not up to 63 of a-z, 0-9, - and _"),
         ({"confidence": 95}, "confidence=95.0 is out of range: it must be below 1"),
+        ({"champion_metric": "log_loss", "confidence": 0.99995}, "confidence=0.99995 is more than"),
+        ({"champion_metric": "log_loss", "confidence": 0.99995}, "; set 0.9999 or less"),
         ({"champion_rule": "beter"}, "did you mean 'better'?"),
         ({"class_floors": {"cat": 2}}, "class_floors: 'cat' is 2, not a recall from 0 to 1"),
+        ({"class_floors": {"cat": -1}}, "class_floors: 'cat' is -1, not a recall from 0 to 1"),
+        ({"class_floors": {"cat": "high"}}, "class_floors: 'cat' is 'high', not a recall from 0"),
+        ({"class_floors": {"cat": True}}, "class_floors: 'cat' is True, not a recall from 0 to 1"),
         (
             {**TABLE, "class_floors": {"yse": 0.5}},
             "not a class of the records; did you mean 'yes'?",
@@ -130,6 +149,7 @@ def test_valid_values_are_accepted(values):
         ({"labels": {"team": 1}}, "labels: team=1 is not a label: up to 63"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 fractions"),
         ({"split_fractions": [0.5, 0.5, 0]}, "with train and test above 0"),
+        ({"split_fractions": [1, 1, 1]}, "that add up to 1"),
         ({"accelerator_count": 1}, "set both, or neither"),
         ({"class_floors": MANY_FLOORS}, "is 75,000; a task accepts 65,536 in total: shorten it"),
         ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
@@ -151,6 +171,10 @@ def test_valid_values_are_accepted(values):
         (transfer(input_size=-1), "input_size=-1 is out of range"),
         (transfer(backbone="DenseNet112"), "keras.applications; did you mean 'DenseNet121'?"),
         (transfer(backbone_options={"alpha": 1}), "DenseNet121 takes no 'alpha': it has no opt"),
+        (mobilenet(alhpa=0.5), "MobileNet takes no 'alhpa'; did you mean 'alpha'?"),
+        (mobilenet(alpha="wide"), "alpha='wide' is not a finite number"),
+        (mobilenet(depth_multiplier=1.5), "depth_multiplier=1.5 is not a whole number"),
+        (transfer(weight="none"), "transfer takes no 'weight'; did you mean 'weights'?"),
         ({**PHOTOS, "fine_tune_layers": 428}, "fine_tune_layers=428: DenseNet121 has only 427"),
         ({**PHOTOS, "fine_tune_layers": 3}, "have no weights to train, except BatchNorm's; use 4"),
         (transfer(weights="imagnet"), "weights='imagnet' is neither imagenet, none nor the URI of"),

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from tests.trainer.report_samples import write_model, write_records
-from trainer import fields
-from trainer.errors import InputError
 from trainer.evaluation import gate
 from trainer.evaluation.champion_scores import score
 from trainer.evaluation.comparison import Pairs
@@ -131,17 +129,3 @@ def test_incomparable_champion_stays(evaluation, tmp_path, classes, message):
     )
     assert len(verdict.reason.replace(str(tmp_path), "")) < 150
     assert judge(evaluation, champion, register_challengers=True).role == "challenger"
-
-
-def test_confidence_that_no_champion_could_reach_is_refused():
-    options = {"champion_metric": "log_loss", "confidence": 0.9999}
-    assert fields.build(GateOptions, options).confidence == 0.9999
-    with pytest.raises(InputError, match=r"confidence=0.99995 is more than .*; set 0.9999 or less"):
-        fields.build(GateOptions, {**options, "confidence": 0.99995})
-    assert fields.build(GateOptions, {"confidence": 0.99995})
-
-
-@pytest.mark.parametrize("floor", [1.5, -1, "high", True])
-def test_floor_that_is_no_recall_is_refused(floor):
-    with pytest.raises(InputError, match=r"class_floors: 'rose' is .*, not a recall from 0 to 1"):
-        fields.build(GateOptions, {"class_floors": {"rose": floor}})

@@ -117,14 +117,11 @@ H200 = "--set chief_machine_type=a3-ultragpu-8g --set accelerator_type=NVIDIA_H2
 L4 = "--set chief_machine_type=g2-standard-8 --set accelerator_type=NVIDIA_L4"
 DEPLOYS = "--set deploy_champion=true"
 WRONG = [
-    ("--set epochs=0", "it must be at least 1"),
     ("--set source=images:photos", "is on this machine, where Vertex AI can't read it"),
     ("--set source=tfds:mnist", "source='tfds:mnist' needs a data_dir that Vertex AI can read"),
     ("--set records_store=store", "records_store: 'store' is on this machine"),
     ("--set warm_start=runs/old", "warm_start: 'runs/old' is on this machine"),
     ("--name 'Not A Name'", "is not up to 63 of a-z, 0-9 and -"),
-    (f"--set seed={2**53 + 1}", f"seed={2**53 + 1} is out of range"),
-    ("--set max_cost=0.0001", "max_cost=0.0001 pays for 0 s"),
     (
         f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {BALANCED}",
         "no price is known for hyperdisk-balanced; give it as",

@@ -50,10 +50,8 @@ def ask(tmp_path_factory):
         ("GET", "/models?readMask=name,bogus", None, "read_mask 'name,bogus'"),
         ("PATCH", "/models/d?updateMask=bogus", {}, "update_mask 'bogus'"),
         ("PATCH", "/models/d?updateMask=artifactUri", {}, "artifact_uri, which is not updatable"),
-        ("PATCH", "/models/d", {}, "update_mask is required"),
         ("PATCH", "/schedules/1?updateMask=state", {"state": "PAUSED"}, "state, which is not"),
         ("PATCH", "/schedules/1?updateMask=createPipelineJobRequest.bogus", {}, "update_mask"),
-        ("PATCH", "/schedules/1?updateMask=displayName", {}, "schedule.display_name is required"),
     ],
 )
 def test_malformed_request_is_an_invalid_argument(ask, verb, path, content, reason):

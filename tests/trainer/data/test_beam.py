@@ -20,7 +20,6 @@ from tests.trainer.data.picture_folders import content, picture, two_classes
 from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine
 from trainer.data.write.writer import create_tfrecords
-from trainer.fields import build
 
 KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
 SUBNETWORK = "regions/europe-west4/subnetworks/private"
@@ -239,16 +238,3 @@ def test_local_folder_is_refused_for_dataflow(photos, tmp_path, monkeypatch):
         message = refused(create_tfrecords, options, target, engine=engine)
         assert re.search(f"{place} is on this machine, which .*; use gs://", message)
         assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "remedy"),
-    [
-        ("records_engine", "dataflo", "did you mean 'dataflow'"),
-        ("dataflow_max_workers", 0, "at least 1"),
-        ("dataflow_machine_type", "big", "such as e2-standard-4"),
-        ("dataflow_subnetwork", "default", "such as regions/us-central1/subnetworks/default"),
-    ],
-)
-def test_invalid_option_of_the_engine_is_refused(name, value, remedy):
-    assert re.match(f"{name}=.*{value}.*{remedy}", refused(build, EngineOptions, {name: value}))
