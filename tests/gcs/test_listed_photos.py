@@ -1,11 +1,18 @@
-"""Photos in a bucket: each is read once, and their records equal those of a local folder."""
+"""Photos and tables in a bucket become the records of local files; each photo is read once."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
+from tests import tables
+from tests.tables import values
+from tests.trainer.data.beam_run import interpreter, run
 from tests.trainer.data.picture_folders import (
     all_records,
     content,
@@ -81,3 +88,67 @@ def test_bucket_gives_the_records_of_a_folder(photos, tmp_path, proxy, monkeypat
     assert read.keys() == {f"bucket/{name}" for name in decoded | to_be_read}
     # Once to write, once for what a listing lacks, and a sample for the size of a record.
     assert sum(read.values()) == len(decoded) + len(to_be_read) + SAMPLE
+
+
+ROWS = 600
+
+
+@pytest.fixture(scope="module")
+def trips(server, tmp_path_factory) -> list[list]:
+    """The rows of trips in one file, and in two of each kind; as written from one file here."""
+    folder, made = tmp_path_factory.mktemp("trips"), tables.lines(ROWS)
+    whole = tables.write_csv(folder / "whole.csv", made)
+    server.put("trips/whole.csv", whole.read_bytes())
+    server.put("trips/parts/_SUCCESS", b"")
+    for number in range(2):
+        half = tables.write_csv(folder / f"{number}.csv", made[number::2])
+        name = f"trips/parts/day {number}/trips-{number}"
+        server.put(f"{name}.csv.gz", gzip.compress(half.read_bytes()))
+        pa.parquet.write_table(pa.csv.read_csv(half), folder / "half.parquet", row_group_size=99)
+        server.put(f"{name}.parquet", (folder / "half.parquet").read_bytes())
+    return values(tables.write(whole, folder / "out"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("csv:{}/whole.csv", "csv:{}/parts/", "csv:{}/parts/*/trips-[01].csv.gz"),
+        *("parquet:{}/parts", "parquet:{}/parts/**/*.parquet"),
+    ],
+)
+def test_file_folder_or_pattern_has_the_rows_of_local_files(trips, start_proxy, tmp_path, source):
+    start_proxy(rate=0.1, seed=1)
+    dataset = tables.write("", tmp_path / "out", source=source.format("gs://bucket/trips"))
+    assert values(dataset) == trips
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_that_share_a_bucket_write_the_same_bytes(server, proxy, tmp_path):
+    server.upload(two_classes(tmp_path / "photos", 40), "beam/photos")
+    table = tables.write_csv(tmp_path / "trips.csv", tables.lines(600))
+    described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
+    sources = {
+        "photos": {"source": "images:gs://bucket/beam/photos", "image_size": 12},
+        "table": {"source": f"csv:{table}", **described},
+    }
+    cases = [
+        {
+            "output": f"gs://bucket/beam/{name}-{engine}",
+            "engine": engine,
+            "options": {"shard_megabytes": 0.02, **options},
+        }
+        for name, options in sources.items()
+        for engine in ("local", "beam", "dataflow")
+    ]
+    answers = run(interpreter(), tmp_path, cases, seconds=400)
+    assert [answer.get("error") for answer in answers] == [None] * len(cases)
+    for name in sources:
+        local, beam, dataflow = (
+            content(server.download(f"beam/{name}-{engine}", tmp_path / f"{name}-{engine}"))
+            for engine in ("local", "beam", "dataflow")
+        )
+        assert sum(file.endswith(".tfrecord") for file in local) >= 3
+        # Neither tasks nor staged files are left.
+        assert beam == local
+        assert dataflow == local
