@@ -11,6 +11,7 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.errors import InputError
+from trainer.fields import suggest
 
 FILE_NAME = "dataset.json"
 EXTRA_ASSETS = "assets.extra"
@@ -86,7 +87,8 @@ class Dataset:
         for feature in self.features:
             if feature.kind == kind:
                 return feature
-        raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature")
+        hint = suggest(kind, {feature.kind for feature in self.features})
+        raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature{hint}")
 
     @property
     def is_table(self) -> bool:

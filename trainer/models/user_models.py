@@ -125,6 +125,8 @@ def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> kera
 
 def _check_output(name: str, model: keras.Model, dataset: Dataset) -> None:
     """Raise InputError unless the model maps the records' inputs to logits of the classes."""
+    import keras
+
     if not getattr(model, "inputs", None):
         raise InputError(
             f"model={name!r} returned a {type(model).__name__} that has no inputs yet; return "
@@ -150,6 +152,14 @@ def _check_output(name: str, model: keras.Model, dataset: Dataset) -> None:
     if output.dtype != "float32":
         raise InputError(
             f"model={name!r} returns logits in {output.dtype}; give its last layer dtype='float32'"
+        )
+    last = model.layers[-1]
+    if isinstance(last, keras.layers.Softmax) or (
+        getattr(last, "activation", None) is keras.activations.softmax
+    ):
+        raise InputError(
+            f"model={name!r} ends with softmax, but the loss takes logits; end with "
+            f"Dense({classes}) without activation"
         )
 
 

@@ -74,6 +74,12 @@ def subclass(dataset):
     return Own()
 def half(dataset):
     return chain(*dense(dtype="float16"))
+def probabilities(dataset):
+    return chain(*dense(activation="softmax"))
+def normalized(dataset):
+    return chain(*dense(), keras.layers.Softmax())
+def misnamed(dataset):
+    return chain(*dense(), shape=dataset.feature("img").shape)
 def frozen(dataset):
     return chain(*dense(trainable=False))
 def unsaved(dataset):
@@ -151,6 +157,9 @@ def test_mistake_is_refused_in_one_line(module, name, options, message):
         ("mine:two_heads", "model='mine:two_heads' returns a dict; return one tensor, the logits"),
         ("mine:subclass", "returned a Own that has no inputs yet; return keras.Model(inputs"),
         ("mine:half", "returns logits in float16; give its last layer dtype='float32'"),
+        ("mine:probabilities", "ends with softmax, but the loss takes logits; end with Dense(10)"),
+        ("mine:normalized", "model='mine:normalized' ends with softmax, but the loss takes"),
+        ("mine:misnamed", "dataset.json describes no img feature; did you mean 'image'?"),
         ("mine:frozen", "has no trainable weights; leave a layer trainable"),
         ("mine:unsaved", "can't be saved by Keras: Object Scaling was created by passing non-"),
     ],
