@@ -51,17 +51,18 @@ def package(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "shades.py").write_text(SHADES)
+    (tmp_path / "single.py").write_text(SHADES)
     (tmp_path / "shop" / "nothing.py").write_text("from trainer.data.sources import ImageSource")
     place = tmp_path / "shop-1.0.dist-info"
     place.mkdir()
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
     (place / "entry_points.txt").write_text("[vertex_training.sources]\nshades = shop.shades\n")
     yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "single")]:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["shades", "shop.shades"])
+@pytest.mark.parametrize("name", ["shades", "shop.shades", "single"])
 def test_users_module_is_a_source(package, name):
     made = write(f"{name}:200", package / "out", image_size=8)
     assert made.classes == ["dark", "light"]
@@ -83,6 +84,9 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
         ("shades:many", "is malformed; use shades:COUNT, a number of gray images"),
         ("shop.nothing:1", "module shop.nothing defines no subclass of ImageSour"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
+        ("./photos", " digits, images:URI, parquet:URI, tfds:NAME"),
+        ("trips.csv", "'trips.csv' is not a source; did you mean 'csv:trips.csv'?"),
+        ("gs://b/t.parquet", "is not a source; did you mean 'parquet:gs://b/t.parquet'?"),
     ],
 )
 def test_module_that_is_no_source_is_refused(package, source, message):

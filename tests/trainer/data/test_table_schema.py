@@ -77,6 +77,9 @@ def test_damaged_or_empty_table_is_refused(tmp_path):
     assert "t.csv is empty: it has no header; use a table with a header" in message
     (tmp_path / "t.csv").write_text(f"{tables.HEADER}\r1,1,card,,1,0,9\r")
     assert "lines end in CR alone" in refused(write, tmp_path / "t.csv", tmp_path / "out")
+    (tmp_path / "t.csv").write_bytes(b"PK\x03\x04\x14\0\x08\xe9.xlsx")
+    message = refused(write, tmp_path / "t.csv", tmp_path / "out")
+    assert "the header, is not text: save the table as CSV" in message
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "t.csv.gz").write_bytes(cut)
     message = refused(write, tmp_path / "t.csv.gz", tmp_path / "out")

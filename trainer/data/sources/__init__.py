@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,7 @@ _SPLIT_NAMES = {
     "testing": "test",
 }
 _SET = re.compile(r"[ _-]?(set|data)$")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 class Reference(NamedTuple):
@@ -206,10 +208,12 @@ def parse_source(source: str) -> tuple[type[SourceKind], str]:
     wrong form.
     """
     name, _, place = source.partition(":")
-    kind = kinds().get(name) or _import_source(name)
+    kind = kinds().get(name) or _import_source(source)
     if not kind:
         forms = ", ".join(_form_of(name, kind) for name, kind in kinds().items())
         hint = suggest(name, kinds(), f"; use one of {forms}")
+        if reader := _kind_of_file(source):
+            hint = f"; did you mean '{reader}:{source}'?"
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
         raise InputError(f"source={source!r} is malformed; use {_form_of(name, kind)}, {kind.help}")
@@ -239,9 +243,30 @@ def open_source(options: RecordOptions) -> Source:
     return source
 
 
-def _import_source(name: str) -> type[SourceKind] | None:
-    """Return the source that a user's module declares; None if `name` is no module."""
-    module = plugins.list_entry_points(ENTRY_POINTS).get(name, name if "." in name else "")
+def _kind_of_file(source: str) -> str:
+    """Return the kind of source that reads a file of this name; empty if none does."""
+    endings = {name: kind.endings for name, kind in kinds().items() if kind.endings}
+    return next((name for name in endings if source.lower().endswith(endings[name])), "")
+
+
+def _names_module(source: str) -> bool:
+    """Return whether `source` begins with a module's name: it may also be a path, or misspelled."""
+    name, colon, _ = source.partition(":")
+    if not _MODULE.fullmatch(name) or (not colon and _kind_of_file(source)):
+        return False
+    if "." in name:
+        return True
+    spec = importlib.util.find_spec(name) if colon else None
+    # A package is the folder of photos whose kind is missing, or a library such as json.
+    return spec is not None and spec.submodule_search_locations is None
+
+
+def _import_source(source: str) -> type[SourceKind] | None:
+    """Return the source that a user's module declares; None if `source` names no module."""
+    name = source.partition(":")[0]
+    module = plugins.list_entry_points(ENTRY_POINTS).get(
+        name, name if _names_module(source) else ""
+    )
     if not module:
         return None
     try:

@@ -263,6 +263,8 @@ def split_fields(row: bytes) -> list[str]:
         text = row.decode()
     except UnicodeDecodeError:
         marks = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        if b"\0" in row and not row.startswith(marks):
+            raise BadRowError("is not text: save the table as CSV in UTF-8") from None
         name, code = ("UTF-16", "UTF-16") if row.startswith(marks) else ("Latin-1", "LATIN1")
         raise BadRowError(
             f"is not UTF-8: convert the file, from {name} with iconv -f {code} -t UTF-8 OLD.csv > "
