@@ -111,6 +111,8 @@ def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
             if name not in PARAMETERS:
                 listing = "; `python -m pipelines parameters` lists them"
                 hint = fields.suggest(name, PARAMETERS, listing)
+                if isinstance(values[name], dict):
+                    hint = f"; set parameters above the first table, without [{name}]"
                 raise InputError(f"unknown parameter {name!r}{hint}")
         groups: dict[str, Any] = {}
         for topic, group in TOPICS.items():

@@ -3,7 +3,7 @@
 Built-in recipes are in recipes/ beside this file; the user's own recipes are in the folder recipes/
 of the working folder.
 
-The first comment line of a file is its summary. The following lines say what the recipe
+The first line of a file, a comment, is its summary. The following lines say what the recipe
 reproduces, the accuracy to expect, the time, the cost and the command.
 """
 
@@ -31,7 +31,7 @@ class Recipe:
     """A checked recipe."""
 
     name: str  # name of the file, without .toml
-    summary: str  # the first comment line of the file
+    summary: str  # the first line of the file if it is a comment
     given: dict[str, Any]  # values that it sets; model_name defaults to its name
     parameters: ParameterSet  # a value for every parameter; defaults for those not given
     # Options of its runs on Vertex AI, such as fallbacks and retraining.
@@ -96,9 +96,10 @@ def load(name: str, *folders: Path) -> Recipe:
         _check_values(given, changed, place=f"{path.name}: [retraining] parameters")
     if "source" not in document:
         raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
+    first = _SCHEMA.sub("", text).partition("\n")[0]
     return Recipe(
         name=name,
-        summary=_SCHEMA.sub("", text).partition("\n")[0].removeprefix("#").strip(),
+        summary=first.removeprefix("#").strip() if first.startswith("#") else "",
         given=given,
         parameters=parameters,
         run_options=run_options,

@@ -101,7 +101,7 @@ def test_recipe_sets_fallbacks_and_retraining(tmp_path):
         ("epochs = 3\nepochs = 4", "mine.toml can't be read: Cannot overwrite a value"),
         (f"labels = {'[' * 9_999}", "mine.toml can't be read: maximum recursion depth"),
         ("epoch = 3", "mine.toml: unknown parameter 'epoch'; did you mean 'epochs'?"),
-        ("[training]\nepochs = 3", "mine.toml: unknown parameter 'training'"),
+        ("[training]\nepochs = 3", "unknown parameter 'training'; set parameters above the first"),
         ("epochs = 0", "mine.toml: epochs=0 is out of range"),
         (f"seed = {2**53 + 2}", "mine.toml: seed=9007199254740994 is out of range: it must be at"),
         ("expected_minutes = -1", "mine.toml: expected_minutes=-1.0 is out of range"),
@@ -160,6 +160,8 @@ def test_own_recipe_has_another_name_than_ours(own_recipe):
     assert {"digits", "mine"} <= set(recipe.list_names())
     assert recipe.load("mine").summary == "Mine"
     assert recipe.load("mine").parameters.records.image_size == 8
+    own_recipe('source = "digits" # no summary\nimage_size = 8\n')
+    assert recipe.load("mine").summary == ""
     own_recipe('# Mine, too\nsource = "digits"\n', "digits")
     assert recipe.list_names().count("digits") == 1
     with pytest.raises(InputError, match=r"^recipes/digits.toml has the name of a built-in recipe"):
