@@ -68,13 +68,6 @@ def test_recipe_matches_the_schema_for_editors(name, succeed):
         assert "minimum" not in declared or value >= declared["minimum"]
 
 
-def test_changed_values_are_checked_with_the_recipes_others():
-    digits = recipe.load("digits")
-    assert digits.with_values({"epochs": "3"}, place="--set").training.epochs == 3
-    with pytest.raises(InputError, match=r"^--set: strategy='multi_worker_mirror' is not one of"):
-        digits.with_values({"strategy": "multi_worker_mirror"}, place="--set")
-
-
 def test_recipe_sets_fallbacks_and_retraining(tmp_path):
     (tmp_path / "mine.toml").write_text(OPTIONS)
     loaded = recipe.load("mine", tmp_path)

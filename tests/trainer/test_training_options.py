@@ -123,15 +123,6 @@ def test_plateau_reduces_the_learning_rate_again():
     assert progress.best_epoch == 6
 
 
-def test_progress_survives_serialization_exactly():
-    progress = Progress(epoch=3, step=2, seconds=0.1, factor=1 / 3)
-    progress.sums.add(1 / 3, 2.0, 7.0)
-    progress.history.append({"epoch": 1, "loss": 1 / 7})
-    copy = Progress()
-    copy.deserialize(progress.serialize())
-    assert copy == progress
-
-
 def cluster_of(**roles: int) -> Cluster:
     addresses = {role: [f"{role}:{n}" for n in range(count)] for role, count in roles.items()}
     return Cluster(addresses=addresses)

@@ -35,14 +35,6 @@ def test_grpc_works_at_a_local_endpoint(vertex, succeed, refused, monkeypatch):
     assert "401" in err and TOKEN_VARIABLE in err
 
 
-def test_api_without_its_own_endpoint_uses_the_local_server(vertex):
-    connection = Connection(Settings(project="my-project", endpoint=vertex.url))
-    body = {"resourceNames": [], "filter": "", "pageSize": 1}
-    assert connection.call_api("logging", "POST", "v2/entries:list", body) == {"entries": []}
-    with pytest.raises(exceptions.NotFound):
-        connection.storage.get_bucket("bucket")
-
-
 def test_loopback_endpoints_are_recognized():
     assert is_loopback("127.0.0.1:80")
     assert is_loopback("http://localhost:1")

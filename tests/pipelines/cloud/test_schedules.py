@@ -45,18 +45,6 @@ def test_applying_twice_creates_one_schedule(vertex, succeed, declared, monkeypa
     assert changes(vertex) == ["CreateSchedule"]
 
 
-def test_builtin_schedule_trains_only_on_new_data(vertex, succeed, registry):
-    out = succeed("schedule apply digits")
-    assert out.startswith("created: ")
-    # Only https:// is a template_uri that Vertex AI takes; a registry of this machine is not.
-    (version,) = registry.packages["training-digits"]["versions"]
-    assert f"pinned to {version}" in out
-    assert created(vertex)["cron"] == "TZ=UTC 0 3 * * 1"
-    job = created(vertex)["createPipelineJobRequest"]["pipelineJob"]
-    values = job["runtimeConfig"]["parameterValues"]
-    assert (values["skip_if_unchanged"], values["max_cost"]) == (True, 2)
-
-
 def test_schedule_is_paused_resumed_and_deleted(vertex, succeed, refused, declared, monkeypatch):
     succeed("schedule apply digits")
     succeed("schedule pause digits")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
-from tests.trainer.data.picture_folders import all_records, records, write
+from tests.trainer.data.picture_folders import all_records, write
 from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Example, open_source
 from trainer.data.write.fingerprint import fingerprint
@@ -202,15 +202,6 @@ def test_real_mnist_is_listed_completely(real_data):
     sizes = [sum(example.split == split for example in listed) for split in ("train", "test")]
     assert sizes == [60_000, 10_000]
     assert source.classes == list("0123456789")
-
-
-@pytest.mark.slow
-def test_real_mnist_becomes_records(real_data, tmp_path):
-    options = {"data_dir": str(real_data / "tfds"), "image_size": 28, "channels": 1}
-    dataset = write("tfds:mnist", tmp_path, **options)
-    written = records(dataset)
-    assert len(written["test"]) == 10_000
-    assert len(written["train"]) + len(written["validation"]) + dataset.rejected["count"] == 60_000
 
 
 def test_real_flowers_are_all_accepted(real_data, tmp_path):
