@@ -5,8 +5,6 @@ import yaml
 from google.cloud.aiplatform_v1 import types
 from requests import Session
 
-from pipelines.emulator.api_error import ApiError
-
 KEY = "projects/my-project/locations/us-central1/keyRings/r/cryptoKeys/k"
 
 
@@ -129,18 +127,6 @@ def test_deploy_repeated_after_lost_answers_deploys_once(vertex, command):
         ended = command("deploy digits")
     assert ended[0] == 0, ended
     assert (deployed(vertex), traffic(vertex)) == (["1"], {"1": 100})
-
-
-def test_aborted_deployment_is_reported(vertex, command):
-    def aborted():
-        raise ApiError("ABORTED", "the deployment was aborted")
-
-    put_champion(vertex, 1)
-    start = vertex.operations.start
-    changed = {"start": lambda resource, *_: start(resource, is_done=aborted)}
-    vertex.before("DeployModel", lambda: vars(vertex.operations).update(changed))
-    code, _, err = command("deploy digits")
-    assert code == 1 and "the deployment was aborted" in err
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from tests import tables
 from tests.trainer.report.report_page import report
 from tests.trainer.training_runs import train
 from trainer.config import TrainingConfig
-from trainer.data.read import reader
-from trainer.data.schema import Dataset, limit_examples
+from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
@@ -168,17 +167,6 @@ def test_records_of_the_other_kind_are_refused(dataset, digit_records):
         check_model("wide_and_deep", digit_records, {}).build(digit_records)
     with pytest.raises(InputError, match=r"model='small_cnn' needs images, but .* contains rows"):
         check_model("small_cnn", dataset, {}).build(dataset)
-
-
-def test_limited_training_split_is_read_exactly(dataset):
-    part = limit_examples(dataset, "train", 333)
-    share = reader.InputShare(batch_size=64)
-    seen = []
-    for epoch in range(2):
-        batches = reader.read_training_batches(part, share, seed=0, epoch=epoch)
-        seen.append(sum(int(weights.numpy().sum()) for *_, weights in batches))
-    assert seen == [333, 333]
-    assert limit_examples(dataset, "train", 0) is dataset
 
 
 def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):
