@@ -1,13 +1,13 @@
 """Evaluation: metrics, curves, mistakes and progress of models whose answers are known."""
 
 import functools
-import itertools
 import json
 import math
 import random
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
 from components.registry.model_evaluation import (
     THRESHOLDS,
@@ -54,23 +54,6 @@ def sample(seed: int, n: int, classes: int, absent=()):
     return labels, pixels.astype(np.uint8)
 
 
-def area_by_pairs(positive, score):
-    """Return the chance that a positive scores above a negative, ties half: the ROC area."""
-    pairs = list(itertools.product(score[positive], score[~positive]))
-    return sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs)
-
-
-def average_precision(positive, score):
-    """Return the sum over distinct thresholds of precision times the gain in recall."""
-    total, before = 0.0, 0.0
-    for threshold in sorted(set(score), reverse=True):
-        taken = score >= threshold
-        recall = (positive & taken).sum() / positive.sum()
-        total += (recall - before) * (positive & taken).sum() / taken.sum()
-        before = recall
-    return total
-
-
 @pytest.mark.parametrize(
     ("classes", "absent"), [(2, ()), (3, ()), (4, (1,)), (7, ()), (12, (0, 11))]
 )
@@ -95,8 +78,9 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
         ranked = np.argsort(-pixels.astype(int), axis=1, kind="stable")[:, :k]
         expected = (ranked == labels[:, None]).any(axis=1).mean()
         assert evaluation.scalars()[f"top_{k}_accuracy"] == pytest.approx(expected)
-    of_label = probabilities[np.arange(n), labels]
-    assert evaluation.log_loss == pytest.approx(-np.log(of_label).mean(), rel=1e-5)
+    every = list(range(classes))
+    log_loss = -np.log(probabilities[np.arange(n), labels]).mean()
+    assert evaluation.log_loss == pytest.approx(log_loss, rel=1e-5)
     squares = ((probabilities - np.eye(classes)[labels]) ** 2).sum() / n
     assert evaluation.brier_score == pytest.approx(squares / (1 + (classes == 2)), rel=1e-5)
 
@@ -107,23 +91,20 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     counts = np.bincount(bins, minlength=15).tolist()
     assert [bin.count for bin in evaluation.calibration] == counts
 
-    matrix = np.zeros((classes, classes), int)
-    np.add.at(matrix, (labels, guesses), 1)
+    matrix = metrics.confusion_matrix(labels, guesses, labels=every)
     assert evaluation.confusion_matrix == matrix.tolist()
     assert evaluation.baseline_accuracy == pytest.approx(matrix.sum(axis=1).max() / n)
 
-    scores = []
+    shares = {"labels": every, "zero_division": 0}
+    singles, scores = metrics.precision_recall_fscore_support(labels, guesses, **shares), []
     for index, row in enumerate(evaluation.per_class):
-        support, predicted = matrix[index].sum(), matrix[:, index].sum()
-        assert (row.support, row.predicted) == (support, predicted)
+        *single, support = (values[index] for values in singles)
+        assert (row.support, row.predicted) == (support, matrix[:, index].sum())
         row_values = [row.precision, row.recall, row.f1, row.roc_auc, row.pr_auc]
         if index in absent:
             assert row_values == [None] * 5
             continue
-        right = matrix[index, index]
-        precision = right / predicted if predicted else 0
-        single = [precision, right / support, 2 * right / (support + predicted)]
-        for area in (area_by_pairs, average_precision):
+        for area in (metrics.roc_auc_score, metrics.average_precision_score):
             single.append(area(labels == index, probabilities[:, index]))
         assert row_values == pytest.approx(single, abs=1e-6)
         scores.append(single)
