@@ -144,16 +144,3 @@ def test_impossible_machines_are_refused(options, message):
 def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, options, message):
     pools = machines(options)
     assert message in refused(check_strategy, strategy, pools.replicas, pools.accelerator_count)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options"),
-    [
-        ("auto", "worker_count=1 ps_count=1"),
-        ("parameter_server", "worker_count=1 ps_count=1"),
-        ("multi_worker_mirrored", "worker_count=1 evaluator_count=1"),
-        ("one_device", "evaluator_count=1"),
-    ],
-)
-def test_strategy_that_fits_the_replicas_is_accepted(strategy, options):
-    check_strategy(strategy, machines(options).replicas)
