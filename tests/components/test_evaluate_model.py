@@ -247,18 +247,6 @@ def test_equal_model_is_rejected_and_drift_printed(folder, service, tmp_path, ca
     assert shown.count("drifted") == 1
 
 
-def test_champion_without_a_model_is_not_comparable(folder, service, tmp_path, capsys):
-    put_champion(service, str(tmp_path / "gone"))
-    outputs, _ = evaluate(folder, tmp_path, **FLOWERS)
-    assert outputs[1:3] == ("rejected", "")
-    assert "not comparable with the champion flowers@1: no SavedModel" in capsys.readouterr().out
-    assert "Champion and challenger" in (tmp_path / "report.html").read_text()
-    outputs, artifacts = evaluate(folder, tmp_path, **FLOWERS, register_challengers=True)
-    _, version, role, _ = register(artifacts, outputs, tmp_path)
-    assert role == "challenger"
-    assert "challenger" in version.metadata["aliases"]
-
-
 @pytest.mark.parametrize("challengers", [False, True])
 def test_model_is_judged_again_when_the_champion_changed(folder, service, tmp_path, challengers):
     outputs, artifacts = evaluate(folder, tmp_path, **FLOWERS, register_challengers=challengers)

@@ -96,7 +96,6 @@ def test_valid_values_are_accepted(values):
         ({"qqqq": 1}, "unknown parameter 'qqqq'; `python -m pipelines parameters` lists them"),
         ({"source": "digit"}, "did you mean 'digits'?"),
         ({"source": "images:"}, "source='images:' is malformed; use images:URI, a folder of"),
-        ({"source": "digits:8"}, "source='digits:8' is malformed; use digits"),
         ({**DATAFLOW, "records_store": "gs://b/s"}, "works only with records_engine='local', as"),
         ({"records_engine": "dataflo"}, "did you mean 'dataflow'"),
         (
@@ -151,7 +150,6 @@ def test_valid_values_are_accepted(values):
         ({**FLEXIBLE, "max_wait_duration": "0s"}, "max_wait_duration='0s' waits for machines with"),
         ({"labels": {"Team": "x"}}, "labels: Team='x' is not a label: up to 63"),
         ({"labels": {"goog-team": "x"}}, "labels: 'goog-team' begins like a label that Google"),
-        ({"labels": {"team": 1}}, "labels: team=1 is not a label: up to 63"),
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5] must be 3 fractions"),
         ({"split_fractions": [0.5, 0.5, 0]}, "with train and test above 0"),
         ({"split_fractions": [1, 1, 1]}, "that add up to 1"),

@@ -141,11 +141,6 @@ def test_gate_decides_the_role_of_the_model(pipeline):
         assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
 
 
-def test_recipes_model_is_named_after_it():
-    for name in recipe.list_names():
-        assert recipe.load(name).parameters.registry.model_name == name
-
-
 def submitted_job(pipeline, **values):
     """Return the CustomJob that the launcher makes of its payload, placeholders filled in."""
     task = all_tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]
