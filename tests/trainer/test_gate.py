@@ -171,6 +171,40 @@ def test_equal_candidate_seldom_wins_and_better_one_does():
     assert np.mean([result.is_better for result in compare_often(0.9, 0.4, seed=2)]) > 0.95
 
 
+def test_candidate_worse_by_the_margin_seldom_passes():
+    # Worse by 0.04 of the examples, which is the margin.
+    worse = compare_often(0.4, 0.6, seed=3)
+    assert np.mean([result.is_not_worse(0.04) for result in worse]) <= 0.05 + TOLERANCE
+    equal = compare_often(0.5, 0.5, seed=4)
+    assert np.mean([result.is_not_worse(0.08) for result in equal]) > 0.9
+
+
+def test_interval_covers_the_true_difference():
+    difference = 0.2 * (0.7 - 0.5)
+    results = compare_often(0.7, 0.5, seed=6)
+    assert np.mean([result.low > difference for result in results]) <= 0.05 + TOLERANCE
+    assert np.mean([result.high < difference for result in results]) <= 0.05 + TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("scale", "tries", "least", "most"),
+    [(1.0, 400, 0.0, 0.05 + TOLERANCE), (0.6, 40, 0.9, 1.0)],
+    ids=["equal", "better"],
+)
+def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
+    # The test of permutations is exact with any number of them; the interval is not asked for.
+    monkeypatch.setattr(comparison, "PERMUTATIONS", 999)
+    monkeypatch.setattr(comparison, "_BOOTSTRAPS", 100)
+    generator = np.random.default_rng(5)
+    right, wins = np.ones(60, bool), 0
+    for _ in range(tries):
+        hardness = generator.gamma(0.3, 1, 60)
+        losses = [hardness * generator.gamma(8, factor / 8, 60) for factor in (scale, 1)]
+        pairs = Pairs.of(*(Scores(right, loss) for loss in losses))
+        wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
+    assert least <= wins / tries <= most
+
+
 def test_mcnemar_is_the_tail_of_a_fair_coin():
     for b, c in itertools.product(range(6), range(6)):
         n = b + c
