@@ -20,6 +20,7 @@ COLUMNS: list[dict[str, Any]] = [
 ]
 CROSSES = [{"columns": ["hour", "payment"], "buckets": 1000}, {"columns": ["company", "miles"]}]
 LABEL = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
+DESCRIBED = {"columns": COLUMNS, "crosses": CROSSES, "label": LABEL}
 
 
 def lines(count: int, seed: int = 0) -> list[str]:
@@ -43,8 +44,7 @@ def write_csv(path: Path, rows: list[str], header: str = HEADER) -> Path:
 
 
 def options(table: Path | str, **changes: Any) -> RecordOptions:
-    described = {"columns": COLUMNS, "crosses": CROSSES, "label": LABEL}
-    return fields.build(RecordOptions, {"source": f"csv:{table}", **described, **changes})
+    return fields.build(RecordOptions, {"source": f"csv:{table}", **DESCRIBED, **changes})
 
 
 def one_number(name: str, **label: Any) -> dict[str, Any]:

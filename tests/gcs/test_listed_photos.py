@@ -127,10 +127,9 @@ def test_file_folder_or_pattern_has_the_rows_of_local_files(trips, start_proxy, 
 def test_workers_that_share_a_bucket_write_the_same_bytes(server, proxy, tmp_path):
     server.upload(two_classes(tmp_path / "photos", 40), "beam/photos")
     table = tables.write_csv(tmp_path / "trips.csv", tables.lines(600))
-    described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
     sources = {
         "photos": {"source": "images:gs://bucket/beam/photos", "image_size": 12},
-        "table": {"source": f"csv:{table}", **described},
+        "table": {"source": f"csv:{table}", **tables.DESCRIBED},
     }
     cases = [
         {

@@ -13,10 +13,10 @@ from google.api_core import exceptions
 from pipelines.emulator.batch_input import read_instances
 from tests.pipelines.emulator.idle_services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
+from tests.trainer.serving.serving_processes import predicted
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
-from trainer.serving.predictor import Predictor
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"
@@ -178,12 +178,7 @@ def test_rows_that_a_model_can_not_take_are_named(row_model, row_records, tmp_pa
         writer.writerow([1] * (len(names) + 1))
     instances = list(read_instances("csv", [str(path)]))
     *rows, _, _, _ = (instance.sent for instance in instances)
-    predictor = Predictor()
-    predictor.load(row_model)
-    answers = predictor.predict(predictor.preprocess({"instances": rows}))
-    predictions = predictor.postprocess(answers)["predictions"]
-    probabilities = np.array([prediction["probabilities"] for prediction in predictions])
-    assert np.abs(probabilities - expected).max() < 1e-5
+    assert np.abs(predicted(row_model, rows) - expected).max() < 1e-5
     for instance, error in zip(instances[-3:], ERRORS, strict=True):
         assert instance.error.endswith(error)
 

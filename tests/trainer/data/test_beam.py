@@ -45,7 +45,6 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
         picture(8).save(split / f"{place}.png")
     tables.write_csv(table / "0.csv", tables.lines(1200))
     tables.write_csv(table / "1.csv", [*tables.lines(1200)[1:], "too,short"])
-    described = {"columns": tables.COLUMNS, "crosses": tables.CROSSES, "label": tables.LABEL}
     small = {"image_size": 16, "max_rejected_fraction": 0.1}
     here = {**small, "source": f"images:{images}"}
     variants = {"augmentation": "records", "augmentation_variants": 3, "encoding": "raw"}
@@ -53,7 +52,7 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
         "images": {**here, "shard_megabytes": 0.02},
         "variants": {**here, **variants},
         "split": {**small, "source": f"images:{split}", "shard_megabytes": 0.01},
-        "table": {"source": f"csv:{table}", "shard_megabytes": 0.02, **described},
+        "table": {"source": f"csv:{table}", "shard_megabytes": 0.02, **tables.DESCRIBED},
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
 

@@ -15,6 +15,7 @@ import psutil
 from PIL import Image
 
 from tests.child_processes import ROOT, started
+from trainer.serving.predictor import Predictor
 
 ENVIRONMENT = {
     "AIP_HTTP_PORT": "0",
@@ -33,6 +34,15 @@ def png(pixels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels.squeeze()).save(buffer, "PNG")
     return buffer.getvalue()
+
+
+def predicted(uri, instances) -> np.ndarray:
+    """Return the probabilities of instances by a predictor in this process, [n, classes]."""
+    predictor = Predictor()
+    predictor.load(uri)
+    answers = predictor.predict(predictor.preprocess({"instances": instances}))
+    predictions = predictor.postprocess(answers)["predictions"]
+    return np.array([prediction["probabilities"] for prediction in predictions])
 
 
 class Server:

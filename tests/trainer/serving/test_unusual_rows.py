@@ -9,11 +9,11 @@ import pytest
 
 from pipelines import request_drift
 from tests import tables
+from tests.trainer.serving.serving_processes import predicted
 from trainer.data.schema import Dataset
 from trainer.evaluation.scoring import evaluate
 from trainer.models import check_model
 from trainer.serving.instances import BadInstancesError
-from trainer.serving.predictor import Predictor
 from trainer.training.export import export
 
 POSITIVE = ["1.5", "", " 2 ", "+3", "1e2", "nan", "1e-40", "3.4e38", ".5", "7."]
@@ -92,11 +92,7 @@ def as_json(row: dict[str, str]) -> dict:
 @pytest.mark.parametrize("form", [dict, as_json, lambda row: [*row.values()]])
 def test_rows_of_the_file_are_answered_as_evaluated(evaluated, model, form):
     tested, expected = evaluated
-    predictor = Predictor()
-    predictor.load(model)
-    request = predictor.preprocess({"instances": [form(row) for row in tested]})
-    predictions = predictor.postprocess(predictor.predict(request))["predictions"]
-    answers = np.array([prediction["probabilities"] for prediction in predictions])
+    answers = predicted(model, [form(row) for row in tested])
     assert np.abs(answers - expected).max() < 1e-5
     assert expected.std() > 0.1
 
@@ -129,13 +125,8 @@ def test_booleans_of_a_vocabulary_may_be_sent_as_such(tmp_path):
     written = tables.write("", tmp_path / "out", source=f"parquet:{tmp_path}/t.parquet", **options)
     network = check_model("wide_and_deep", written, {"hidden_units": [4]}).build(written)
     export(network, written, str(tmp_path / "model"))
-    predictor = Predictor()
-    predictor.load(str(tmp_path / "model"))
-
-    def answer(member, note="x"):
-        request = predictor.preprocess({"instances": [{"member": member, "note": note}]})
-        return predictor.postprocess(predictor.predict(request))["predictions"][0]["probabilities"]
-
-    assert answer(True) == answer("true") != answer(False) == answer("false")
+    members = [{"member": member, "note": "x"} for member in (True, "true", False, "false")]
+    first, second, third, fourth = predicted(str(tmp_path / "model"), members).tolist()
+    assert first == second != third == fourth
     with pytest.raises(BadInstancesError, match="note is not text: True"):
-        answer(True, note=True)
+        predicted(str(tmp_path / "model"), [{"member": True, "note": True}])
