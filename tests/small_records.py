@@ -16,28 +16,34 @@ def write_records(
     splits: dict[str, list[tuple[np.ndarray, np.ndarray]]],
     classes: list[str],
     encoding: str = "raw",
+    keys: Sequence[str] = (),
 ) -> Dataset:
     """Write images (uint8 [n, h, w, c]) and labels [n], a pair a shard, as a dataset."""
     directory.mkdir(parents=True, exist_ok=True)
     shape = next(iter(splits.values()))[0][0].shape[1:]
-    described = {}
+    image = {"kind": "image", "dtype": "uint8", "shape": list(shape), "encoding": encoding}
+    described, left = {}, iter(keys)
     for name, shards in splits.items():
         parts = [
             [
-                (_stored(image, encoding), int(label), f"{name}/{number}/{row}")
+                (_stored(image, encoding), int(label), next(left, f"{name}/{number}/{row}"))
                 for row, (image, label) in enumerate(zip(images, labels, strict=True))
             ]
             for number, (images, labels) in enumerate(shards)
         ]
         labels = np.concatenate([labels for _, labels in shards])
         described[name] = Split(
-            shards=write_shards(directory, name, parts),
+            shards=_write_shards(directory, name, parts),
             class_counts=np.bincount(labels, minlength=len(classes)).tolist(),
         )
     dataset = Dataset(
         uri=str(directory),
         name="test",
-        features=features(shape, encoding),
+        features=[
+            Feature(name="image", **image),
+            Feature(name="label", kind="label", dtype="int64"),
+            Feature(name="key", kind="key", dtype="string"),
+        ],
         classes=classes,
         splits=described,
         rejected={"count": 0, "reasons": {}, "file": "rejected.jsonl"},
@@ -61,17 +67,7 @@ def digits(
     return write_records(directory, splits, list("0123456789"))
 
 
-def features(shape: Sequence[int], encoding: str) -> list[Feature]:
-    """Return the features of images, their labels and keys, as in dataset.json."""
-    image = {"kind": "image", "dtype": "uint8", "shape": list(shape), "encoding": encoding}
-    return [
-        Feature(name="image", **image),
-        Feature(name="label", kind="label", dtype="int64"),
-        Feature(name="key", kind="key", dtype="string"),
-    ]
-
-
-def write_shards(
+def _write_shards(
     folder: Path, split: str, shards: list[list[tuple[bytes, int, str]]]
 ) -> list[Shard]:
     """Write a split: a file for each shard, of (image, label, key)."""

@@ -5,6 +5,7 @@ answers by choosing the pixels. Whole numbers below 2^24 and one division are ex
 ties in the model are ties in the test.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -56,27 +57,20 @@ def write_records(
     keys: list[str] | None = None,
 ) -> Dataset:
     """Write a dataset whose test split is `labels` [n] and `pixels` (uint8 [n, classes])."""
-    folder.mkdir(parents=True, exist_ok=True)
+    images = np.asarray(pixels, np.uint8).reshape(-1, 1, len(classes), 1)
+    labels, half = np.asarray(labels, int), (len(labels) + 1) // 2
+    shards = [(images[part], labels[part]) for part in (slice(half), slice(half, None))]
     keys = keys or [f"example-{index:04}" for index in range(len(labels))]
-    images = [row.tobytes() for row in pixels]
-    examples = list(zip(images, map(int, labels), keys, strict=True))
-    half = (len(examples) + 1) // 2
-    parts = [examples[:half], examples[half:]]
-    counts = np.bincount(np.asarray(labels, int), minlength=len(classes)).tolist()
-    dataset = Dataset(
-        uri=str(folder),
+    dataset = small_records.write_records(folder, {"test": shards}, classes, keys=keys)
+    counts = dataset.splits["test"].class_counts
+    train = Split(shards=[], class_counts=[3 * count for count in counts])
+    validation = Split(shards=[], class_counts=[0] * len(classes))
+    changed = dataclasses.replace(
+        dataset,
         name="pixels",
-        features=small_records.features([1, len(classes), 1], "raw"),
-        classes=classes,
-        splits={
-            "train": Split(shards=[], class_counts=[3 * count for count in counts]),
-            "validation": Split(shards=[], class_counts=[0] * len(classes)),
-            "test": Split(
-                shards=small_records.write_shards(folder, "test", parts), class_counts=counts
-            ),
-        },
+        splits={"train": train, "validation": validation, **dataset.splits},
         rejected={"count": 2, "reasons": {"not an image": 2}, "file": "rejected.jsonl"},
         creation={"source": "pixels", "options": {"image_size": 8, "encoding": "raw"}},
     )
-    (folder / FILE_NAME).write_text(dataset.to_json())
+    (folder / FILE_NAME).write_text(changed.to_json())
     return load_dataset(str(folder))

@@ -85,12 +85,8 @@ def test_update_changes_the_masked_fields_unless_outdated(client):
         client.update_model(model=read, update_mask=mask, retry=None)
     read.etag = ""
     assert client.update_model(model=read, update_mask={"paths": ["labels"]}).labels == read.labels
-    for paths, reason in (
-        ([], "update_mask is required"),
-        (["name"], "name, which is not updatable"),
-    ):
-        with pytest.raises(exceptions.BadRequest, match=reason):
-            client.update_model(model=read, update_mask={"paths": paths})
+    with pytest.raises(exceptions.BadRequest, match="update_mask is required"):
+        client.update_model(model=read, update_mask={})
 
 
 def test_evaluation_belongs_to_its_version(client):
