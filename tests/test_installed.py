@@ -114,7 +114,7 @@ def test_page_trains_locally_and_compiles(installed, repository):
     [
         ("shop.model:build", "shop.models:build", "there is no module shop.models"),
         ("shop.labels:", "shop.label:", "module shop.label can't be imported: No module named"),
-        ("labels:scans", "labels:recipes", "recipes/labels.csv can't be read (No such file"),
+        ("labels:scans", "labels:recipes", "(No such file or directory); correct its path"),
         ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
     ],
 )

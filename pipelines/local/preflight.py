@@ -98,8 +98,9 @@ def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: st
             check_floors(parameters.gate.class_floors, classes)
     except OSError as error:
         file = error.filename or location
+        remedy = "fix its permissions" if isinstance(error, PermissionError) else "correct its path"
         raise InputError(
-            f"source: {file} can't be read ({error.strerror or error}); fix its permissions"
+            f"source: {file} can't be read ({error.strerror or error}); {remedy}"
         ) from None
 
 

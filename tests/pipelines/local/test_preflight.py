@@ -113,7 +113,7 @@ def test_model_to_start_from_becomes_absolute(photos):
         ({"source": "images:nowhere"}, "/nowhere does not exist; use <class>/<image>"),
         ({"source": "images:photos/rose/a.jpg"}, "a.jpg is not a folder; use <class>"),
         ({"source": "images:~nobody-here/photos"}, "/~nobody-here/photos does not exist"),
-        ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long)"),
+        ({"source": f"images:{'x' * 300}"}, "x can't be read (File name too long); correct its"),
         ({"source": "csv:nowhere.csv", **TABLE}, "nowhere.csv does not exist; use a file"),
         ({"source": "csv:nowhere-*.csv", **TABLE}, "no non-empty file that ends in .csv or"),
         ({"source": "tfds:mnist", "data_dir": "nowhere"}, "data_dir: there is no folder"),

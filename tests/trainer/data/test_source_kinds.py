@@ -99,6 +99,8 @@ def test_module_that_is_no_source_is_refused(package, source, message):
         ('"dark", "light"', "0, 1", "its classes, [0, 1], are not texts that all differ"),
         ('"dark", "light"', '"dark", "dark"', "['dark', 'dark'], are not texts that all differ"),
         ('"dark", "light"', '"dark"', "has only one class, 'dark'; a classifier needs two"),
+        ('classes = ["dark", "light"]', "", "Shades does not set classes; set name and classes"),
+        ("super().__init__(place, options)", "", "features; set name and classes, and call"),
         ("number % 2", "number % 3", ".png the label 2, but its 2 classes have the labels 0 to 1"),
         ("number % 2", "number % 2 - 1", ".png the label -1, but its 2 classes have the labels"),
         ("number % 2", '"dark"', "lists a malformed example: Could not convert 'dark' with type"),

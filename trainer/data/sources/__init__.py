@@ -145,7 +145,13 @@ class ImageSource(SourceKind):
 
     @classmethod
     def open(cls, place: str, options: RecordOptions) -> Any:
-        return cls(place, options)
+        source = cls(place, options)
+        for missing in sorted({"name", "classes", "features"} - set(dir(source))):
+            raise InputError(
+                f"source={options.source!r}: {cls.__name__} does not set {missing}; set name and "
+                "classes, and call super().__init__(place, options) in its __init__"
+            )
+        return source
 
     @classmethod
     def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
