@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 from trainer.fields import option
 
+IMAGENET, NO_WEIGHTS = "imagenet", "none"
+WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
+"""Suffixes with which Keras recognizes weights files."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoOptions:

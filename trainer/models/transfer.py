@@ -15,16 +15,13 @@ from trainer.data import storage
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.fields import build, option, suggest
-from trainer.models.backbone_table import BACKBONES
+from trainer.models.backbone_table import BACKBONES, IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
 
 
-IMAGENET, NO_WEIGHTS = "imagenet", "none"
-WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".hdf5", ".keras")
-"""Suffixes with which Keras recognizes weights files."""
 WEIGHTS_FILE = "backbone.weights.h5"
 
 
@@ -120,12 +117,11 @@ class Transfer(Model):
         if self.weights == NO_WEIGHTS:
             return self
         from trainer import files
-        from trainer.models import backbones
 
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):
             with files.uploaded(copy) as file:
-                backbones.create(self, self._input_shape(dataset)).save_weights(file)
+                self._create_backbone(dataset).save_weights(file)
         return dataclasses.replace(self, weights=copy)
 
     def build(self, dataset: Dataset) -> keras.Model:
@@ -135,7 +131,7 @@ class Transfer(Model):
 
         image = dataset.feature("image")
         shape = self._input_shape(dataset)
-        base = backbones.create(self, shape)
+        base = self._create_backbone(dataset)
         base.trainable = False
         inputs = features = keras.Input(image.shape, dtype=image.dtype, name=image.name)
         if self.input_size:
@@ -165,6 +161,12 @@ class Transfer(Model):
             for inner in _flatten_layers(layer):
                 normalizes = isinstance(inner, keras.layers.BatchNormalization)
                 inner.trainable = position >= count - layers and not normalizes
+
+    def _create_backbone(self, dataset: Dataset) -> keras.Model:
+        from trainer.models import backbones
+
+        arguments, shape = self.backbone_arguments(), self._input_shape(dataset)
+        return backbones.create(self.backbone, self.weights, arguments, shape)
 
     def _input_shape(self, dataset: Dataset) -> tuple[int, int, int]:
         """Return height, width and channels of the backbone's input."""

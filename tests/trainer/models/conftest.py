@@ -7,7 +7,6 @@ import pytest
 from tests.small_records import write_records
 from trainer.models import backbones
 from trainer.models.backbone_table import BACKBONES, Backbone
-from trainer.models.transfer import Transfer
 
 MOBILENET = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.25}}
 
@@ -29,7 +28,9 @@ def colors(tmp_path_factory):
 def mobilenet(tmp_path_factory) -> str:
     """A file of MobileNet's weights; its BatchNorm statistics are no constants."""
     keras.utils.set_random_seed(1)
-    backbone = backbones.create(Transfer(**MOBILENET, weights="none"), (32, 32, 3))
+    backbone = backbones.create(
+        MOBILENET["backbone"], "none", MOBILENET["backbone_options"], (32, 32, 3)
+    )
     generator = np.random.default_rng(1)
     for layer in backbone.layers:
         if isinstance(layer, keras.layers.BatchNormalization):

@@ -109,10 +109,10 @@ def test_table_lists_every_backbone_and_its_own_arguments():
 )
 def test_layers_and_smallest_image_are_those_of_keras(name):
     keras.backend.clear_session()
-    options, row = Transfer(backbone=name, weights="none"), BACKBONES[name]
+    row = BACKBONES[name]
     with pytest.raises(InputError, match=f"{name} can't be built"):
-        backbones.create(options, (row.min_size - 1, row.min_size - 1, 3))
-    backbone = backbones.create(options, (row.min_size, row.min_size, 3))
+        backbones.create(name, "none", {}, (row.min_size - 1, row.min_size - 1, 3))
+    backbone = backbones.create(name, "none", {}, (row.min_size, row.min_size, 3))
     assert len(backbone.layers) == row.layers
     model = keras.Sequential([backbone])
     if row.tail:

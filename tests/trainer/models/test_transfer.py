@@ -14,7 +14,6 @@ from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.training_runs import train
 from trainer.data.read import reader
 from trainer.models import backbones
-from trainer.models.transfer import Transfer
 from trainer.training import checkpoint, evaluator, logs
 from trainer.training.job import Job
 from trainer.training.run import TerminatedError
@@ -53,7 +52,7 @@ def test_phase_two_changes_only_the_last_layers(colors, small, tmp_path):
     both = train(colors, tmp_path / "both", **small(fine_tune_epochs=2))
 
     options = small()["model_options"]
-    backbone = backbones.create(Transfer(**options), (32, 32, 3))
+    backbone = backbones.create("Small", options["weights"], {}, (32, 32, 3))
     after_first, after_both = values(first.model), values(both.model)
     for path, value in values(backbone).items():
         np.testing.assert_array_equal(after_first[path], value, err_msg=path)

@@ -7,19 +7,19 @@ to another split. An invalid row (text instead of a number, no label) is rejecte
 missing value of a column is no reason to reject a row, but is recorded as missing.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.file_reader import TableKind
 from trainer.data.tables.parsing import ParsedBlock, parse_rows
 from trainer.data.tables.row_records import frame_records
 from trainer.data.write.process_pool import Processes
@@ -28,6 +28,10 @@ from trainer.data.write.spill import Spill
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, format_count
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
+    from trainer.data.tables.file_reader import TableKind
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10

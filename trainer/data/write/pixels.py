@@ -16,23 +16,27 @@ The content determines the format, not the file name. Resizing (resizing.py) ign
 ratio; all methods except `nearest` average when they shrink, `bilinear` only by powers of 2.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import io
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageFile
 
 from trainer import formats
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Feature
 from trainer.data.write import resizing
 from trainer.data.write.records import Values
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from trainer.data.record_options import RecordOptions
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 

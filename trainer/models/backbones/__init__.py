@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from trainer.errors import InputError, first_line
-from trainer.models.transfer import IMAGENET, WEIGHTS_SUFFIXES, Transfer
+from trainer.models.backbone_table import IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 
 DOWNLOAD_TIMEOUT_SECONDS = 30
 """Timeout for a silent server; without it, a dead server blocks a download for minutes."""
@@ -44,34 +44,35 @@ def create_preprocessing(name: str) -> Preprocessing:
     return Preprocessing(module.rpartition(".")[2], name="preprocessing")
 
 
-def create(options: Transfer, shape: tuple[int, int, int]) -> keras.Model:
-    """Create the backbone of `options` without its top, and load its weights.
+def create(
+    name: str, weights: str, arguments: dict[str, Any], shape: tuple[int, int, int]
+) -> keras.Model:
+    """Create backbone `name` without its top, and load its weights.
 
-    `shape` is (height, width, channels) of the images. Keras downloads the weights "imagenet"
-    unless they are in its cache.
+    Args:
+        weights: imagenet, which Keras downloads unless they are in its cache; none; or a file's
+            URI.
+        arguments: options of the backbone.
+        shape: height, width and channels of the images.
     """
-    name, weights = options.backbone, IMAGENET if options.weights == IMAGENET else None
-    arguments = {
-        **options.backbone_arguments(),
-        "include_top": False,
-        "input_shape": shape,
-        "weights": weights,
-    }
+    downloaded = IMAGENET if weights == IMAGENET else None
     try:
         with _socket_timeout():
-            backbone = getattr(keras.applications, name)(**arguments)
+            backbone = getattr(keras.applications, name)(
+                **arguments, include_top=False, input_shape=shape, weights=downloaded
+            )
     # Keras raises ValueError for bad arguments, and a bare Exception for a failed download.
     except Exception as error:
         reason = first_line(error)
-        if weights and not isinstance(error, (ValueError, TypeError)):
+        if downloaded and not isinstance(error, (ValueError, TypeError)):
             raise InputError(
                 f"model_options: weights='imagenet': the weights of {name} can't be downloaded "
                 f"({reason}); download the file on a machine with network access, and set weights "
                 "to its URI, gs:// or local"
             ) from None
         raise InputError(f"model_options: {name} can't be built: {reason}") from None
-    if options.weights_file:
-        _load_weights(backbone, name, options.weights_file)
+    if weights not in (IMAGENET, NO_WEIGHTS):
+        _load_weights(backbone, name, weights)
     return backbone
 
 
