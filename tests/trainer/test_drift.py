@@ -140,6 +140,16 @@ def without_vouchers(text):
     return "cash" if text == "voucher" else text
 
 
+def test_requests_like_the_training_data_show_no_drift(row_records):
+    alarms = 0
+    for seed in range(1, 101):
+        drifts, rows = request_drift.measure(row_records, asked(300, seed))
+        assert rows == 300
+        assert {column.name for column in drifts} == {"miles", "hour", "payment", "company"}
+        alarms += bool(drift.format_drifts(drifts))
+    assert alarms <= 5
+
+
 def rounded(text):
     return text and f"{float(text):.1f}"
 
