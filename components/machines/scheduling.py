@@ -22,15 +22,17 @@ _MAX_TASK_SECONDS = 7 * 24 * 3600
 def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
     """Raise InputError for an invalid duration, or a job that may outlive the pipeline's task.
 
-    Durations are in seconds, such as "3600s". With FLEX_START, a `max_wait` of 0s means no limit.
+    Durations are in seconds, such as "3600s". Only FLEX_START has a `max_wait`; 0s means no limit.
+    The launcher of CustomTrainingJobOp leaves it out of requests for other strategies.
     """
     for name, value in (("timeout", timeout), ("max_wait_duration", max_wait)):
         if not _DURATION.fullmatch(value):
             raise InputError(f"{name}={value!r} is not a duration in seconds, such as '3600s'")
     if not Decimal(timeout.removesuffix("s")):
         raise InputError(f"timeout={timeout!r} leaves no time to train; set a longer timeout")
-    wait = Decimal(max_wait.removesuffix("s"))
-    if strategy == "FLEX_START" and not wait:
+    flexible = strategy == "FLEX_START"
+    wait = Decimal(max_wait.removesuffix("s")) if flexible else Decimal(0)
+    if flexible and not wait:
         raise InputError(
             f"max_wait_duration={max_wait!r} waits for machines without limit, but a pipeline's "
             "task ends after 7 days; set it to '86400s', for example"
@@ -38,9 +40,10 @@ def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
     longest = _MAX_TASK_SECONDS - wait
     if Decimal(timeout.removesuffix("s")) > longest:
         remedy = f"set timeout='{longest}s' or less" if longest > 0 else "shorten max_wait_duration"
+        waits = f" and max_wait_duration={max_wait!r} add up to" if flexible else " is"
         raise InputError(
-            f"timeout={timeout!r} and max_wait_duration={max_wait!r} add up to more than the 7 "
-            f"days that a pipeline's task may last; {remedy}"
+            f"timeout={timeout!r}{waits} more than the 7 days that a pipeline's task may last; "
+            f"{remedy}"
         )
 
 

@@ -69,7 +69,7 @@ class JobOptions:
     max_wait_duration: str = option(
         "86400s",
         help="Longest wait for machines, in seconds, with scheduling_strategy=FLEX_START; '0s': no "
-        "limit.",
+        "limit. Other strategies ignore it.",
     )
     # Other replicas can wait for a restarted one (trainer/training/rejoin.py). Restarting all
     # takes minutes longer, but does not depend on their noticing that one was lost.
