@@ -26,8 +26,10 @@ ACCOUNT_ROLES = (
     ("roles/storage.objectUser", "storage.objects.create"),
     ("roles/storage.legacyBucketReader", "storage.buckets.get"),
     ("roles/iam.serviceAccountUser", "iam.serviceAccounts.actAs"),
+    ("roles/artifactregistry.reader", "artifactregistry.repositories.downloadArtifacts"),
 )
-"""The permissions that the service account of runs needs, each after a role that grants it."""
+"""The permissions that the service account of runs needs, each after a role that grants it; the
+last only to run a pipeline that was uploaded to Artifact Registry."""
 DEPLOYMENT_ROLES = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
 """The same for the permission that deploy_champion also needs."""
 
@@ -74,16 +76,20 @@ def _make_finding(granted: Sequence[str], what: str, wanted: Sequence[str], gran
     return Finding(not missing, f"{what}: no {missing}" if missing else what, remedy)
 
 
-def _grant(target: str, role: str, member: str = "user:YOU") -> str:
-    """Return the command that grants a role on a target, such as "projects P"."""
-    collection, _, name = target.rpartition(" ")
+def _grant(collection: str, name: str, role: str, member: str = "user:YOU") -> str:
+    """Return the command that grants a role on a resource, such as P of "projects"."""
     return f"gcloud {collection} add-iam-policy-binding {name} --member={member} --role={role}"
+
+
+def _repository_target(match: re.Match[str]) -> tuple[str, str]:
+    name = f"{match['repository']} --project={match['project']} --location={match['location']}"
+    return "artifacts repositories", name
 
 
 def examine_caller(connection: Connection) -> Finding:
     """Check whether the caller may start runs and read their logs."""
     project = connection.settings.project
-    grant = f"{_grant(f'projects {project}', 'roles/aiplatform.user')} (and roles/logging.viewer)"
+    grant = f"{_grant('projects', project, 'roles/aiplatform.user')} (and roles/logging.viewer)"
     resource = f"cloudresourcemanager/projects/{project}"
     return _examine_permissions(connection, "your permissions", resource, CALLER_PERMISSIONS, grant)
 
@@ -91,7 +97,7 @@ def examine_caller(connection: Connection) -> Finding:
 def examine_act_as_permission(connection: Connection) -> Finding:
     """Check whether the caller may start runs that act as the service account of the settings."""
     account = connection.settings.service_account
-    grant = _grant(f"iam service-accounts {account}", "roles/iam.serviceAccountUser")
+    grant = _grant("iam service-accounts", account, "roles/iam.serviceAccountUser")
     resource = f"iam/projects/-/serviceAccounts/{account}"
     what = f"your permission to act as {account}"
     return _examine_permissions(connection, what, resource, ["iam.serviceAccounts.actAs"], grant)
@@ -112,19 +118,23 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
     of_project = [item for item in policy.get("bindings", []) if member in item["members"]]
     missing, conditional = {}, []
     targets = {
-        "storage": f"storage buckets gs://{settings.bucket}",
-        "iam": f"iam service-accounts {account}",
+        "storage": ("storage buckets", f"gs://{settings.bucket}"),
+        "iam": ("iam service-accounts", account),
     }
+    if template := ARTIFACT_REGISTRY.match(settings.template_repository):
+        targets["artifactregistry"] = _repository_target(template)
     for role, permission in ACCOUNT_ROLES + (DEPLOYMENT_ROLES if deploys else ()):
         service = permission.partition(".")[0]
-        target = targets.get(service, f"projects {settings.project}")
+        if service == "artifactregistry" and not template:
+            continue
+        target = targets.get(service, ("projects", settings.project))
         bindings = _find_bindings(connection, of_project, role, permission)
         if not bindings and service in targets:
             of_resource = _read_bindings(connection, service)
             held = [item for item in of_resource if member in item["members"]]
             bindings = _find_bindings(connection, held, role, permission)
         if not bindings:
-            missing[role] = _grant(target, role, member)
+            missing[role] = _grant(*target, role, member)
         elif all(binding.get("condition") for binding in bindings):
             conditional.append(bindings[0]["role"])
     what = f"service account {account}"
@@ -140,15 +150,17 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
 
 
 def _read_bindings(connection: Connection, service: str) -> list[Any]:
-    """Return the bindings on the bucket (storage) or on the service account of runs (iam)."""
+    """Return the bindings on the bucket, the account of runs (iam) or the pipelines' repository."""
     settings = connection.settings
     if service == "storage":
         bucket = connection.storage.bucket(settings.bucket)
         policy = bucket.get_iam_policy(requested_policy_version=3, retry=connection.retry)
         return list(policy.bindings)
-    path = f"v1/projects/-/serviceAccounts/{settings.service_account}:getIamPolicy"
-    answer = connection.call_api("iam", "POST", f"{path}?options.requestedPolicyVersion=3")
-    return list(answer.get("bindings", []))
+    method, resource = "POST", f"projects/-/serviceAccounts/{settings.service_account}"
+    if match := service != "iam" and ARTIFACT_REGISTRY.match(settings.template_repository):
+        method, resource = "GET", repository_path(match)
+    path = f"v1/{resource}:getIamPolicy?options.requestedPolicyVersion=3"
+    return list(connection.call_api(service, method, path).get("bindings", []))
 
 
 def _find_bindings(
@@ -233,10 +245,7 @@ def examine_upload_permission(connection: Connection) -> Finding:
     what = f"your permission to upload to {repository}"
     if match:
         permission = "artifactregistry.repositories.uploadArtifacts"
-        grant = _grant(
-            f"artifacts repositories {match['repository']}", "roles/artifactregistry.writer"
-        )
-        grant += f" --project={match['project']} --location={match['location']}"
+        grant = _grant(*_repository_target(match), "roles/artifactregistry.writer")
         resource = f"artifactregistry/{repository_path(match)}"
         return _examine_permissions(connection, what, resource, [permission], grant)
     if not repository.startswith("gs://"):
@@ -244,7 +253,7 @@ def examine_upload_permission(connection: Connection) -> Finding:
     permissions, name = ["storage.objects.create"], urlsplit(repository).netloc
     bucket = connection.storage.bucket(name)
     granted = bucket.test_iam_permissions(permissions, retry=connection.retry)
-    grant = _grant(f"storage buckets gs://{name}", "roles/storage.objectUser")
+    grant = _grant("storage buckets", f"gs://{name}", "roles/storage.objectUser")
     return _make_finding(granted, what, permissions, grant)
 
 

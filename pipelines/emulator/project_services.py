@@ -34,6 +34,7 @@ class ProjectServices:
         ("POST", "/v1/projects/[^/]+:getIamPolicy", "GetPolicy"),
         ("POST", "/v1/projects/-/serviceAccounts/[^/]+:getIamPolicy", "GetAccountPolicy"),
         ("GET", "/v1/(?P<role>(?:projects/[^/]+/)?roles/[^/]+)", "GetRole"),
+        ("GET", _REPOSITORY + ":getIamPolicy", "GetRepositoryPolicy"),
         ("GET", _REPOSITORY, "GetRepository"),
         ("GET", _REPOSITORY + "/packages/[^/]+/(?:tags|versions)/(?P<tag>[^/]+)", "GetImage"),
     )
@@ -62,6 +63,9 @@ class ProjectServices:
 
     def get_repository(self, request: HttpRequest) -> dict[str, Any]:
         return {"format": "KFP" if request.match["repository"] == "pipelines" else "DOCKER"}
+
+    def get_repository_policy(self, _: HttpRequest) -> dict[str, Any]:
+        return {"bindings": [self.bind("roles/artifactregistry.reader")]}
 
     def get_image(self, _: HttpRequest) -> dict[str, Any]:
         return {}

@@ -23,6 +23,7 @@ class SpoiledProject(ProjectServices):
         self.disabled, self.missing, self.gone = set(), set(), set()  # APIs, permissions, names
         self.limits = {}  # by quota metric, without its service; other metrics are unlimited
         self.roles, self.roles_on_itself = list(ROLES), ["roles/iam.serviceAccountUser"]
+        self.roles_on_repository = ["roles/artifactregistry.reader"]
         self.conditional, self.permissions_of = set(), {}
 
     def get_service(self, request):
@@ -56,6 +57,9 @@ class SpoiledProject(ProjectServices):
 
     def get_account_policy(self, request):
         return {"bindings": [self.bind(role) for role in self.roles_on_itself]}
+
+    def get_repository_policy(self, request):
+        return {"bindings": [self.bind(role) for role in self.roles_on_repository]}
 
     def get_role(self, request):
         role = request.match["role"]
@@ -128,6 +132,9 @@ def test_ready_project_passes_every_check(cloud, succeed):
         (lambda c: c.project.roles_on_itself.clear(),
          f"✗ service account {ACCOUNT}: no roles/iam.serviceAccountUser",
          f"gcloud iam service-accounts add-iam-policy-binding {ACCOUNT} --member=serviceAccount:"),
+        (lambda c: c.project.roles_on_repository.clear(),
+         f"✗ service account {ACCOUNT}: no roles/artifactregistry.reader",
+         "repositories add-iam-policy-binding pipelines --project=my-project --location=us-cen"),
         (lambda c: c.project.limits.update(custom_model_training_nvidia_t4_gpus=1),
          "✗ quota custom_model_training_nvidia_t4_gpus: 2 needed, 1 in us-central1", "ask for 2"),
         (lambda c: c.project.limits.update(custom_model_training_cpus=0),
