@@ -86,6 +86,8 @@ resource "google_project_iam_custom_role" "scheduler" {
   title       = "Schedules of training pipelines"
   description = "Creates, updates and replaces Vertex AI schedules, and creates the runs that they start."
   permissions = [
+    # "The first time you run a pipeline in a new project" (machine-learning/pipelines/configure-project).
+    "aiplatform.metadataStores.create",
     "aiplatform.metadataStores.get",
     "aiplatform.pipelineJobs.create",
     "aiplatform.pipelineJobs.get",

@@ -28,9 +28,13 @@ resource "google_billing_budget" "this" {
     spend_basis       = "FORECASTED_SPEND"
   }
 
-  all_updates_rule {
-    monitoring_notification_channels = [for channel in google_monitoring_notification_channel.email : channel.id]
-    disable_default_iam_recipients   = false
+  # Without the rule, only the billing account's administrators and users get alerts. It needs a channel.
+  dynamic "all_updates_rule" {
+    for_each = length(var.alert_emails) == 0 ? [] : [1]
+    content {
+      monitoring_notification_channels = [for channel in google_monitoring_notification_channel.email : channel.id]
+      disable_default_iam_recipients   = false
+    }
   }
 
   depends_on = [google_project_service.this]

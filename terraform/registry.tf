@@ -1,23 +1,14 @@
-locals {
-  # An image that a schedule names by digest keeps the tag of its release or commit, so it stays.
-  untagged_retention = "${30 * 24 * 3600}s"
-}
-
+# Without cleanup policies: a schedule or a model may name an image by digest after its tag has moved.
 resource "google_artifact_registry_repository" "images" {
   #checkov:skip=CKV_GCP_84:encrypted by Google's keys unless var.encryption_key names another
-  repository_id = "training"
+  repository_id = "images" # Formerly "training": keep that name if you have applied it.
   location      = var.region
   format        = "DOCKER"
   description   = "Images of components and replicas."
   kms_key_name  = var.encryption_key == "" ? null : var.encryption_key
 
-  cleanup_policies {
-    id     = "delete-untagged"
-    action = "DELETE"
-    condition {
-      tag_state  = "UNTAGGED"
-      older_than = local.untagged_retention
-    }
+  lifecycle {
+    prevent_destroy = true
   }
 
   depends_on = [google_project_service.this]

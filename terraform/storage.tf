@@ -11,7 +11,7 @@ resource "google_storage_bucket" "this" {
     enabled = true
   }
 
-  # Deleted objects can be restored for a week.
+  # Deleted objects can be restored for a week, and are billed until then.
   soft_delete_policy {
     retention_duration_seconds = 7 * 24 * 3600
   }

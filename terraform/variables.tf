@@ -50,6 +50,11 @@ variable "alert_emails" {
   description = "E-mail addresses that get budget alerts, in addition to the billing account's administrators."
   type        = set(string)
   default     = []
+
+  validation {
+    condition     = length(var.alert_emails) <= 5
+    error_message = "Give five addresses at most; for more, use a mailing list."
+  }
 }
 
 variable "run_retention_days" {
@@ -64,7 +69,7 @@ variable "run_retention_days" {
 }
 
 variable "encryption_key" {
-  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents. Empty: Google's keys."
+  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents (docs/delivery.md). Empty: Google's keys."
   type        = string
   default     = ""
 }

@@ -1,5 +1,6 @@
 # The Google Cloud resources that releases need. Its authors have never applied it: read the plan
-# before you do. docs/delivery.md has the steps.
+# before you do. docs/delivery.md has the steps: the provider calls Cloud Resource Manager and
+# Service Usage of the project before it can enable them.
 
 terraform {
   required_version = ">= 1.9"

@@ -177,6 +177,8 @@ def test_changed_code_reinstalls_no_package():
         code, check, labels = map(stage.index, ("COPY --from=code", "check.py", "ARG COMMIT"))
         assert code < check < labels
         assert stage.index("USER 1000") < check
+        if target != "serving":
+            assert check < stage.index("ARG RUN_AS=1000\nUSER ${RUN_AS}")
     assert stages[-1].startswith("packages-cpu AS cpu\n")
 
 

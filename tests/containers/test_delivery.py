@@ -11,15 +11,7 @@ import yaml
 
 from tests.child_processes import ROOT
 from tests.containers import image_files
-
-FOLDER = ROOT / "terraform"
-CODE = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.tf")))
-DECLARED = set(re.findall(r'^resource "(\w+)" "(\w+)"', CODE, re.MULTILINE))
-
-
-def body(kind: str, name: str) -> str:
-    start = CODE.index(f'resource "{kind}" "{name}" {{')
-    return CODE[start : CODE.index("\n}\n", start)]
+from tests.containers.delivery_files import CODE, DECLARED, FOLDER, body, load, run_stubbed
 
 
 def test_referenced_variables_and_resources_are_declared():
@@ -37,14 +29,14 @@ def test_bucket_is_private_uniform_and_deletes_old_objects():
     assert bucket.count("lifecycle_rule {") >= 2
 
 
-def test_images_and_pipelines_have_a_repository_each():
-    kind = "google_artifact_registry_repository"
-    formats = {
-        re.search(r'format += "(\w+)"', body(*declared))[1]
-        for declared in DECLARED
-        if declared[0] == kind
-    }
-    assert formats == {"DOCKER", "KFP"}
+def test_no_rule_deletes_an_image_that_is_named_by_digest():
+    assert "cleanup_policies" not in CODE
+    assert "prevent_destroy = true" in body("google_artifact_registry_repository", "images")
+
+
+def test_budget_without_addresses_has_no_empty_rule():
+    rule = body("google_billing_budget", "this").partition("all_updates_rule")[2]
+    assert re.search(r"for_each += length\(var.alert_emails\) == 0 \? \[\]", rule)
 
 
 def test_accounts_have_least_privileges():
@@ -59,6 +51,8 @@ def test_accounts_have_least_privileges():
     assert '"roles/artifactregistry.writer"' in releaser
     scheduler = body("google_project_iam_custom_role", "scheduler")
     assert all(f"schedules.{verb}" in scheduler for verb in ("create", "update", "delete"))
+    # The run that a schedule starts may be the project's first.
+    assert '"aiplatform.metadataStores.create"' in scheduler
     # Vertex AI's service agents pull the images.
     repositories = {name for kind, name in DECLARED if kind.endswith("repository_iam_member")}
     assert repositories == {"runner_pipelines", "releaser_images", "releaser_pipelines"}
@@ -87,7 +81,7 @@ def test_delivery_files_name_no_account_or_key():
         "private key": r"-----BEGIN|\"private_key\"",
         "API key": r"AIza[0-9A-Za-z_-]{35}|ghp_\w{36}",
         "billing account": r"\b[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}\b",
-        "account": r"[\w.-]+@[\w-]+\.iam\.gserviceaccount\.com",
+        "account": r"[\w.-]+@(?!gcp-sa-)[\w-]+\.iam\.gserviceaccount\.com",
         "e-mail address": r"\b[\w.]+@[\w-]+\.(com|org|net|io)\b",
         "bucket": r"gs://[a-z0-9][\w-]+",
         "project": r"projects/[a-z0-9]",
@@ -99,10 +93,6 @@ def test_delivery_files_name_no_account_or_key():
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RELEASE = ROOT / ".github" / "workflows" / "release.yml"
-
-
-def load(path):
-    return yaml.safe_load(path.read_text())
 
 
 def steps(workflow):
@@ -194,6 +184,29 @@ def test_cloud_build_uses_the_dockerfile_as_make_does():
     assert {"VERSION", "COMMIT", "BACKBONES"} <= passed <= {*arguments, "BUILDKIT_INLINE_CACHE"}
     used = set(re.findall(r"\$\{(_\w+)\}", yaml.safe_dump(build)))
     assert used == set(build["substitutions"])
+
+
+def test_release_passes_digests_on_without_asking_the_registry(tmp_path):
+    jobs = load(RELEASE)["jobs"]
+    (push,) = (step for step in jobs["image"]["steps"] if step.get("id") == "push")
+    targets = jobs["image"]["strategy"]["matrix"]["target"]
+    named = {name: f"${{{{ steps.push.outputs.{name} }}}}" for name in targets}
+    assert jobs["image"]["outputs"] == named
+    passed = {value for name, value in jobs["pipeline"]["env"].items() if name.endswith("IMAGE")}
+    assert passed == {f"${{{{ needs.image.outputs.{name} }}}}" for name in targets}
+    # gcloud's `images describe` needs roles of Container Analysis, which the releaser lacks.
+    assert "artifacts docker" not in RELEASE.read_text()
+    variables = {
+        "TARGET": "serving",
+        "IMAGE": "host/p/images/training",
+        "GITHUB_REF_NAME": "v1",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }
+    make = "mkdir build; echo i@sha256:1 > build/image-serving.txt"
+    calls = run_stubbed(push["run"], tmp_path, variables, make=make)
+    assert [call.split()[:2] for call in calls] == [["gcloud", "auth"], ["make", "push"]]
+    assert (tmp_path / "output").read_text() == "serving=i@sha256:1\n"
 
 
 def test_dependabot_watches_every_pinned_dependency():

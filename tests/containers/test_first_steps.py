@@ -1,0 +1,101 @@
+"""Test the commands of steps 1 and 3 of docs/vertex.md, with a stub of gcloud, and Terraform."""
+
+import re
+
+import pytest
+
+from tests.child_processes import ROOT
+from tests.containers.delivery_files import DECLARED, body, load, run_stubbed
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory):
+    """The commands that steps 1 and 3 of docs/vertex.md call, with their arguments."""
+    page = (ROOT / "docs" / "vertex.md").read_text()
+    steps = page[page.index("\n## 1.") : page.index("\n## 2.")]
+    steps += page[page.index("\n## 3.") : page.index("\n## 4.")]
+    script = "".join(re.findall(r"```sh\n(.*?)```", steps, re.DOTALL))
+    return run_stubbed(script, tmp_path_factory.mktemp("steps"))
+
+
+def flags(call):
+    """Return the flags of a gcloud command."""
+    return dict(re.findall(r"--([\w-]+)[= ](\S+)", call))
+
+
+def test_steps_create_an_account_before_they_grant_it_a_role(calls):
+    created, granted = {}, set()
+    makers = {
+        r"iam service-accounts create (\S+)": "{}@my-project.iam",
+        r"identity create --service=(aiplatform)\.": "service-123@gcp-sa-{}.iam",
+        r"identity create --service=(aiplatform)\.\S+": "service-123@gcp-sa-{}-cc.iam",
+        r"enable .*(compute)\.googleapis\.com": "123-{}@developer",
+    }
+    for number, call in enumerate(calls):
+        for pattern, account in makers.items():
+            if found := re.search(pattern, call):
+                created[account.format(found[1]) + ".gserviceaccount.com"] = number
+        member = flags(call).get("member", "").removeprefix("serviceAccount:")
+        if member and member not in granted:
+            assert created[member] < number, call
+            granted.add(member)
+    assert granted == set(created)
+    waits = next(number for number, call in enumerate(calls) if call.startswith("sleep"))
+    runner = "training-runner@my-project.iam.gserviceaccount.com"
+    first = next(number for number, call in enumerate(calls) if f":{runner}" in call)
+    assert created[runner] < waits < first
+
+
+def repositories():
+    """Return Terraform's repositories: their names and formats."""
+    kind = "google_artifact_registry_repository"
+    bodies = [body(*declared) for declared in DECLARED if declared[0] == kind]
+    fields = [re.findall(r'(?:repository_id|format) += "(\w+)"', text) for text in bodies]
+    return {(name, form.lower()) for name, form in fields}
+
+
+def test_steps_and_terraform_make_the_same(calls):
+    lines = "\n".join(calls)
+    created = re.findall(r"repositories create (\w+) --repository-format=(\w+)", lines)
+    assert set(created) == repositories()
+    (bucket,) = re.findall(r"buckets create gs://my-project-(\w+)", lines)
+    assert f'"${{var.project}}-{bucket}"' in body("google_storage_bucket", "this")
+    assert 'account_id   = "training-runner"' in body("google_service_account", "runner")
+    held = {flags(call)["role"] for call in calls if ":training-runner@" in call}
+    bodies = [body(*declared) for declared in DECLARED if declared[1].startswith("runner_")]
+    given = {re.search(r'role += "(\S+)"', text)[1] for text in bodies}
+    # A job that streams to a TensorBoard needs the other, and the steps make no TensorBoard.
+    assert given - held == {"roles/storage.admin"} and held <= given
+
+
+def test_steps_enable_what_terraform_and_builds_call(calls):
+    (enabled,) = (set(call.split()[3:]) for call in calls if "services enable" in call)
+    # The provider reads the project before it enables an API.
+    bootstrap = {"cloudresourcemanager.googleapis.com", "serviceusage.googleapis.com"}
+    assert bootstrap <= enabled
+    apis = set(re.findall(r'"(\w+\.googleapis\.com)"', body("google_project_service", "this")))
+    assert {"aiplatform.googleapis.com", "cloudbuild.googleapis.com"} <= enabled & apis
+    # A verified build fails, after all its steps, without Container Analysis.
+    verified = load(ROOT / "containers" / "cloudbuild.yaml")["options"].get("requestedVerifyOption")
+    assert not verified or "containeranalysis.googleapis.com" in enabled & apis
+
+
+def test_steps_build_every_image_that_a_run_needs(calls):
+    builds = [flags(call) for call in calls if "builds submit" in call]
+    substitutions = [
+        dict(pair.split("=") for pair in build["substitutions"].split(",")) for build in builds
+    ]
+    assert {given["_TARGET"] for given in substitutions} == {"cpu", "serving"}
+    known = load(ROOT / "containers" / "cloudbuild.yaml")["substitutions"]
+    for build, given in zip(builds, substitutions, strict=True):
+        assert set(given) <= set(known)
+        assert given["_IMAGE"] == "us-central1-docker.pkg.dev/my-project/images/training"
+        # Otherwise gcloud creates a bucket in the US, for which a role may be missing.
+        assert build["gcs-source-staging-dir"].startswith("gs://my-project-training/")
+
+
+@pytest.mark.parametrize("page", ["vertex", "delivery", "cloud-storage", "serving"])
+def test_gcloud_names_the_region_of_vertex_ai(page):
+    text = (ROOT / "docs" / f"{page}.md").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if "gcloud ai " in line]
+    assert [line for line in lines if "--region=" not in line] == []
