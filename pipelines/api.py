@@ -59,10 +59,11 @@ def plan(
     from pipelines.cloud import settings
 
     parameters = recipe.with_values(values or {}, place=place)
+    loaded = settings.load({}, os.environ)
     if parameters.machines.accelerator_count or recipe.run_options.evaluation_accelerator:
-        settings.load({}, os.environ).check_gpu_images(recipe, parameters.machines)
+        loaded.check_gpu_images(recipe, parameters.machines)
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options)
+    planning.show(parameters, minutes, rates, recipe.run_options, loaded.serving_image)
     return build_worker_pool_specs(parameters.machines)
 
 

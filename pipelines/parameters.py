@@ -48,7 +48,8 @@ class RegistryOptions:
     serving_image: str = option(
         "",
         help="Container image that serves registered versions of the model; empty: the setting "
-        "serving_image, else Google's newest prebuilt image, for TensorFlow 2.15.",
+        "serving_image, else Google's newest prebuilt image, for TensorFlow 2.15, which is "
+        "withdrawn on 2027-01-14.",
     )
 
     def __post_init__(self) -> None:

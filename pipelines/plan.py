@@ -10,6 +10,7 @@ from components.machines import price_table
 from components.machines.price import UnknownPriceError, format_money, limit_timeout, part_names
 from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
+from components.registry.model_upload import describe_withdrawal
 from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
@@ -25,14 +26,26 @@ def check_affordable(parameters: ParameterSet) -> None:
 
 
 def show(
-    parameters: ParameterSet, minutes: float, rates: Sequence[str], run_options: RunOptions
+    parameters: ParameterSet,
+    minutes: float,
+    rates: Sequence[str],
+    run_options: RunOptions,
+    serving_image: str = "",
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
+
+    `serving_image` is the setting, which serves the model unless the parameter names an image.
+    """
+    run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
+    registry = parameters.registry
+    warning = describe_withdrawal(registry.serving_image or serving_image)
+    if warning and registry.model_name:
+        say(f"serving   {warning}")
 
 
 def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
@@ -110,6 +123,10 @@ class _Plan:
         for step, size in vars(run_options.step_machines).items():
             if size:
                 yield "step", f"{step}: {self._format_step_price(size)}"
+        engine = self.parameters.engine
+        if engine.records_engine == "dataflow":
+            waiting = self._format_step_price(StepMachine())
+            yield "step", f"records, which waits for Dataflow: {waiting}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
             price = price_table.describe_serving_price(
@@ -124,7 +141,7 @@ class _Plan:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
         yield from self._warn_of_timeout(timeout)
         yield from self._format_basis()
-        engine, others = self.parameters.engine, [price_table.NOT_INCLUDED]
+        others = [price_table.NOT_INCLUDED]
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")

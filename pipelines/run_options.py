@@ -164,6 +164,16 @@ class RunOptions:
         evaluation = self.step_machines.evaluation
         return evaluation.accelerator_type if evaluation else ""
 
+    def check_records_machine(self, records_engine: str) -> None:
+        """Raise InputError if the machine of the records would only wait for Dataflow."""
+        machine = self.step_machines.records
+        if machine and records_engine == "dataflow":
+            raise InputError(
+                f"records_engine='dataflow' with [step_machines] records ({machine.cpus} CPUs, "
+                f"{machine.memory_gb} GB), which would be billed while it waits for Dataflow; "
+                "remove records from the recipe's [step_machines], or set records_engine='local'"
+            )
+
     def __post_init__(self) -> None:
         for address in self.notify:
             if not _ADDRESS.fullmatch(address):

@@ -16,7 +16,8 @@ from trainer.toml_reader import tomllib
 PATH = Path(__file__).with_name("prices.toml")
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
-    "above), Cloud Storage, images, logs, TensorBoard, network, taxes"
+    "above), Cloud Storage (which bills deleted files for 7 more days), images, logs, TensorBoard, "
+    "network, taxes"
 )
 _HOURS_A_MONTH = 730
 _PARTS = ("series", "machines", "accelerators", "disks")

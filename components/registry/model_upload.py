@@ -76,6 +76,16 @@ def is_prebuilt(image: str) -> bool:
     return bool(_PREBUILT.fullmatch(image))
 
 
+def describe_withdrawal(image: str) -> str:
+    """Return a warning if the image of registered versions ("" is `PREBUILT`) is withdrawn."""
+    if image and not (is_prebuilt(image) and "/tf2-" in image):
+        return ""
+    return (
+        "registered versions name Google's image for TensorFlow 2.15, which is withdrawn on "
+        "2027-01-14; build this project's and set serving_image: docs/vertex.md, step 3"
+    )
+
+
 def check_accepts_records(deploys: bool, image: str) -> None:
     """Raise InputError if a model is to be deployed with an image that can't predict records."""
     if deploys and (not image or is_prebuilt(image)):

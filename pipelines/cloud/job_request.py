@@ -59,6 +59,7 @@ def run_values(
     values = parameters.values()
     _check_sources(values)
     plan.check_affordable(parameters)
+    recipe.run_options.check_records_machine(parameters.engine.records_engine)
     defaults = recipe.parameters.values()
     changed = {name: value for name, value in values.items() if value != defaults[name]}
     changed |= values_from_settings(values, settings, package, run_id)
@@ -79,6 +80,14 @@ def run_values(
     settings.check_gpu_images(recipe, parameters.machines)
     package.arguments(changed)
     return changed
+
+
+def warn_of_serving_image(parameters: ParameterSet, settings: Settings) -> None:
+    """Warn of an image that Google withdraws, if the run's model can be registered with it."""
+    image = parameters.registry.serving_image or settings.serving_image
+    warning = model_upload.describe_withdrawal(image)
+    if warning and parameters.registry.model_name:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def values_from_settings(

@@ -52,7 +52,7 @@ class Settings:
     serving_image: str = option(
         "",
         help="Container image that serves registered models; default: Google's for TensorFlow "
-        "2.15.",
+        "2.15, which is withdrawn on 2027-01-14.",
     )
     template_repository: str = option(
         "",

@@ -110,6 +110,7 @@ def _print_exports(environment: dict[str, str], repository: str) -> None:
         "VERTEX_PIPELINE_ROOT": f"gs://{_PROJECT}-training/runs",
         "VERTEX_IMAGE": f"{image}:rehearsal",
         "VERTEX_GPU_IMAGE": f"{image}:rehearsal-gpu",
+        "VERTEX_SERVING_IMAGE": f"{image}:rehearsal-serving",
         "VERTEX_TEMPLATE_REPOSITORY": repository,
         "VERTEX_SERVICE_ACCOUNT": _ACCOUNT,
     }

@@ -62,7 +62,7 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
     ("changes", "message"),
     [
         # A run started in the console follows the scheduler's rules, too.
-        ({"timeout": "518401s"}, "the 7 days that a pipeline's task may last; set timeout"),
+        ({"timeout": "604801s"}, "the 7 days that a pipeline's task may last; set timeout"),
         ({"scheduling_strategy": "FLEX_START"}, "with accelerator_type='': it provides machines"),
         ({"class_floors": {"a": 0.5, "A ": 0.5}}, "'A ', which is not a class of the records"),
         ({"worker_count": 2, "batch_size": 64}, "can't be divided equally among 3 replicas"),

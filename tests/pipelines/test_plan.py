@@ -46,7 +46,15 @@ def labeled(plan, monkeypatch):
 def test_labels_of_a_plan_are_aligned(labeled):
     for name in recipe.list_names():
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(labeled(name)) == labels
+        assert set(labeled(name)) == {*labels, "serving"}
+
+
+def test_plan_names_the_image_that_google_withdraws(labeled, monkeypatch):
+    (line,) = labeled("digits")["serving"]
+    assert "which is withdrawn on 2027-01-14; build this project's and set serving_image" in line
+    assert "serving" not in labeled("digits", model_name="")
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", "us-central1-docker.pkg.dev/p/images/serving:1")
+    assert "serving" not in labeled("digits")
 
 
 def test_own_rates_get_no_discount(labeled):
@@ -154,6 +162,23 @@ def test_steps_machine_is_compiled_in_and_priced(labeled, own_recipe):
         f"evaluation: {rates['g2-standard-4']:.2f} USD an hour for 4 CPUs and 16 GB with "
         "1 x NVIDIA_L4: the price of the cheapest fitting type, g2-standard-4;"
     )
+
+
+def test_step_that_waits_for_dataflow_has_a_small_machine(
+    labeled, refused, own_recipe, monkeypatch
+):
+    own_recipe('source = "digits"\n')
+    dataflow = {"records_engine": "dataflow"}
+    (line,) = labeled("mine", **dataflow)["step"]
+    small = price_table.load_table().rates["e2-standard-4"]
+    assert line.startswith(f"records, which waits for Dataflow: {small:.2f} USD an hour for 4 CPUs")
+    own_recipe('source = "digits"\n[step_machines]\nrecords = {cpus = 30, memory_gb = 100}\n')
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
+    monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
+    monkeypatch.setenv("VERTEX_IMAGE", f"image@sha256:{64 * '1'}")
+    for name in ("plan", "run"):
+        error = refused(f"{name} mine --set records_engine=dataflow")
+        assert "records (30 CPUs, 100 GB), which would be billed while it waits for Data" in error
 
 
 def test_step_with_an_accelerator_is_priced_with_it():

@@ -15,6 +15,7 @@ from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"
+SERVING_IMAGE = "us-central1-docker.pkg.dev/my-project/images/serving@sha256:" + 64 * "3"
 QUOTA_EXCEEDED = (
     "The following quota metrics exceed quota limits: "
     "aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus"
@@ -71,6 +72,7 @@ def settings(monkeypatch):
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://bucket/runs")
     monkeypatch.setenv("VERTEX_IMAGE", IMAGE)
     monkeypatch.setenv("VERTEX_GPU_IMAGE", GPU_IMAGE)
+    monkeypatch.setenv("VERTEX_SERVING_IMAGE", SERVING_IMAGE)
 
 
 @pytest.fixture

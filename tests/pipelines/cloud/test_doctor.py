@@ -96,7 +96,7 @@ def cloud(vertex, storage, monkeypatch):
 def test_ready_project_passes_every_check(cloud, succeed):
     lines = succeed(DIGITS_ON_T4).splitlines()
     assert [line for line in lines if not line.startswith("✓ ")] == []
-    assert len(lines) == 17
+    assert len(lines) == 18
     assert cloud.names().count("GetQuota") == 3
 
 
@@ -156,6 +156,15 @@ def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     code, out, _ = command("doctor mine")
     line = "✗ quota custom_model_training_nvidia_l4_gpus: 1 needed, 0 in us-central1  -> ask for 1"
     assert (code, line in out) == (1, True), out
+
+
+def test_image_that_google_withdraws_is_named(cloud, succeed, monkeypatch):
+    monkeypatch.delenv("VERTEX_SERVING_IMAGE")
+    line = "? serving image  -> registered versions name Google's image for TensorFlow 2.15, which "
+    for name in ("doctor", "doctor digits"):
+        assert line in succeed(name)
+    own = "us-central1-docker.pkg.dev/my-project/images/serving:1"
+    assert line not in succeed(f"doctor digits --set serving_image={own}")
 
 
 def test_impossible_check_is_no_failure(cloud, vertex, command, succeed, monkeypatch):

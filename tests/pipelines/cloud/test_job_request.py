@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tests.pipelines.cloud.conftest import GPU_IMAGE, IMAGE
+from tests.pipelines.cloud.conftest import GPU_IMAGE, IMAGE, SERVING_IMAGE
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 NETWORK = "projects/1/global/networks/n"
@@ -48,6 +48,7 @@ def test_run_is_sent_as_compiled_with_its_settings(vertex, succeed, tmp_path, mo
         "service_account": ACCOUNT,
         "network": NETWORK,
         "encryption_spec_key_name": KEY,
+        "serving_image": SERVING_IMAGE,
     }
     assert (job["serviceAccount"], job["network"]) == (ACCOUNT, NETWORK)
     assert job["encryptionSpec"] == {"kmsKeyName": KEY}
@@ -74,11 +75,20 @@ def test_run_is_sent_as_compiled_with_its_settings(vertex, succeed, tmp_path, mo
     ],
 )
 def test_images_come_from_settings_or_the_run(
-    vertex, succeed, monkeypatch, serving_image, flags, parameter, sent
+    vertex, command, monkeypatch, serving_image, flags, parameter, sent
 ):
     monkeypatch.setenv("VERTEX_SERVING_IMAGE", serving_image)
-    succeed(f"run digits --detach {flags}")
-    assert only_job(vertex)["runtimeConfig"]["parameterValues"].get(parameter) == sent
+    code, _, errors = command(f"run digits --detach {flags}")
+    values = only_job(vertex)["runtimeConfig"]["parameterValues"]
+    assert (code, values.get(parameter)) == (0, sent)
+    # The newest image of Google's for TensorFlow is withdrawn; the optimized runtime stays.
+    withdrawn = values.get("serving_image") in (None, PREBUILT)
+    assert ("which is withdrawn on 2027-01-14; build this" in errors) == withdrawn
+
+
+def test_model_without_a_name_is_not_served(vertex, succeed, monkeypatch):
+    monkeypatch.delenv("VERTEX_SERVING_IMAGE")
+    succeed("run digits --detach --set model_name=")
 
 
 def test_accelerator_needs_a_gpu_image(vertex, succeed, refused, own_recipe, monkeypatch):
@@ -153,6 +163,7 @@ WRONG = [
 
 
 def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
+    monkeypatch.delenv("VERTEX_SERVING_IMAGE")
     for arguments, words in WRONG:
         assert words in refused(f"run digits {arguments}")
     monkeypatch.delenv("VERTEX_IMAGE")
