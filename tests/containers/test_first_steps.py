@@ -40,10 +40,11 @@ def test_steps_create_an_account_before_they_grant_it_a_role(calls):
             assert created[member] < number, call
             granted.add(member)
     assert granted == set(created)
-    waits = next(number for number, call in enumerate(calls) if call.startswith("sleep"))
-    runner = "training-runner@my-project.iam.gserviceaccount.com"
-    first = next(number for number, call in enumerate(calls) if f":{runner}" in call)
-    assert created[runner] < waits < first
+    # A new account is not known everywhere at once; the command that creates a service agent waits.
+    for account in granted:
+        if not account.startswith("service-"):
+            first = next(number for number, call in enumerate(calls) if f":{account}" in call)
+            assert any(call.startswith("sleep") for call in calls[created[account] : first])
 
 
 def repositories():
