@@ -65,7 +65,7 @@ def evaluate_model(
     evaluated = evaluate(model.uri, records.uri)
     current = registry.find_champion()
     verdict = judge(evaluated, options, current, registry=bool(registry.model_name))
-    drifts = _measure_drift(dataset, current) if current else []
+    drifts = _measure_drift(dataset, current) if current else None
     write_report(
         report.uri,
         evaluation=evaluated,
@@ -101,12 +101,16 @@ def judge(evaluated: Any, options: GateOptions, current: Version | None, *, regi
     return gate.judge(evaluated, options, registry=registry, champion=scored)
 
 
-def _measure_drift(dataset: schema.Dataset, current: Version) -> list[Any]:
+def _measure_drift(dataset: schema.Dataset, current: Version) -> Any:
     from trainer.evaluation import drift
 
     drifts = drift.measure_since_training(current.artifact_uri, dataset)
-    if drifted := drift.format_drifts(drifts):
-        print(f"The training data have drifted since {current.name}: {drifted}")
+    if drifts:
+        drifted = drift.format_drifts(drifts.columns)
+        line = f"have drifted since {current.name}: {drifted}"
+        if not drifted:
+            line = f"have not drifted since {current.name}"
+        print("; ".join(filter(None, [f"The training data {line}", drifts.format_not_compared()])))
     return drifts
 
 

@@ -144,6 +144,9 @@ def _find_unchanged(
 
         dataset = schema.load_dataset(records_uri)
         drifts = drift.measure_since_training(champion.artifact_uri, dataset)
+        if drifts is None:
+            print(f"{champion.name} has no {schema.FILE_NAME}: drift since its training is unknown")
+            return "", ""
         drift.check(drifts, champion.name, options.max_drift)
         if drift.is_small(drifts, options.min_drift):
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"

@@ -10,22 +10,22 @@ import numpy as np
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import argument_name, clean_text, list_columns
 from trainer.data.tables.inputs import MISSING
-from trainer.data.tables.statistics import QUANTILES
+from trainer.data.tables.statistics import QUANTILES, bucket_name
 from trainer.data.write.process_pool import cut
 from trainer.errors import InputError
 from trainer.evaluation import drift
-from trainer.evaluation.drift import Drift
+from trainer.evaluation.drift import Drifts
 from trainer.serving.instances import DEFAULT, BadInstancesError
 from trainer.serving.row_instances import RowInstances
 
 _CHUNK = 1024
 
 
-def measure(before: Dataset, instances: Iterable[Any]) -> tuple[list[Drift], int]:
+def measure(before: Dataset, instances: Iterable[Any]) -> tuple[Drifts, int]:
     """Compare requests with the training split of a table.
 
-    Serialized tf.Examples among the instances are ignored. Returns the drift of each column except
-    the label, as `drift.measure` does, and the number of rows.
+    Serialized tf.Examples among the instances are ignored. Returns the drift of all columns but the
+    label, and the number of rows.
     """
     columns = list_columns(before)
     names = {argument_name(column.name): column.dtype for column in columns}
@@ -63,7 +63,8 @@ def _build_feature(column: Feature, values: np.ndarray) -> Feature:
         quantiles = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
         figures["quantiles"] = list(map(float, quantiles))
     elif counts := column.statistics.get("counts"):
-        requested = collections.Counter(map(str, present.tolist()))
+        count_as = bucket_name if column.kind == "hashed" else str
+        requested = collections.Counter(map(count_as, present.tolist()))
         # Count only the values that the training records count.
         figures["counts"] = {name: requested[clean_text(name)] for name in counts}
     return dataclasses.replace(column, statistics=figures)

@@ -3,6 +3,7 @@
 import dataclasses
 
 from components.machines.scheduling import SCHEDULING_STRATEGIES
+from trainer.errors import InputError
 from trainer.fields import option
 
 
@@ -17,16 +18,16 @@ class PipelineOptions:
     )
     max_drift: float = option(
         0.0,
-        help="Largest drift of a column or of the classes since the training data of model_name's "
-        "champion, as a population stability index such as 0.25; a larger drift ends the run "
-        "before training; 0: no limit.",
+        help="Largest population stability index of a column or of the classes since the training "
+        "data of model_name's champion. A guard against broken sources: a run whose data have "
+        "drifted further fails before training, and so does each later one; 0: no limit.",
         minimum=0,
     )
     min_drift: float = option(
         0.0,
-        help="Skip training unless the population stability index of a column or of the classes "
-        "since model_name's champion reaches min_drift. For scheduled runs; 0: train regardless of "
-        "drift.",
+        help="Train only if the population stability index of a column or of the classes since the "
+        "training data of model_name's champion exceeds min_drift, such as 0.1. For scheduled "
+        "runs; 0: train regardless of drift.",
         minimum=0,
     )
     resume_from: str = option(
@@ -56,6 +57,13 @@ class PipelineOptions:
         "the price table of us-central1.",
         minimum=0,
     )
+
+    def __post_init__(self) -> None:
+        if self.max_drift and self.min_drift >= self.max_drift:
+            raise InputError(
+                f"min_drift={self.min_drift:g} is not below max_drift={self.max_drift:g}, so that "
+                "no drift would lead to training; lower min_drift, or raise max_drift"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -245,6 +245,7 @@ def test_equal_model_is_rejected_and_drift_printed(folder, service, tmp_path, ca
     assert "rejected: not better than the champion flowers@1" in shown
     assert "\nThe training data have drifted since flowers@1: label " in f"\n{shown}"
     assert shown.count("drifted") == 1
+    assert "; not compared: image (pixels have no statistics)\n" in shown
 
 
 @pytest.mark.parametrize("challengers", [False, True])

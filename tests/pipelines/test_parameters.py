@@ -157,6 +157,7 @@ def test_valid_values_are_accepted(values):
         ({"accelerator_count": 1}, "set both, or neither"),
         ({"class_floors": MANY_FLOORS}, "is 75,000; a task accepts 65,536 in total: shorten it"),
         ({"max_drift": 0.2}, "max_drift needs a registered model; give its model_name"),
+        ({"model_name": "m", "max_drift": 0.2, "min_drift": 0.3}, "is not below max_drift=0.2"),
         ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),
         ({"skip_if_unchanged": True}, "skip_if_unchanged needs a registered model; give its"),
         ({"image_size": 3}, "too small for 2 poolings, each of which halves it; set image_size=4"),

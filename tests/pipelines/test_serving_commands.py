@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -159,19 +160,32 @@ def test_long_names_of_columns_are_shown_whole(capsys, monkeypatch):
 
 def test_monitor_compares_logged_requests_with_training(command, succeed, refused, trips):
     lines = tables.lines(600, seed=5)
-    tables.write_csv(Path("like.csv"), lines)
+    tables.write_csv(Path("few.csv"), lines[:12])
+    tables.write_csv(Path("like.csv"), lines[12:])
     tables.write_csv(Path("other.csv"), [row.replace("voucher", "card") for row in lines])
     with served("trips", "--log", "asked.jsonl") as (_, url):
+        succeed(f"predict trips few.csv --endpoint {url}")
+        line = succeed("monitor trips asked.jsonl").splitlines()[-1]
+        few = "12 rows since the training of trips@1, threshold 0.1: too few rows to tell for "
+        assert line.startswith(few)
+        assert all(f"{name} (" in line for name in ("miles", "hour", "payment", "company"))
         succeed(f"predict trips like.csv --endpoint {url}")
-        *rows, line = succeed("monitor trips asked.jsonl").splitlines()
-        assert {row.split()[0] for row in rows[2:]} == {"miles", "hour", "payment", "company"}
-        assert line == "600 rows since the training of trips@1 have not drifted by more than chance"
+        *rows, line = succeed("monitor trips asked.jsonl --threshold 0.25").splitlines()
+        names = {row.split()[0] for row in rows[2:]}
+        assert names == {"miles", "hour", "payment", "company", "Zone"}
+        asked = "600 rows since the training of trips@1, threshold"
+        assert line == f"{asked} 0.25: no drift in 5 columns"
+        line = succeed("monitor trips asked.jsonl --threshold 0.1").splitlines()[-1]
+        assert line.startswith(f"{asked} 0.1: no drift in 2 columns; too few rows to tell for ")
+        assert re.search(r"hour \(at least \d,\d{3}\)", line)
+        assert "company (the training rows are too few, too)" in line
         for _ in range(3):
             succeed(f"predict trips other.csv --endpoint {url}")
     code, shown, errors = command("monitor trips asked.jsonl")
     assert (code, errors) == (1, "")
     line = shown.splitlines()[-1]
-    assert line.startswith("2,400 rows since the training of trips@1 have drifted: payment 0.")
+    assert line.startswith("2,400 rows since the training of trips@1, threshold 0.1: drift in paym")
+    assert "no drift in " in line
     for arguments, words in (
         ("monitor trips none.jsonl", "'none.jsonl' can't be read (No such file or direc"),
         ("monitor digits asked.jsonl", "monitor is for models of tables, but digits is"),

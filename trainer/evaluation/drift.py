@@ -1,19 +1,22 @@
 """Drift between the training data of two datasets, by column and by class.
 
 Drift is computed from the statistics in dataset.json; no example is read. Numbers are binned at
-the earlier dataset's quantiles; missing values have their own bin. For the bins' shares p (before)
-and q (now):
+the earlier dataset's quantiles, the values of hashed columns by a hash; missing values have their
+own bin. For the bins' shares p (before) and q (now):
 
     population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
     Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1
 
-Even for two samples of n and m rows from the same distribution, the index is not 0: it is close to
-(1/n + 1/m) times a chi-squared variable (Yurdakul, "Statistical properties of population
-stability index", 2018). `noise` is a quantile of that variable.
+Even for two samples of n and m rows from the same distribution, the index is not 0. `noise` is a
+quantile of the index that chance alone yields, from simulated samples. For large samples it is
+close to (1/n + 1/m) times a quantile of a chi-squared variable (Yurdakul, "Statistical properties
+of population stability index", 2018), but not for bins of few rows.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +25,19 @@ from trainer.data.schema import Dataset, Feature
 from trainer.errors import InputError
 
 LABEL = "label"
+THRESHOLD = 0.1
+"""Index that a column must exceed to have drifted, where no other threshold is given."""
 MISSING, OTHER, PRESENT = "(missing)", "(other)", "(present)"
 _BINS = 10
 _MAX_CATEGORIES = 50
+_MIN_ROWS = 20
+"""Least rows, before, of a value that is compared because it is one of the most common. With fewer
+rows, values are among the most common by chance, and less common in any other sample."""
+_SIMULATIONS = 1000
 _FALSE_ALARMS = 0.01
 """Probability that any column of two datasets exceeds its noise without drift."""
-# Added to the noise, because a hundred quantiles determine a bin's share only to half a percent.
-_RESOLUTION = 0.01
+RESOLUTION = 0.01
+"""Added to the noise: a hundred quantiles determine a bin's share only to half a percent."""
 _LEAST_SHARE = 0.005
 """Share that a bin of numbers counts as at least: a hundred quantiles miss smaller ones."""
 
@@ -40,28 +49,47 @@ class Drift:
     name: str  # column name; LABEL for the classes
     index: float  # population stability index
     distance: float  # Jensen-Shannon distance
-    noise: float  # index that is exceeded by chance in at most 1 of 100 comparisons of datasets
+    noise: float  # index that is exceeded by chance in about 1 of 100 comparisons of datasets
+    quantile: float  # the chi-squared quantile to which noise is proportional for many rows
+    rows: tuple[float, float]  # before and now
     missing: tuple[float, float]  # shares of missing values, before and now
     bins: dict[str, tuple[float, float]]  # shares before and now, by bin name
 
     @property
     def is_drift(self) -> bool:
-        """Return True if the index exceeds the noise."""
-        return self.index > self.noise
+        """Return True if the index exceeds both the noise and THRESHOLD."""
+        return self.exceeds(THRESHOLD)
+
+    def exceeds(self, threshold: float) -> bool:
+        """Return True if the index exceeds both the noise and a threshold."""
+        return self.index > max(self.noise, threshold)
+
+    def count_needed_rows(self, threshold: float) -> int | None:
+        """Return about how many rows now have a noise of `threshold`; None if no number has."""
+        share = (threshold - RESOLUTION) / self.quantile - 1 / self.rows[0]
+        return math.ceil(1 / share) if share > 0 else None
 
 
-def measure_since_training(model: str, now: Dataset) -> list[Drift]:
-    """Return the drift since the data that a SavedModel (URI) was trained on; [] if unknown."""
+class Drifts(NamedTuple):
+    """The drift between two datasets."""
+
+    columns: list[Drift]  # the largest index first
+    not_compared: dict[str, str]  # why a column can't be compared, by name
+
+    def format_not_compared(self) -> str:
+        """Return the columns that can't be compared, as text; empty if there are none."""
+        named = ", ".join(f"{name} ({reason})" for name, reason in self.not_compared.items())
+        return f"not compared: {named}" if named else ""
+
+
+def measure_since_training(model: str, now: Dataset) -> Drifts | None:
+    """Return the drift since the data that a SavedModel (URI) was trained on; None if unknown."""
     before = schema.find_training_data(model)
-    return measure(before, now) if before else []
+    return measure(before, now) if before else None
 
 
-def measure(before: Dataset, now: Dataset) -> list[Drift]:
-    """Compare classes and columns of the training splits of two datasets, largest index first.
-
-    Columns that only one dataset has, and columns without a stored distribution (hashed columns
-    and pixels), are left out.
-    """
+def measure(before: Dataset, now: Dataset) -> Drifts:
+    """Compare classes and columns of the training splits of two datasets."""
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
     zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
     classes = [
@@ -76,39 +104,57 @@ def measure_columns(
     now: Sequence[Feature],
     rows_now: int,
     others: Mapping[str, list[dict[str, float]]] | None = None,
-) -> list[Drift]:
+) -> Drifts:
     """Compare a dataset's columns with columns that have statistics over `rows_now` rows.
 
-    Like `measure`, return the largest index first. `others` are additional histograms to compare,
-    before and now, by name.
+    `others` are additional histograms to compare, before and now, by name.
     """
-    compared = dict(others or {})
+    compared, not_compared, numbers = dict(others or {}), {}, set()
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
-    earlier = {(feature.name, feature.kind): feature for feature in before.features}
-    for feature in now:
-        previous = earlier.get((feature.name, feature.kind))
-        if previous and (pair := _build_histograms(previous, feature, rows)):
-            compared[feature.name] = pair
-    numbers = {feature.name for feature in now if "quantiles" in feature.statistics}
+    earlier, later = (
+        {feature.name: feature for feature in features if feature.kind not in _NOT_COLUMNS}
+        for features in (before.features, now)
+    )
+    for name in [*earlier, *(name for name in later if name not in earlier)]:
+        if reason := _find_obstacle(earlier.get(name), later.get(name)):
+            not_compared[name] = reason
+            continue
+        compared[name] = _build_histograms(earlier[name], later[name], rows)
+        if "quantiles" in later[name].statistics:
+            numbers.add(name)
     drifts = [
         _measure_drift(name, pair, len(compared), _LEAST_SHARE if name in numbers else 0.0)
         for name, pair in compared.items()
     ]
-    return sorted(drifts, key=lambda drift: -drift.index)
+    return Drifts(sorted(drifts, key=lambda drift: -drift.index), not_compared)
+
+
+_NOT_COLUMNS = ("label", "key", "cross")
+
+
+def _find_obstacle(before: Feature | None, now: Feature | None) -> str:
+    """Return why two columns of the same name can't be compared; empty if they can."""
+    if not before or not now:
+        return f"only in the {'earlier' if before else 'later'} data"
+    if before.kind != now.kind:
+        return f"was {before.kind}, is {now.kind}"
+    if now.kind == "image":
+        return "pixels have no statistics"
+    if not before.statistics.keys() & now.statistics.keys() & {"quantiles", "counts"}:
+        return f"records of an earlier version have no counts of a {now.kind} column"
+    return ""
 
 
 def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[dict[str, float]]:
-    """Return the number of rows in each bin, before and now; [] without a stored distribution."""
+    """Return the number of rows in each bin, before and now."""
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
-    if "quantiles" in before.statistics and "quantiles" in now.statistics:
+    if "quantiles" in now.statistics:
         pair = _count_numbers(before.statistics["quantiles"], now.statistics["quantiles"], present)
-    elif "counts" in before.statistics and "counts" in now.statistics:
-        pair = _count_categories(before.statistics["counts"], now.statistics["counts"], present)
     else:
-        return []
-    for histogram, count, share in zip(pair, rows, missing, strict=True):
-        histogram[MISSING] = count * share
+        pair = _count_categories(before.statistics["counts"], now.statistics["counts"], present)
+    for histogram, total, share in zip(pair, rows, missing, strict=True):
+        histogram[MISSING] = total * share
     return pair
 
 
@@ -137,9 +183,19 @@ def _count_numbers(
 def _count_categories(
     before: Mapping[str, int], now: Mapping[str, int], present: list[float]
 ) -> list[dict[str, float]]:
-    names = sorted({*before, *now}, key=lambda name: (-before.get(name, 0), name))
+    sides = list(zip((before, now), present, strict=True))
+    # A vocabulary of limited size does not say how often the other values occur.
+    complete = [sum(counts.values()) > total - 0.5 for counts, total in sides]
+    names = [
+        name
+        for name in {**before, **now}
+        if all(whole or name in counts for whole, (counts, _) in zip(complete, sides, strict=True))
+    ]
+    if len(names) > _MAX_CATEGORIES or not complete[0]:
+        names = [name for name in names if before.get(name, 0) >= _MIN_ROWS]
+    names.sort(key=lambda name: (-before.get(name, 0), name))
     pair = []
-    for counts, total in zip((before, now), present, strict=True):
+    for counts, total in sides:
         histogram = {name: float(counts.get(name, 0)) for name in names[:_MAX_CATEGORIES]}
         histogram[OTHER] = max(0.0, total - sum(histogram.values()))
         pair.append(histogram)
@@ -156,48 +212,83 @@ def _measure_drift(
     kept = [name for name in pair[0] if pair[0][name] or pair[1][name]]
     counts = np.array([[histogram[name] for name in kept] for histogram in pair])
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    shares = counts / totals
-    # An empty bin counts as half an example. Missing values are counted, not taken from quantiles.
+    # Missing values are counted, not taken from quantiles.
     least = np.array([0.0 if bin == MISSING else least_share for bin in kept])
-    smooth = np.maximum(shares, np.maximum(0.5 / totals, least))
-    smooth /= smooth.sum(axis=1, keepdims=True)
-    index = float(((smooth[1] - smooth[0]) * np.log(smooth[1] / smooth[0])).sum())
-    freedom = max(len(kept) - 1, 1)
-    quantile = stats.chi2.ppf(1 - _FALSE_ALARMS / columns, freedom)
+    chance = _FALSE_ALARMS / columns
+    shares = counts / totals
     # The divergence of almost equal shares may be -1e-17, whose root is NaN.
     with np.errstate(invalid="ignore"):
         distance = float(np.nan_to_num(jensenshannon(*shares, base=2))) if len(kept) > 1 else 0.0
     missing = [float(row[kept.index(MISSING)]) if MISSING in kept else 0.0 for row in shares]
     return Drift(
         name=name,
-        index=index,
+        index=float(_compute_indices(counts, least)),
         distance=distance,
-        noise=float(quantile * (1 / totals).sum()) + _RESOLUTION,
+        noise=_simulate_noise(counts, least, chance) + RESOLUTION,
+        quantile=float(stats.chi2.ppf(1 - chance, max(len(kept) - 1, 1))),
+        rows=(float(totals[0, 0]), float(totals[1, 0])),
         missing=(missing[0], missing[1]),
         bins={bin: (float(p), float(q)) for bin, p, q in zip(kept, *shares, strict=True)},
     )
 
 
-def check(drifts: list[Drift], champion: str, max_drift: float) -> None:
+def _compute_indices(counts: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Return population stability indices, float64 [...], of counts [..., 2, bins].
+
+    An empty bin counts as half a row, or as its share of both samples if that is less. `least` is
+    the least share of each bin.
+    """
+    totals = np.maximum(counts.sum(axis=-1, keepdims=True), 1.0)
+    both = counts.sum(axis=-2, keepdims=True)
+    empty = np.minimum(0.5 / totals, both / totals.sum(axis=-2, keepdims=True))
+    shares = np.maximum(counts / totals, np.maximum(empty, least))
+    shares = np.where(both > 0, shares, 0.0)
+    shares /= shares.sum(axis=-1, keepdims=True)
+    before, now = np.moveaxis(np.where(both > 0, shares, 1.0), -2, 0)
+    return ((now - before) * np.log(now / before)).sum(axis=-1)
+
+
+def _simulate_noise(counts: np.ndarray, least: np.ndarray, chance: float) -> float:
+    """Return the index that two samples of one distribution exceed with probability `chance`.
+
+    The distribution is that of both samples (counts, [2, bins]) together. Simulations determine the
+    quantile of 1 in 100; smaller chances follow from a chi-squared variable with their moments.
+    """
+    from scipy import stats
+
+    generator = np.random.default_rng(0)
+    distribution = counts.sum(axis=0) / counts.sum()
+    samples = [
+        generator.multinomial(round(total), distribution, _SIMULATIONS)
+        for total in counts.sum(axis=1).tolist()
+    ]
+    indices = _compute_indices(np.stack(samples, axis=1), least)
+    if not indices.any():
+        return 0.0
+    freedom = 2 * indices.mean() ** 2 / indices.var()
+    usual, rare = (stats.chi2.ppf(1 - share, freedom) for share in (_FALSE_ALARMS, chance))
+    return float(np.quantile(indices, 1 - _FALSE_ALARMS) * rare / usual)
+
+
+def check(drifts: Drifts, champion: str, max_drift: float) -> None:
     """Raise InputError if an index exceeds both its noise and `max_drift`, unless that is 0.
 
     `champion` is the model@version whose training data are the earlier dataset.
     """
-    too_far = [drift for drift in drifts if max_drift and drift.index > max_drift]
-    if drifted := format_drifts(too_far):
+    drifted = format_drifts(drifts.columns, max_drift)
+    if max_drift and drifted:
         raise InputError(
             f"max_drift={max_drift:g}: the training data have drifted since {champion}: {drifted}; "
-            "look at the source, or raise max_drift"
+            "correct the source or, if the data are right, set max_drift=0 for this run"
         )
 
 
-def is_small(drifts: list[Drift], min_drift: float) -> bool:
-    """Return True if `drifts` is not empty and nothing has drifted by `min_drift`."""
-    large = [drift for drift in drifts if drift.index >= min_drift]
-    return bool(drifts) and min_drift > 0 and not format_drifts(large)
+def is_small(drifts: Drifts, min_drift: float) -> bool:
+    """Return True if no column has drifted by more than `min_drift`, unless that is 0."""
+    return min_drift > 0 and not format_drifts(drifts.columns, min_drift)
 
 
-def format_drifts(drifts: list[Drift]) -> str:
-    """Return one line of the drifted columns and their indices; empty if there are none."""
-    drifted = [drift for drift in drifts if drift.is_drift]
+def format_drifts(drifts: Iterable[Drift], threshold: float = THRESHOLD) -> str:
+    """Return the columns that have drifted and their indices, as text; empty if there are none."""
+    drifted = [drift for drift in drifts if drift.exceeds(threshold)]
     return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in drifted)

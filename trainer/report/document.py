@@ -1,11 +1,11 @@
 """Write report.html, the report of a run as a self-contained page."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import list_columns
-from trainer.evaluation.drift import Drift
+from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.evaluation.metrics import ClassMetrics
@@ -30,7 +30,7 @@ def write_report(
     defaults: dict[str, Any],
     recipe_sets: Collection[str] = (),
     verdict: Verdict | None = None,
-    drifts: Sequence[Drift] = (),
+    drifts: Drifts | None = None,
     price: dict[str, Any] | None = None,
     on_vertex: bool = False,
 ) -> None:
@@ -54,7 +54,9 @@ def write_report(
         verdict=verdict,
         outcome=describe_outcome(verdict) if verdict else None,
         right=round(evaluation.accuracy * evaluation.examples),
-        findings=list_findings(evaluation, dataset, training, history, drifts),
+        findings=list_findings(
+            evaluation, dataset, training, history, drifts.columns if drifts else ()
+        ),
         training=training,
         epochs=_describe_epochs(training, history),
         replicas=_describe_replicas(training, details),

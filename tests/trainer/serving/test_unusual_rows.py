@@ -109,7 +109,7 @@ def test_number_is_the_same_name_with_and_without_zeros(dataset):
 
 def test_unusual_texts_of_the_training_rows_are_no_drift(rows, dataset):
     requests = [{name: row[name] for name in COLUMNS} for row in rows]
-    drifts, _ = request_drift.measure(dataset, requests)
+    (drifts, _), _ = request_drift.measure(dataset, requests)
     assert [drift.name for drift in drifts if drift.is_drift] == []
 
 

@@ -7,6 +7,7 @@ number of processes and merged in any order, yield the same statistics.
 
 import collections
 import fractions
+import zlib
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ QUANTILES = (np.arange(100) + 0.5) / 100
 MAX_DISTINCT = 10**6
 """Largest number of different values from which a vocabulary is learned: some 100 MB."""
 
+_HASH_BUCKETS = 50
+"""Number of counts that stand for the values of a hashed column, however many those are."""
 
 _SHIFT = 1200
 """Sums are in units of 2^-_SHIFT, which is smaller than any float64."""
@@ -47,6 +50,11 @@ def exact_sum(values: np.ndarray) -> int:
         for exponent in np.flatnonzero(sums).tolist():
             total += int(sums[exponent]) << lowest + exponent - 53 + _SHIFT + shift
     return total
+
+
+def bucket_name(text: str) -> str:
+    """Return the name under which a hashed column's value is counted: "hash 7"."""
+    return f"hash {zlib.crc32(text.encode()) % _HASH_BUCKETS}"
 
 
 class Moments:
@@ -134,8 +142,7 @@ class ColumnStatistics:
         train = ranks == 0
         if self.column.dtype == "string":
             missing = pc.equal(values, "").to_numpy(zero_copy_only=False)
-            if self.column.type == "vocabulary":
-                self._count(values.filter(pa.array(train & ~missing)))
+            self._count(values.filter(pa.array(train & ~missing)))
         else:
             missing = np.isnan(values)
             present = train & ~missing
@@ -152,7 +159,9 @@ class ColumnStatistics:
 
     def _count(self, values: pa.Array) -> None:
         for counted in pc.value_counts(values).to_pylist():
-            self.counts[str(counted["values"])] += counted["counts"]
+            value = str(counted["values"])
+            name = bucket_name(value) if self.column.type == "hashed" else value
+            self.counts[name] += counted["counts"]
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Add the statistics of another block; raise InputError for too many distinct values."""
@@ -204,4 +213,7 @@ class ColumnStatistics:
             figures["counts"] = {value: self.counts[value] for value in self.settings()["values"]}
         if self.column.type == "identity":
             figures["counts"] = dict(sorted(self.counts.items(), key=lambda item: int(item[0])))
+        if self.column.type == "hashed":
+            names = map("hash {}".format, range(_HASH_BUCKETS))
+            figures["counts"] = {name: self.counts[name] for name in names}
         return figures
