@@ -227,6 +227,36 @@ COLUMNS = [
 ]
 
 
+def read_columns(dataset):
+    values = ColumnValues(dataset, "train")
+    labels = DiskColumns(values.rows, {"label": np.int32})
+    for batch in read_stored_batches(dataset, "train", 512):
+        values.add(batch)
+        labels.append({"label": parse_columns(batch, dataset, label=True)["label"]})
+    return values, labels
+
+
+@pytest.mark.parametrize("classes", [3, 14])
+def test_each_column_alone_has_the_mean_area_of_many_classes(tmp_path, classes):
+    generator = random.Random(0)
+    rows = []
+    for number in range(3000):
+        label = generator.randrange(classes)
+        tip = label + generator.uniform(0, 0.9) if generator.random() < 0.8 else -1
+        kind = "abc"[min(label, 2)]
+        rows.append(f"{tip:.3f},{generator.random():.3f},{kind},t{number},class {label}")
+    table = tables.write_csv(tmp_path / "t.csv", rows, "tip,noise,kind,ticket,type")
+    label = {"column": "type"}
+    dataset = tables.write(table, tmp_path / "r", columns=COLUMNS, crosses=[], label=label)
+    areas = compute_column_aucs(*read_columns(dataset), classes)
+    # A fifth of the rows have no tip: 0.8 + 0.2 * (0.8 + 0.2 / 2).
+    assert areas["tip"] == pytest.approx(0.98, abs=0.01)
+    for name in ("noise", "ticket"):
+        assert areas[name] == pytest.approx(0.5, abs=0.03)
+    # Two of the classes have a value of their own, which is no information about the others.
+    assert areas["kind"] == pytest.approx(1 if classes == 3 else 0.62, abs=0.05)
+
+
 def test_each_column_alone_has_its_area(tmp_path):
     generator = random.Random(0)
     rows = []
@@ -239,12 +269,7 @@ def test_each_column_alone_has_its_area(tmp_path):
     table = tables.write_csv(tmp_path / "t.csv", rows, "tip,noise,kind,ticket,big")
     label = {"column": "big"}
     dataset = tables.write(table, tmp_path / "r", columns=COLUMNS, crosses=[], label=label)
-    values = ColumnValues(dataset, "train")
-    labels = DiskColumns(values.rows, {"label": np.int32})
-    for batch in read_stored_batches(dataset, "train", 512):
-        values.add(batch)
-        labels.append({"label": parse_columns(batch, dataset, label=True)["label"]})
-    areas = compute_column_aucs(values, labels)
+    areas = compute_column_aucs(*read_columns(dataset), 2)
     assert areas["tip"] > 0.99
     assert areas["kind"] == pytest.approx(0.9, abs=0.03)
     assert areas["noise"] == pytest.approx(0.5, abs=0.05)

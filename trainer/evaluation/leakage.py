@@ -1,6 +1,7 @@
 """Find columns that almost suffice to predict a table's label, such as one filled in later."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
@@ -9,56 +10,79 @@ from trainer.data.schema import Feature
 from trainer.evaluation.answers import ColumnValues, DiskColumns, spans
 from trainer.evaluation.metrics import count_distinct
 
+RANKED = 10
+"""Number of classes, the most common ones, that a column is ranked for."""
 _BINS = 64
 """Number of quantile bins of a numeric column, with which a relation need not be monotonic."""
+_BITS = 5
+"""Bits of a cell: one of RANKED classes or the rest, and a half of the split."""
 
 
-def compute_column_aucs(values: ColumnValues, labels: DiskColumns) -> dict[str, float]:
-    """Return the ROC AUC of each column alone, by name, for a table with two classes.
+def compute_column_aucs(
+    values: ColumnValues, labels: DiskColumns, classes: int
+) -> dict[str, float]:
+    """Return the ROC AUC of each column alone, by name.
 
-    A row's score is the share of the second class among rows with the same value or bin in the
-    other half of the split, so a value that occurs once predicts nothing. Empty if all labels are
-    equal. The column `label` of `labels` is 0 or 1 for each row.
+    It is the area of the second of two classes; with more classes, the mean of the RANKED most
+    common classes, each against the rest. A row's score for a class is the share of the class among
+    rows with the same value or bin in the other half of the split, so a value that occurs once
+    predicts nothing. Empty if all labels are equal. The column `label` of `labels` is an index into
+    the classes for each row.
     """
-    cells = np.zeros(4, int)  # rows by half (even, odd) and label
+    counts = np.zeros((2, classes), int)
     for start, stop in spans(values.rows):
-        cells += np.bincount(_assign_cells(labels, start, stop), minlength=4)
-    halves = cells.reshape(2, 2)
-    if not halves.sum(axis=0).all():
+        cells = np.arange(start, stop) % 2 * classes + labels.read("label", start, stop)
+        counts += np.bincount(cells, minlength=counts.size).reshape(counts.shape)
+    support = counts.sum(axis=0)
+    if support.max(initial=0) == values.rows:
         return {}
-    sizes = halves.sum(axis=1)
-    rates = np.where(sizes > 0, halves[:, 1] / np.maximum(sizes, 1), 0.5)
-    return {column.name: _compute_auc(column, values, labels, rates) for column in values.columns}
-
-
-def _assign_cells(labels: DiskColumns, start: int, stop: int) -> np.ndarray:
-    """Return 2 * half + label of the rows from `start` to `stop`."""
-    return np.arange(start, stop) % 2 * 2 + labels.read("label", start, stop)
+    ranked = np.argsort(-support, kind="stable")[: np.count_nonzero(support)][:RANKED]
+    if classes == 2:
+        ranked = np.array([1])
+    codes = np.full(classes, len(ranked))
+    codes[ranked] = np.arange(len(ranked))
+    sizes = counts.sum(axis=1, keepdims=True)
+    rates = np.where(sizes > 0, counts / np.maximum(sizes, 1), 1 / classes)[:, ranked]
+    return {
+        column.name: _compute_auc(column, values, labels, codes, rates) for column in values.columns
+    }
 
 
 def _compute_auc(
-    column: Feature, values: ColumnValues, labels: DiskColumns, rates: np.ndarray
+    column: Feature, values: ColumnValues, labels: DiskColumns, codes: np.ndarray, rates: np.ndarray
 ) -> float:
-    """Return the ROC AUC of a column; `rates` are the shares of the second class in each half."""
+    """Return the mean ROC AUC of a column.
+
+    Args:
+        codes: each class' index among the ranked classes, or their number for the rest, [classes].
+        rates: shares of the ranked classes in each half, [2, ranked].
+    """
     group_of = _make_binning(column, values)
     order = np.empty(values.rows, np.uint64)
     for start, stop in spans(values.rows):
         groups = group_of(values.read(column.name, start, stop)).astype(np.uint64)
-        order[start:stop] = groups << 2 | _assign_cells(labels, start, stop).astype(np.uint64)
+        cells = 2 * codes[labels.read("label", start, stop)] + np.arange(start, stop) % 2
+        order[start:stop] = groups << _BITS | cells.astype(np.uint64)
     order.sort()
-    parts = []
-    for codes, counts in count_distinct(order, 2):
-        groups, at = np.unique(codes >> 2, return_inverse=True)
-        cells = np.zeros((len(groups), 2, 2), int)
-        cells[at, codes >> 1 & 1, codes & 1] = counts
+    ranked = rates.shape[1]
+    parts: list[list[Any]] = [[] for _ in range(ranked)]
+    for keys, counts in count_distinct(order, _BITS):
+        groups, at = np.unique(keys >> _BITS, return_inverse=True)
+        cells = np.zeros((len(groups), ranked + 1, 2), int)
+        cells[at, keys >> 1 & (1 << _BITS - 1) - 1, keys & 1] = counts
+        totals = cells.sum(axis=1)
         for half in (0, 1):
-            missed, hit = cells[:, 1 - half].T
-            # Smooth by one row of the mean, for values that the other half lacks.
-            scores = (hit + rates[1 - half]) / (missed + hit + 1)
-            scores, at_score = np.unique(scores, return_inverse=True)
-            counts_by_label = (np.bincount(at_score, counts) for counts in cells[:, half].T)
-            parts.append(np.stack([scores, *counts_by_label]))
-    scores, negative, positive = np.concatenate(parts, axis=1)
+            for number, rate in enumerate(rates[1 - half]):
+                # Smooth by one row of the mean, for values that the other half lacks.
+                scores = (cells[:, number, 1 - half] + rate) / (totals[:, 1 - half] + 1)
+                scores, at_score = np.unique(scores, return_inverse=True)
+                hits = np.bincount(at_score, cells[:, number, half])
+                parts[number].append([scores, np.bincount(at_score, totals[:, half]) - hits, hits])
+    return float(np.mean([_integrate(*np.concatenate(blocks, axis=1)) for blocks in parts]))
+
+
+def _integrate(scores: np.ndarray, negative: np.ndarray, positive: np.ndarray) -> float:
+    """Return the ROC AUC of scores, from the number of negative and positive rows with each."""
     kinds = np.repeat([0, 1], len(scores))
     weights = np.append(negative, positive)
     return float(roc_auc_score(kinds, np.tile(scores, 2), sample_weight=weights))

@@ -62,7 +62,7 @@ class Evaluation:
     roc: metrics.RocCurve | None  # of the second of two classes
     mistakes: list[Mistake]  # most confident first
     slices: list[Slices]
-    column_areas: dict[str, float]  # ROC AUC of each column alone, for a table with two classes
+    column_areas: dict[str, float]  # ROC AUC of each column of a table alone; see leakage.py
     answers: Answers
 
     def scalars(self) -> dict[str, float]:
@@ -104,7 +104,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Evaluation:
         seconds=seconds,
         classes=dataset.classes,
         mistakes=mistakes.list_mistakes(dataset),
-        column_areas=compute_column_aucs(values, answers) if len(dataset.classes) == 2 else {},
+        column_areas=compute_column_aucs(values, answers, len(dataset.classes)),
         slices=slice_answers(values, answers),
         answers=answers,
         **_measure(answers, dataset.classes),

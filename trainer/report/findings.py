@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
-from trainer.evaluation.metrics import wilson_interval
+from trainer.evaluation.leakage import RANKED
+from trainer.evaluation.metrics import mean, wilson_interval
 from trainer.evaluation.scoring import Evaluation
 from trainer.report.learning import Rows, column, known_values
 
@@ -79,13 +80,14 @@ def _find_in_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
 
 def _find_weak_classes(evaluation: Evaluation) -> Iterator[Finding]:
     present = [row for row in evaluation.per_class if row.recall is not None]
-    weakest = min(present, key=lambda row: row.recall or 0.0)
+    weakest = min(present, key=lambda row: (row.recall or 0.0, -row.support))
     if weakest.recall is None or weakest.recall == 1:
         yield Finding("all_recognized", False, {})
         return
     right = round(weakest.recall * weakest.support)
     values: dict[str, Any] = {"name": weakest.name, "right": right, "of": weakest.support}
-    yield Finding("weakest_class", False, values)
+    others = sum(_is_mostly_wrong(row.recall, row.support) for row in present) - 1
+    yield Finding("weakest_class", others >= 0, {**values, "others": others})
     times, true, predicted = max(
         (cell, row, column)
         for row, line in enumerate(evaluation.confusion_matrix)
@@ -97,11 +99,20 @@ def _find_weak_classes(evaluation: Evaluation) -> Iterator[Finding]:
         yield Finding("commonest_mistake", False, {**pair, "times": times})
     # A class that is never predicted has precision 0, but no answer to be unreliable.
     answered = [row for row in present if row.predicted]
-    least_precise = min(answered, key=lambda row: row.precision or 0.0, default=None)
+    least_precise = min(
+        answered, key=lambda row: (row.precision or 0.0, -row.predicted), default=None
+    )
     if least_precise and least_precise.precision is not None and least_precise.precision < 1:
         right = round(least_precise.precision * least_precise.predicted)
         values = {"name": least_precise.name, "right": right, "of": least_precise.predicted}
-        yield Finding("least_reliable", False, values)
+        is_wrong = _is_mostly_wrong(least_precise.precision, least_precise.predicted)
+        yield Finding("least_reliable", is_wrong, values)
+
+
+def _is_mostly_wrong(rate: float | None, total: int) -> bool:
+    """Return True if none of `total` is right, or the share that is right is surely below half."""
+    right = round((rate or 0.0) * total)
+    return right == 0 or wilson_interval(right, total)[1] < 0.5
 
 
 def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
@@ -125,13 +136,16 @@ def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
 
 def _find_leaking_column(evaluation: Evaluation) -> Iterator[Finding]:
     """Yield the column that separates the classes almost as well as the model, if there is one."""
-    areas = evaluation.column_areas
-    if not areas or evaluation.roc_auc is None:
+    areas, roc_auc = evaluation.column_areas, evaluation.roc_auc
+    if len(evaluation.classes) > RANKED:
+        commonest = sorted(evaluation.per_class, key=lambda row: -row.support)[:RANKED]
+        roc_auc = mean([row.roc_auc for row in commonest])
+    if not areas or roc_auc is None:
         return
     column = max(areas, key=areas.__getitem__)
-    if areas[column] < max(_MIN_AUC, 0.5 + SINGLE_COLUMN * (evaluation.roc_auc - 0.5)):
+    if areas[column] < max(_MIN_AUC, 0.5 + SINGLE_COLUMN * (roc_auc - 0.5)):
         return
-    values = {"column": column, "area": areas[column], "roc_auc": evaluation.roc_auc}
+    values = {"column": column, "area": areas[column], "roc_auc": roc_auc}
     yield Finding("single_column", True, values)
 
 

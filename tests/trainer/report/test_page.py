@@ -142,6 +142,19 @@ def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
     assert "The most common mistake" in text and "The least reliable" not in text
 
 
+@pytest.mark.parametrize(
+    ("right", "support", "is_warning"),
+    [(0, 27, True), (0, 2, True), (12, 40, True), (4, 10, False)],
+)
+def test_class_that_is_mostly_missed_is_a_warning(render, evaluated, right, support, is_warning):
+    rows = evaluated(10, right=1.0)[0].per_class
+    missed = dataclasses.replace(rows[3], support=support, recall=right / support)
+    page = render(10, right=1.0, evaluation={"per_class": [*rows[:3], missed, *rows[4:]]})
+    bullet = next(line for line in page.source.split("<li") if "The weakest class is" in line)
+    assert f"{right} of {support} recognized" in page.text
+    assert ("warn" in bullet.partition(">")[0]) == is_warning
+
+
 def test_equal_examples_of_different_labels_are_named(render):
     assert "Equal examples with" not in render().text
     contradictions = {"count": 3, "first": [["cat/1.png (cat)", "dog/<2>.png (dog)"]]}
@@ -159,9 +172,10 @@ def test_nearly_empty_column_is_named(render, evaluated):
     assert "company has no value" not in text
 
 
+@pytest.mark.parametrize("classes", [2, 5])
 @pytest.mark.parametrize(("area", "is_named"), [(0.95, True), (0.7, False)])
-def test_column_nearly_as_good_as_the_model_is_named(render, area, is_named):
+def test_column_nearly_as_good_as_the_model_is_named(render, classes, area, is_named):
     areas = {"tip": area, "noise": 0.5}
-    text = render(2, evaluation={"roc_auc": 0.96, "column_areas": areas}).text
+    text = render(classes, evaluation={"roc_auc": 0.96, "column_areas": areas}).text
     words = "tip predicts the label almost alone: ROC AUC 0.950 by itself, 0.960 for the model."
     assert (words in text) == ("almost alone" in text) == is_named
