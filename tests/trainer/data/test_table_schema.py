@@ -2,8 +2,14 @@
 
 import gzip
 import re
+import tarfile
+import zipfile
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
+from PIL import Image
 
 from tests import tables
 from tests.refusals import refused
@@ -77,13 +83,44 @@ def test_damaged_or_empty_table_is_refused(tmp_path):
     assert "t.csv is empty: it has no header; use a table with a header" in message
     (tmp_path / "t.csv").write_text(f"{tables.HEADER}\r1,1,card,,1,0,9\r")
     assert "lines end in CR alone" in refused(write, tmp_path / "t.csv", tmp_path / "out")
-    (tmp_path / "t.csv").write_bytes(b"PK\x03\x04\x14\0\x08\xe9.xlsx")
+    (tmp_path / "t.csv").write_bytes(b"\x1a\x03\x04\x14\0\x08\xe9")
     message = refused(write, tmp_path / "t.csv", tmp_path / "out")
     assert "the header, is not text: save the table as CSV" in message
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "t.csv.gz").write_bytes(cut)
     message = refused(write, tmp_path / "t.csv.gz", tmp_path / "out")
     assert re.search(r"t.csv.gz can't be read \(.+\); fix it, or download it again", message)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("csv", "parquet", "{0} is a Parquet file; use parquet:{0}"),
+        ("csv", "zip", "{0} is a ZIP archive or an Excel workbook; extract the table from it, or"),
+        ("csv", "png", "{0} is an image; use images:FOLDER"),
+        ("csv", "tar.gz", "{0} is a tar archive; extract the table from it"),
+        ("parquet", "csv", "{0} is text, not Parquet; use csv:{0}"),
+        ("parquet", "gz", "{0} is a gzip file; decompress it, or use csv:{0} if it contains CSV"),
+        ("parquet", "zip", "{0} is a ZIP archive or an Excel workbook; extract the table from it"),
+        ("parquet", "jpeg", "{0} is an image; use images:FOLDER"),
+    ],
+)
+def test_file_of_another_format_is_named(tmp_path, kind, content, message):
+    table, file = write_csv(tmp_path / "t.csv", tables.lines(50)), tmp_path / "given"
+    if content == "parquet":
+        pa.parquet.write_table(pa.csv.read_csv(table), file)
+    elif content == "zip":
+        zipfile.ZipFile(file, "w").write(table)
+    elif content == "tar.gz":
+        with tarfile.open(file, "w:gz") as archive:
+            archive.add(table)
+    elif content in ("png", "jpeg"):
+        Image.new("RGB", (9, 9)).save(file, content)
+    else:
+        text = table.read_bytes()
+        file.write_bytes(gzip.compress(text) if content == "gz" else text)
+    error = refused(write, "", tmp_path / "out", source=f"{kind}:{file}")
+    assert message.format(file) in error
 
 
 HEADER = "miles,place,payment\n"

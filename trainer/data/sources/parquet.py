@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from trainer.data import storage
+from trainer.data.tables.file_formats import HEAD_BYTES, check_format, is_text
 from trainer.data.tables.file_reader import FileReader
 from trainer.errors import InputError
 
@@ -65,6 +66,12 @@ def _opened(uri: str) -> Iterator[Any]:
 
     try:
         with storage.catch_read_errors(uri), storage.open_file(uri, "rb") as file:
+            head = file.read(HEAD_BYTES)
+            if not head.startswith(b"PAR1"):
+                check_format(uri, head)
+                if is_text(head):
+                    raise InputError(f"{uri} is text, not Parquet; use csv:{uri}")
+            file.seek(0)
             yield pa.parquet.ParquetFile(_RandomAccess(file) if storage.is_remote(uri) else file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]

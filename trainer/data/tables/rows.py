@@ -22,6 +22,7 @@ import pyarrow.csv
 
 from trainer.data import storage
 from trainer.data.sources import DIGEST_BYTES, digest
+from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 
@@ -78,6 +79,7 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
             while chunk := stream.read(BLOCK_BYTES):
                 text = carry + chunk
                 if line == 1:
+                    check_format(uri, text)
                     text = text.removeprefix(codecs.BOM_UTF8)
                 if end := _find_last_row_end(text):
                     yield Block(file, line, text[:end])

@@ -1,0 +1,31 @@
+"""Recognize files that a reader of tables was given by mistake, by their first bytes."""
+
+import re
+
+from trainer.errors import InputError
+
+HEAD_BYTES = 512
+"""Number of first bytes that tell a file's format."""
+_EXTRACT = "extract the table from it"
+_FORMATS = (
+    # CSV text may begin with PAR1, but has no control character there.
+    (rb"PAR1[\0-\x08\x0e-\x1f]", "a Parquet file", "use parquet:{uri}"),
+    (rb"PK\x03\x04", "a ZIP archive or an Excel workbook", f"{_EXTRACT}, or save it as CSV"),
+    (rb"\xd0\xcf\x11\xe0", "an Excel workbook", "save its table as CSV in UTF-8"),
+    (rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP", "an image", "use images:FOLDER"),
+    (rb".{257}ustar", "a tar archive", _EXTRACT),
+    (rb"\x1f\x8b", "a gzip file", "decompress it, or use csv:{uri} if it contains CSV"),
+    (rb"BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "a compressed file", "decompress it"),
+)
+
+
+def check_format(uri: str, head: bytes) -> None:
+    """Raise InputError if a file's first bytes are those of a known other format."""
+    for pattern, name, remedy in _FORMATS:
+        if re.match(pattern, head, re.DOTALL):
+            raise InputError(f"{uri} is {name}; {remedy.format(uri=uri)}")
+
+
+def is_text(head: bytes) -> bool:
+    """Return whether a file's first bytes are text, such as those of a CSV file."""
+    return b"\0" not in head and not re.search(rb"[\x01-\x08\x0e-\x1f]", head)
