@@ -64,7 +64,7 @@ def test_options_of_models_and_columns_are_listed(succeed):
     *_, hashed, crosses = succeed("parameters columns").split("\n\n")
     assert hashed.startswith("type hashed: text, or numbers used as names")
     names = [line.split()[0] for line in hashed.splitlines() if ", default " in line]
-    assert names == ["buckets", "embedding"]
+    assert names == ["buckets", "embedding", "missing"]
     assert "columns  list, default []" in crosses
 
 

@@ -40,7 +40,8 @@ class Feature:
     # How the model encodes a column: boundaries, values, buckets, ...
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Statistics of a column over the training split: mean, deviation, a hundred quantiles (0.005,
-    # 0.015, ...), counts of values; and under "missing" the share of missing values by split.
+    # 0.015, ...), counts of values, or of hashes of the values of a hashed column; and under
+    # "missing" the share of missing values by split.
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

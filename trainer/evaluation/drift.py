@@ -13,6 +13,7 @@ close to (1/n + 1/m) times a quantile of a chi-squared variable (Yurdakul, "Stat
 of population stability index", 2018), but not for bins of few rows.
 """
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,9 @@ import numpy as np
 
 from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.values import list_boolean_forms
 from trainer.errors import InputError
+from trainer.evaluation.stability_index import FALSE_ALARMS, compute_indices, simulate_noise
 
 LABEL = "label"
 THRESHOLD = 0.1
@@ -33,9 +36,6 @@ _MAX_CATEGORIES = 50
 _MIN_ROWS = 20
 """Least rows, before, of a value that is compared because it is one of the most common. With fewer
 rows, values are among the most common by chance, and less common in any other sample."""
-_SIMULATIONS = 1000
-_FALSE_ALARMS = 0.01
-"""Probability that any column of two datasets exceeds its noise without drift."""
 RESOLUTION = 0.01
 """Added to the noise: a hundred quantiles determine a bin's share only to half a percent."""
 _LEAST_SHARE = 0.005
@@ -152,7 +152,14 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     if "quantiles" in now.statistics:
         pair = _count_numbers(before.statistics["quantiles"], now.statistics["quantiles"], present)
     else:
-        pair = _count_categories(before.statistics["counts"], now.statistics["counts"], present)
+        counts, forms = (
+            before.statistics["counts"],
+            list_boolean_forms([*before.statistics["counts"]]),
+        )
+        later: collections.Counter[str] = collections.Counter()
+        for name, number in now.statistics["counts"].items():
+            later[forms.get(name, name)] += number
+        pair = _count_categories(counts, later, present)
     for histogram, total, share in zip(pair, rows, missing, strict=True):
         histogram[MISSING] = total * share
     return pair
@@ -214,7 +221,7 @@ def _measure_drift(
     totals = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     # Missing values are counted, not taken from quantiles.
     least = np.array([0.0 if bin == MISSING else least_share for bin in kept])
-    chance = _FALSE_ALARMS / columns
+    chance = FALSE_ALARMS / columns
     shares = counts / totals
     # The divergence of almost equal shares may be -1e-17, whose root is NaN.
     with np.errstate(invalid="ignore"):
@@ -222,52 +229,14 @@ def _measure_drift(
     missing = [float(row[kept.index(MISSING)]) if MISSING in kept else 0.0 for row in shares]
     return Drift(
         name=name,
-        index=float(_compute_indices(counts, least)),
+        index=float(compute_indices(counts, least)),
         distance=distance,
-        noise=_simulate_noise(counts, least, chance) + RESOLUTION,
+        noise=simulate_noise(counts, least, chance) + RESOLUTION,
         quantile=float(stats.chi2.ppf(1 - chance, max(len(kept) - 1, 1))),
         rows=(float(totals[0, 0]), float(totals[1, 0])),
         missing=(missing[0], missing[1]),
         bins={bin: (float(p), float(q)) for bin, p, q in zip(kept, *shares, strict=True)},
     )
-
-
-def _compute_indices(counts: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Return population stability indices, float64 [...], of counts [..., 2, bins].
-
-    An empty bin counts as half a row, or as its share of both samples if that is less. `least` is
-    the least share of each bin.
-    """
-    totals = np.maximum(counts.sum(axis=-1, keepdims=True), 1.0)
-    both = counts.sum(axis=-2, keepdims=True)
-    empty = np.minimum(0.5 / totals, both / totals.sum(axis=-2, keepdims=True))
-    shares = np.maximum(counts / totals, np.maximum(empty, least))
-    shares = np.where(both > 0, shares, 0.0)
-    shares /= shares.sum(axis=-1, keepdims=True)
-    before, now = np.moveaxis(np.where(both > 0, shares, 1.0), -2, 0)
-    return ((now - before) * np.log(now / before)).sum(axis=-1)
-
-
-def _simulate_noise(counts: np.ndarray, least: np.ndarray, chance: float) -> float:
-    """Return the index that two samples of one distribution exceed with probability `chance`.
-
-    The distribution is that of both samples (counts, [2, bins]) together. Simulations determine the
-    quantile of 1 in 100; smaller chances follow from a chi-squared variable with their moments.
-    """
-    from scipy import stats
-
-    generator = np.random.default_rng(0)
-    distribution = counts.sum(axis=0) / counts.sum()
-    samples = [
-        generator.multinomial(round(total), distribution, _SIMULATIONS)
-        for total in counts.sum(axis=1).tolist()
-    ]
-    indices = _compute_indices(np.stack(samples, axis=1), least)
-    if not indices.any():
-        return 0.0
-    freedom = 2 * indices.mean() ** 2 / indices.var()
-    usual, rare = (stats.chi2.ppf(1 - share, freedom) for share in (_FALSE_ALARMS, chance))
-    return float(np.quantile(indices, 1 - _FALSE_ALARMS) * rare / usual)
 
 
 def check(drifts: Drifts, champion: str, max_drift: float) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import argument_name
 from trainer.data.tables.inputs import MISSING
+from trainer.data.tables.values import MAX_FLOAT, ValueForms, parse_number
 from trainer.fields import suggest
 from trainer.serving.instances import (
     DEFAULT,
@@ -32,9 +33,6 @@ from trainer.serving.instances import (
 )
 
 _TYPE_NAMES = {"float32": "a number", "int64": "a whole number", "string": "text"}
-_MAX_FLOAT = float(np.finfo(np.float32).max)
-_BOOLEANS = frozenset({"true", "false"})
-"""The values that booleans of Parquet and BigQuery become in a vocabulary."""
 _MAX_WHOLE = 2.0**53
 """Larger whole numbers are inexact as JSON numbers."""
 
@@ -51,11 +49,8 @@ class RowInstances:
     def __init__(self, columns: Mapping[str, str], features: Sequence[Feature] = ()) -> None:
         self._columns, self._names = dict(columns), [feature.name for feature in features]
         self._order = [argument_name(name) for name in self._names]
-        self._booleans = {
-            argument_name(feature.name)
-            for feature in features
-            if not _BOOLEANS.isdisjoint(feature.settings.get("values", ()))
-        }
+        forms = {argument_name(feature.name): ValueForms(feature) for feature in features}
+        self._forms = {name: one for name, one in forms.items() if not one.is_plain}
         self._has_keys = KEY not in self._columns
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
@@ -86,12 +81,14 @@ class RowInstances:
         indices, inputs = list(values), {}
         for name, kind in self._columns.items():
             column = [value.get(name) for value in values.values()]
-            if name in self._booleans:
-                column = [str(v).lower() if isinstance(v, bool) else v for v in column]
-            inputs[name], bad = _convert_column(kind, column)
-            for index in bad:
-                why = f"{name} is not {_TYPE_NAMES[kind]}: {format_value(column[index])}"
-                problems.setdefault(indices[index], why)
+            read, others = column, list[int]()
+            if forms := self._forms.get(name):
+                read, others = _convert_each(forms.read, column, [None] * len(column))
+            inputs[name], bad = _convert_column(kind, read)
+            for expected, places in (("true or false", others), (_TYPE_NAMES[kind], bad)):
+                for index in places:
+                    why = f"{name} is not {expected}: {format_value(column[index])}"
+                    problems.setdefault(indices[index], why)
         return inputs
 
     def _parse_row(self, instance: Any) -> dict[str, Any]:
@@ -142,16 +139,18 @@ def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]
 
 def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
     """Convert numbers, and numbers as text, to float64; missing values become NaN."""
-    with contextlib.suppress(ValueError, TypeError, OverflowError):
-        numbers = np.array(values, np.float64)
-        if numbers.ndim == 1 and not (np.abs(numbers) > _MAX_FLOAT).any():
-            return numbers, []
+    # NumPy reads other forms of text as numbers than records do.
+    if not any(isinstance(value, str) for value in values):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            numbers = np.array(values, np.float64)
+            if numbers.ndim == 1 and not (np.abs(numbers) > MAX_FLOAT).any():
+                return numbers, []
     return _convert_each(_to_number, values, np.full(len(values), math.nan))
 
 
 def _convert_each(
-    convert: Callable[[Any], Any], values: list[Any], converted: np.ndarray
-) -> tuple[np.ndarray, list[int]]:
+    convert: Callable[[Any], Any], values: list[Any], converted: Any
+) -> tuple[Any, list[int]]:
     """Convert values that are not missing, one by one; also return the indices of failures."""
     bad = []
     for index, value in enumerate(values):
@@ -164,8 +163,8 @@ def _convert_each(
 
 
 def _to_number(value: Any) -> float:
-    number = float(value) if not isinstance(value, str) or value.strip() else math.nan
-    if abs(number) > _MAX_FLOAT:
+    number = parse_number(value) if isinstance(value, str) else float(value)
+    if abs(number) > MAX_FLOAT:
         raise ValueError
     return number
 

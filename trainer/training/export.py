@@ -19,7 +19,7 @@ from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
 from trainer.data.tables.columns import argument_name, list_columns
-from trainer.data.tables.inputs import Encoder, clean_texts, parse_columns
+from trainer.data.tables.inputs import Encoder, clean_columns, parse_columns
 from trainer.training import preprocessing
 
 
@@ -51,7 +51,7 @@ def _add_table_signatures(
     names = {argument_name(column.name): column.name for column in columns}
 
     def predict_raw(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return predict(encoder(clean_texts(columns)))
+        return predict(encoder(clean_columns(columns, dataset)))
 
     def predict_columns(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return predict_raw({names[name]: values for name, values in columns.items()})

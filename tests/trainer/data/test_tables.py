@@ -7,6 +7,9 @@ import os
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from tests import tables
@@ -88,6 +91,32 @@ def test_unusable_rows_are_rejected_by_line_and_others_kept(tmp_path):
     assert kept[b"t.csv:21"].keys() == {"label", "key"}
     assert kept[b"t.csv:22"]["payment"] == b"card, or\nnot"
     assert kept[b"t.csv:22"]["Zone Id"] == b'a "b"'
+
+
+def test_marker_of_a_missing_value_is_one_if_the_column_lists_it(tmp_path):
+    markers = ["?", " NA", "-999.0"]
+    rows = [
+        f"{markers[n % 3] if n % 2 else n},{'x' if n % 5 else 'NA'},{n % 2}" for n in range(240)
+    ]
+    table = write_csv(tmp_path / "t.csv", rows, "miles,place,late")
+    columns = [{"name": "miles", "type": "numeric"}, {"name": "place", "type": "vocabulary"}]
+    options = {"columns": columns, "crosses": [], "label": {"column": "late"}}
+    message = refused(write, table, tmp_path / "out", **options)
+    remedy = (
+        """; if '?' and 'NA' in miles mean that the value is missing, add missing = ["?", "NA"]"""
+    )
+    assert remedy in message and message.endswith(" to the column")
+    for column in columns:
+        column["missing"] = ["?", "NA", "-999"]
+    parquet = tmp_path / "t.parquet"
+    pa.parquet.write_table(pa.csv.read_csv(table), parquet)
+    for source in (f"csv:{table}", f"parquet:{parquet}"):
+        written = write("", tmp_path / source.partition(":")[0], source=source, **options)
+        read = [row.keys() & {"miles", "place"} for row in read_rows(written)]
+        assert sum("miles" in names for names in read) == 120
+        assert sum("place" in names for names in read) == 192
+        assert written.features[0].statistics["minimum"] >= 0
+        assert written.features[1].settings["values"] == ["x"]
 
 
 def test_class_without_usable_rows_changes_no_label(tmp_path):

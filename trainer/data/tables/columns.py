@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from trainer.data.schema import Dataset, Feature
 
 KEYS = {
-    "numeric": ("log", "boundaries", "quantiles", "embedding"),
-    "bucketized": ("boundaries", "quantiles", "embedding"),
-    "identity": ("buckets", "embedding"),
-    "vocabulary": ("values", "size", "minimum_count", "embedding"),
-    "hashed": ("buckets", "embedding"),
+    "numeric": ("log", "boundaries", "quantiles", "embedding", "missing"),
+    "bucketized": ("boundaries", "quantiles", "embedding", "missing"),
+    "identity": ("buckets", "embedding", "missing"),
+    "vocabulary": ("values", "size", "minimum_count", "embedding", "missing"),
+    "hashed": ("buckets", "embedding", "missing"),
 }
 """The settings of each type of column, in addition to its name and type."""
 
@@ -96,6 +96,9 @@ class Column:
     embedding: int = option(
         0, help="Dimension in the deep part; 0: indicators instead, or none for numbers.", minimum=0
     )
+    missing: list[str] = option(
+        [], help='Texts that stand for a missing value, such as ["NULL", "NA", "?"].'
+    )
 
     @property
     def dtype(self) -> str:
@@ -111,8 +114,9 @@ class Column:
         return self.type != "numeric" or bool(self.boundaries or self.quantiles)
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the column's type has."""
-        return {key: getattr(self, key) for key in KEYS[self.type]}
+        """Return the settings that the column's type has, without `missing` if that is empty."""
+        keys = (key for key in KEYS[self.type] if key != "missing" or self.missing)
+        return {key: getattr(self, key) for key in keys}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

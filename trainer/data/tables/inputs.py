@@ -11,6 +11,7 @@ operations: the same code runs in the input pipeline of any worker of any tf.dis
 in parallel with the training step, and inside the SavedModel.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
+from trainer.data.tables.values import list_boolean_forms, parse_number
 
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
@@ -73,17 +75,35 @@ def parse_columns(
     return {**raw, "label": features["label"]} if label else raw
 
 
-def clean_texts(columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Return raw columns, of a client, with texts as in the records; see `columns.clean_text`."""
+def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, tf.Tensor]:
+    """Return raw columns, of a client, as in the records.
 
-    def clean(text: tf.Tensor) -> tf.Tensor:
-        stripped = tf.strings.regex_replace(text, f"^[{_SPACES}]+|[{_SPACES}]+$", "")
-        return tf.strings.regex_replace(stripped, WHOLE_NUMBER, r"\1")
+    Texts are those of `columns.clean_text`, and markers of missing values become missing.
+    """
+    cleaned = {}
+    for column in list_columns(dataset):
+        values, markers = raw[column.name], column.settings.get("missing", [])
+        if column.dtype == "string":
+            values = tf.strings.regex_replace(values, f"^[{_SPACES}]+|[{_SPACES}]+$", "")
+            values = tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1")
+        else:
+            markers = _list_numbers(markers, column.dtype)
+        for marker in markers:
+            is_marker = tf.equal(values, tf.constant(marker, values.dtype))
+            values = tf.where(is_marker, tf.constant(MISSING[column.dtype], values.dtype), values)
+        cleaned[column.name] = values
+    return cleaned
 
-    return {
-        name: clean(values) if values.dtype == tf.string else values
-        for name, values in columns.items()
-    }
+
+def _list_numbers(texts: Iterable[str], dtype: str) -> list[Any]:
+    """Return the texts that are numbers of the type float32 or int64."""
+    numbers = []
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            numbers.append(parse_number(text))
+    if dtype == "float32":
+        return numbers
+    return [int(number) for number in numbers if number.is_integer()]
 
 
 def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict[str, Any]:
@@ -236,8 +256,14 @@ def _id_count(column: Feature) -> int:
 
 
 def _hash_vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted hashes of the values, and the index of each in `values`; both int64."""
+    """Return the sorted hashes of the values, and the index of each in `values`; both int64.
+
+    Other forms of booleans have the index of the value that they stand for.
+    """
+    indices = {value: index for index, value in enumerate(values)}
+    for form, value in list_boolean_forms(values).items():
+        indices[form] = indices[value]
     with tf.init_scope():
-        hashes = tf.strings.to_hash_bucket_fast(values, _HASHES).numpy()
+        hashes = tf.strings.to_hash_bucket_fast([*indices], _HASHES).numpy()
     order = np.argsort(hashes)
-    return hashes[order], order.astype(np.int64)
+    return hashes[order], np.array([*indices.values()], np.int64)[order]

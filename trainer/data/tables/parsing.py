@@ -12,10 +12,10 @@ from trainer.data.sources import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.columns import COMPARISONS, WHOLE_NUMBER, Column, Label, TableSchema
 from trainer.data.tables.row_records import encode_entries
 from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.tables.values import MAX_FLOAT, parse_number
 from trainer.data.write.split_plan import draw_splits
 from trainer.data.write.totals import Totals, count_classes
 
-MAX_FLOAT = float(np.finfo(np.float32).max)
 _SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
 
@@ -98,11 +98,11 @@ def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
 
     Adds rows whose value is not of the column's type to `bad`, by index.
     """
+    if column.missing:
+        is_marker = pc.is_in(_clean_texts(raw), pa.array(column.missing))
+        raw = pc.if_else(is_marker, pa.scalar(None, raw.type), raw)
     if column.dtype == "string":
-        texts = _to_texts(raw)
-        if pc.any(pc.match_substring(texts, ".0")).as_py():
-            texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
-        return texts
+        return _clean_texts(raw)
     numbers = _parse_numbers(column.name, raw, bad)
 
     def format_value(index: int) -> str:
@@ -117,6 +117,14 @@ def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
         for index in np.flatnonzero(numbers < 0).tolist():
             bad.setdefault(index, f"{column.name} is below 0, and has log: {format_value(index)}")
     return numbers
+
+
+def _clean_texts(raw: pa.Array) -> pa.Array:
+    """Return values as `clean_text` does, "" where missing."""
+    texts = _to_texts(raw)
+    if pc.any(pc.match_substring(texts, ".0")).as_py():
+        texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
+    return texts
 
 
 def _to_texts(raw: pa.Array) -> pa.Array:
@@ -149,9 +157,7 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     for index, text in zip(indices.tolist(), raw.take(pa.array(indices)).to_pylist(), strict=True):
         text = "" if text is None else str(text).strip()
         try:
-            number = float(text) if text else math.nan
-            if "_" in text or abs(number) > MAX_FLOAT:
-                raise ValueError
+            number = parse_number(text)
         except ValueError:
             bad.setdefault(index, f"{name} is not a number: {text[:_SHOWN]!r}")
             number = math.nan

@@ -59,7 +59,11 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         if key not in allowed:
             raise InputError(f"{location}: a {kind} column takes no {key!r}{suggest(key, allowed)}")
     column = _build(Column, location, entry)
-    column = dataclasses.replace(column, values=list(map(clean_text, column.values)))
+    column = dataclasses.replace(
+        column,
+        values=list(map(clean_text, column.values)),
+        missing=list(map(clean_text, column.missing)),
+    )
     if column.name in _RESERVED:
         raise InputError(
             f"{location}: the records have another feature of that name; rename the column"
@@ -75,6 +79,7 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
     if kind in ("identity", "hashed") and not column.buckets:
         raise InputError(f"{location}: buckets is missing; set the number of ids")
     _check_names(f"{location}: values", column.values)
+    _check_names(f"{location}: missing", column.missing)
     return column
 
 

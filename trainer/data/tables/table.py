@@ -22,6 +22,7 @@ from trainer.data.schema import Feature
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.parsing import ParsedBlock, parse_rows
 from trainer.data.tables.row_records import frame_records
+from trainer.data.write.checks import suggest_missing
 from trainer.data.write.process_pool import Processes
 from trainer.data.write.shards import Piece
 from trainer.data.write.spill import Spill
@@ -53,7 +54,7 @@ class Table:
 
     def __init__(self, reader: TableKind, schema: TableSchema, options: RecordOptions) -> None:
         self._source, self._schema, self.reader = options.source, schema, reader
-        self._fractions = options.split_fractions
+        self._fractions, self._options = options.split_fractions, options
         self.name, self.location, self.details = reader.name, reader.location, reader.details
         self.classes = list(schema.label.classes)
         self.features: list[Feature] = []
@@ -129,6 +130,7 @@ class Table:
         if rejections:
             rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
             first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
+            first += suggest_missing([rejection.reason], self._options)
         if not rows:
             raise InputError(f"source={self._source!r} has no rows that can be used{first}")
         label = self._schema.label

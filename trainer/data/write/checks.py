@@ -1,6 +1,8 @@
 """Raise InputError for a source, a plan or a dataset that can't be used."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainer.data import storage
@@ -48,7 +50,24 @@ def check_rejections(
         f"source={options.source!r}: {len(rejected):,} of {format_count(counted, unit)} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {prefix}{details}"
+        f"allow more; {prefix}{details}{suggest_missing(keys_by_reason, options)}"
+    )
+
+
+def suggest_missing(reasons: Iterable[str], options: RecordOptions) -> str:
+    """Return how columns of numbers can read rejected words, such as '?', as missing values.
+
+    The text is to be appended to a message; it is empty if `reasons` name no such word.
+    """
+    markers: dict[str, list[str]] = {}
+    for reason in reasons:
+        match = re.fullmatch(r"(.+) is not a number: '(\D+)'", reason)
+        if match and any(column.get("name") == match[1] for column in options.columns):
+            markers.setdefault(match[1], []).append(match[2])
+    return "".join(
+        f"; if {' and '.join(map(repr, texts))} in {name} mean that the value is missing, add "
+        f"missing = {json.dumps(texts, ensure_ascii=False)} to the column"
+        for name, texts in markers.items()
     )
 
 
