@@ -212,7 +212,7 @@ def results(
 
 
 def load_model(run: PastRun) -> keras.Model:
-    """Return the model of a run, which maps the records' inputs to logits.
+    """Return the model of a run, which maps pixels, or a table's encoded columns, to logits.
 
     If the model is one of your own, this imports its module, which defines its layers.
     """
