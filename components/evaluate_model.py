@@ -109,7 +109,7 @@ def _measure_drift(dataset: schema.Dataset, current: Version) -> Any:
         drifted = drift.format_drifts(drifts.columns)
         line = f"have drifted since {current.name}: {drifted}"
         if not drifted:
-            line = f"have not drifted since {current.name}"
+            line = f"have not drifted by more than {drift.THRESHOLD:g} since {current.name}"
         print("; ".join(filter(None, [f"The training data {line}", drifts.format_not_compared()])))
     return drifts
 

@@ -23,11 +23,11 @@ def compute_column_aucs(
 ) -> dict[str, float]:
     """Return the ROC AUC of each column alone, by name.
 
-    It is the area of the second of two classes; with more classes, the mean of the RANKED most
-    common classes, each against the rest. A row's score for a class is the share of the class among
-    rows with the same value or bin in the other half of the split, so a value that occurs once
-    predicts nothing. Empty if all labels are equal. The column `label` of `labels` is an index into
-    the classes for each row.
+    It is the area of the second of two classes; with more classes, the mean over the RANKED most
+    common classes, each against the rest, weighted by their rows. A row's score for a class is the
+    share of the class among rows with the same value or bin in the other half of the split, so a
+    value that occurs once predicts nothing. Empty if all labels are equal. The column `label` of
+    `labels` is an index into the classes for each row.
     """
     counts = np.zeros((2, classes), int)
     for start, stop in spans(values.rows):
@@ -51,7 +51,7 @@ def compute_column_aucs(
 def _compute_auc(
     column: Feature, values: ColumnValues, labels: DiskColumns, codes: np.ndarray, rates: np.ndarray
 ) -> float:
-    """Return the mean ROC AUC of a column.
+    """Return the weighted mean of a column's ROC AUC for each ranked class.
 
     Args:
         codes: each class' index among the ranked classes, or their number for the rest, [classes].
@@ -78,7 +78,9 @@ def _compute_auc(
                 scores, at_score = np.unique(scores, return_inverse=True)
                 hits = np.bincount(at_score, cells[:, number, half])
                 parts[number].append([scores, np.bincount(at_score, totals[:, half]) - hits, hits])
-    return float(np.mean([_integrate(*np.concatenate(blocks, axis=1)) for blocks in parts]))
+    rankings = [np.concatenate(blocks, axis=1) for blocks in parts]
+    areas = [_integrate(*ranking) for ranking in rankings]
+    return float(np.average(areas, weights=[hits.sum() for _, _, hits in rankings]))
 
 
 def _integrate(scores: np.ndarray, negative: np.ndarray, positive: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
 from trainer.evaluation.leakage import RANKED
-from trainer.evaluation.metrics import mean, wilson_interval
+from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
 from trainer.report.learning import Rows, column, known_values
 
@@ -136,16 +136,17 @@ def _find_weak_slice(evaluation: Evaluation) -> Iterator[Finding]:
 
 def _find_leaking_column(evaluation: Evaluation) -> Iterator[Finding]:
     """Yield the column that separates the classes almost as well as the model, if there is one."""
-    areas, roc_auc = evaluation.column_areas, evaluation.roc_auc
-    if len(evaluation.classes) > RANKED:
-        commonest = sorted(evaluation.per_class, key=lambda row: -row.support)[:RANKED]
-        roc_auc = mean([row.roc_auc for row in commonest])
+    areas, roc_auc, many = evaluation.column_areas, evaluation.roc_auc, len(evaluation.classes) > 2
     if not areas or roc_auc is None:
         return
+    if many:
+        commonest = sorted(evaluation.per_class, key=lambda row: -row.support)[:RANKED]
+        total = sum(row.support for row in commonest)
+        roc_auc = sum(row.support * (row.roc_auc or 0.0) for row in commonest) / total
     column = max(areas, key=areas.__getitem__)
     if areas[column] < max(_MIN_AUC, 0.5 + SINGLE_COLUMN * (roc_auc - 0.5)):
         return
-    values = {"column": column, "area": areas[column], "roc_auc": roc_auc}
+    values = {"column": column, "area": areas[column], "roc_auc": roc_auc, "many": many}
     yield Finding("single_column", True, values)
 
 
