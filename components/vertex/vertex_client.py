@@ -50,6 +50,12 @@ class Service:
 
         return call
 
+    def list_operations(self, name: str) -> list[Any]:
+        """List the long-running operations of a resource, which may have ended."""
+        # The client's own method has paths that begin with /ui/.
+        client = self._client.transport.operations_client
+        return list(client.list_operations(name, "", retry=self.retry, timeout=ANSWER_SECONDS))
+
 
 def connect_service(
     kind: Any, endpoint: str, *, transport: str = "", credentials: Any = None, retry: Any = None

@@ -72,7 +72,8 @@ class VertexEmulator(FaultyEmulator):
         custom_jobs, self.log_entries = CustomJobs(operations), []
         models = ModelService(operations, model_folder)
         metadata = MetadataService(operations, pipelines.stored)
-        endpoints = EndpointService(operations, model_folder, models=models, servers=NoServers())
+        self.servers = NoServers()
+        endpoints = EndpointService(operations, model_folder, models=models, servers=self.servers)
         monitoring = MonitoringService(operations, endpoints=endpoints)
         services = [pipelines, schedules, custom_jobs, models, endpoints]
         for service in services:
