@@ -9,8 +9,9 @@ from trainer.errors import InputError, one_line
 
 FORBIDDEN, NOT_FOUND, CONFLICT, NOT_IMPLEMENTED = 403, 404, 409, 501
 _SERVER_ERROR = 500
-CAPACITY = re.compile(
-    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
+_CAPACITY = re.compile(
+    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota exceeded for|"
+    r"quota (limit |metric )?'[^']+' (has been |is |was )?exceeded|insufficient ('[^']+' )?quota|"
     r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
     r"resource.pool.exhausted|machine type temporarily unavailable|"
     r"(does not|don't) have enough resources",
@@ -67,7 +68,7 @@ def is_retryable(error: BaseException) -> bool:
         return not _OTHER_PROTOCOL.search(str(error))
     if _is_aborted(error) or getattr(error, "retryable", False) is True:
         return True
-    return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
+    return status_of(error) in _RETRYABLE and not _lacks_machines(str(error))
 
 
 def is_dropped(error: BaseException) -> bool:
@@ -103,11 +104,16 @@ def message_of(error: BaseException) -> str:
 
 
 def is_capacity(message: str) -> bool:
-    """Return True if an error message reports a lack of machines, or of quota for them."""
-    if CAPACITY.search(message):
-        return True
+    """Return True if an error message reports a lack of machines, or of quota for them.
+
+    Their disks count as well: another machine may have other disks.
+    """
     other = _MEMORY.search(message) or _RATE.search(message)
-    return bool(_EXHAUSTED.search(message)) and not other
+    return _lacks_machines(message) or (bool(_EXHAUSTED.search(message)) and not other)
+
+
+def _lacks_machines(message: str) -> bool:
+    return bool(_CAPACITY.search(message)) and not _RATE.search(message)
 
 
 @contextlib.contextmanager

@@ -150,6 +150,11 @@ def test_foreign_server_is_reported(settings, refused, monkeypatch, answer, sche
         "503 Machine type temporarily unavailable, please deploy with a different machine type or "
         "retry.",
         "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.",
+        "Quota limit 'SSD_TOTAL_GB' has been exceeded. Limit: 500 in region us-central1.",
+        "Insufficient 'DISKS_TOTAL_GB' quota. Requested 3000.0, available 2048.0.",
+        "Quota exceeded for quota metric 'Custom model training Nvidia L4 GPUs' and limit 'Custom "
+        "model training Nvidia L4 GPUs per region' of service 'aiplatform.googleapis.com'",
+        "Quota exceeded for aiplatform.googleapis.com/custom_model_training_pd_ssd",
         "code: 8, RESOURCE_EXHAUSTED",
     ],
 )
@@ -162,6 +167,8 @@ def test_other_failures_are_no_lack_of_machines():
     assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
     assert not is_capacity("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes")
     assert not is_capacity(f"code: 8, RESOURCE_EXHAUSTED, {PER_MINUTE}")
+    assert not is_capacity(PER_MINUTE)
+    assert not is_capacity("OSError: [Errno 122] Disk quota exceeded")
 
 
 @pytest.mark.parametrize(
