@@ -9,6 +9,9 @@ from trainer.errors import InputError, one_line
 
 FORBIDDEN, NOT_FOUND, CONFLICT, NOT_IMPLEMENTED = 403, 404, 409, 501
 _SERVER_ERROR = 500
+SENT, REMEDY = "sent", "remedy"
+"""Attributes of errors: True if the change may have taken effect, although no answer says so; and
+what to do if credentials are refused."""
 _CAPACITY = re.compile(
     r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota exceeded for|"
     r"quota (limit |metric )?'[^']+' (has been |is |was )?exceeded|insufficient ('[^']+' )?quota|"
@@ -136,7 +139,7 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             raise
         raise CloudError(
             f"{doing}: the answer is not from Google's API ({one_line(error)[:200]}); check the "
-            "setting endpoint"
+            f"setting endpoint{_describe_effect(error)}"
         ) from None
     except auth.DefaultCredentialsError as error:
         why, remedy = "no Google Cloud credentials", _HINTS[401]
@@ -146,12 +149,18 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             remedy = "correct GOOGLE_APPLICATION_CREDENTIALS"
         raise CloudError(f"{doing}: {why}; {remedy}") from None
     except auth.RefreshError as error:
-        raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
+        remedy = getattr(error, REMEDY, _HINTS[401])
+        raise CloudError(f"{doing}: {one_line(error)}; {remedy}") from None
     except exceptions.BadRequest as error:
         raise InputError(f"{doing}: {message_of(error)}") from None
     # OSError: of the connection, or of a file of the SDK, such as the credentials file.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        raise CloudError(f"{doing}: {describe(error, permission_hint)}") from None
+        what = f"{describe(error, permission_hint)}{_describe_effect(error)}"
+        raise CloudError(f"{doing}: {what}") from None
+
+
+def _describe_effect(error: BaseException) -> str:
+    return "; it may have taken effect" if getattr(error, SENT, False) else ""
 
 
 def _is_misread(error: BaseException) -> bool:
@@ -180,7 +189,8 @@ def is_unanswered(error: BaseException) -> bool:
 
     error = last_error(error)
     unreadable = isinstance(error, json_format.ParseError)
-    return unreadable or is_dropped(error) or status_of(error) >= _SERVER_ERROR
+    failed = status_of(error) >= _SERVER_ERROR and status_of(error) != NOT_IMPLEMENTED
+    return unreadable or is_dropped(error) or failed
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 from unittest import mock
 
@@ -187,7 +188,47 @@ def test_transient_error_is_retried(error):
     said, call = [], mock.Mock(side_effect=[error, "answer"])
     assert make_retry(said.append)(call)() == "answer"
     (line,) = said
-    assert line.startswith("no answer: ") and line.endswith("; trying again")
+    assert line.startswith("no answer: ") and line.endswith("; trying again for up to 2 s")
+
+
+def test_line_is_not_repeated_while_calls_are_retried():
+    error, said = exceptions.ServiceUnavailable("down"), []
+    retry = make_retry(said.append)
+    for _ in range(2):
+        assert retry(mock.Mock(side_effect=[error, error, "answer"]))() == "answer"
+    assert said == ["no answer: 503 down; trying again for up to 2 s"]
+
+
+def test_late_answer_is_announced_once_by_the_call_that_waits(monkeypatch):
+    monkeypatch.setattr(vertex_client, "_SILENT_SECONDS", 0.05)
+    said = []
+    retry = make_retry(said.append)
+
+    @retry
+    def wait():
+        time.sleep(0.2)
+
+    @retry
+    def call_twice():
+        retry(int)()
+        time.sleep(0.2)  # Of its own, not for an answer.
+        return said.copy()
+
+    assert call_twice() == []
+    wait()
+    wait()
+    assert said == ["no answer for 0.05 s; still waiting"]
+
+
+def test_server_that_wants_a_token_says_how_to_give_it(vertex, refused, monkeypatch):
+    for token, wanted in ((None, "a token in"), ("wrong", "another")):
+        if token:
+            monkeypatch.setenv(TOKEN_VARIABLE, token)
+        else:
+            monkeypatch.delenv(TOKEN_VARIABLE)
+        error = refused("schedule list", code=1)
+        remedy = "set it to what the server prints"
+        assert error.endswith(f": 401 the server requires {wanted} {TOKEN_VARIABLE}; {remedy}\n")
 
 
 @pytest.mark.parametrize(
