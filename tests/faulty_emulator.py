@@ -31,10 +31,10 @@ class FaultyEmulator(Emulator):
     def url(self):
         return self.endpoint
 
-    def fail(self, name, code, status, message="", times=1):
-        """Answer the next requests of a name with an error."""
+    def fail(self, name, code, status, message="", times=1, after=False):
+        """Answer the next requests of a name with an error; with `after`, once they took effect."""
         error = ApiError(status, message or status, code)
-        self._faults += [(name, error, False)] * times
+        self._faults += [(name, error, after)] * times
 
     def drop(self, name, times=1, after=False):
         """Close the connection of the next requests; with `after`, once they had their effect."""

@@ -120,12 +120,15 @@ def _lacks_machines(message: str) -> bool:
 
 
 @contextlib.contextmanager
-def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[None]:
+def translated(
+    doing: str, permission_hint: str = _PERMISSION_HINT, repeat: str = ""
+) -> Iterator[None]:
     """Translate errors of the client libraries into InputError (400: invalid) or CloudError.
 
     Args:
         doing: what was attempted, such as "creating the run 'x'".
         permission_hint: hint for a missing permission.
+        repeat: how to find out whether a change without an answer took effect.
     """
     from google.api_core import exceptions
     from google.auth import exceptions as auth
@@ -139,7 +142,7 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             raise
         raise CloudError(
             f"{doing}: the answer is not from Google's API ({one_line(error)[:200]}); check the "
-            f"setting endpoint{_describe_effect(error)}"
+            f"setting endpoint{_describe_effect(error, repeat)}"
         ) from None
     except auth.DefaultCredentialsError as error:
         why, remedy = "no Google Cloud credentials", _HINTS[401]
@@ -155,12 +158,15 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
         raise InputError(f"{doing}: {message_of(error)}") from None
     # OSError: of the connection, or of a file of the SDK, such as the credentials file.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        what = f"{describe(error, permission_hint)}{_describe_effect(error)}"
+        what = f"{describe(error, permission_hint)}{_describe_effect(error, repeat)}"
         raise CloudError(f"{doing}: {what}") from None
 
 
-def _describe_effect(error: BaseException) -> str:
-    return "; it may have taken effect" if getattr(error, SENT, False) else ""
+def _describe_effect(error: BaseException, repeat: str) -> str:
+    # After retries in an outer call, only the last attempt's error has the attribute.
+    if not any(getattr(each, SENT, False) for each in (error, last_error(error))):
+        return ""
+    return f"; it may have taken effect{repeat and f': {repeat}'}"
 
 
 def _is_misread(error: BaseException) -> bool:
