@@ -127,7 +127,8 @@ class EndpointChanges:
                 endpoint = self.client.get_endpoint(name=request.endpoint)
                 raise _failure(version, message_of(error), endpoint) from None
             # The endpoint shows how it ends.
-            self.say(f"the operation that deploys {version} can't be read: {describe(error)}")
+            if not isinstance(error, CloudError):
+                self.say(f"the operation that deploys {version} can't be read: {describe(error)}")
             return False
         return True
 
