@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainer.errors import InputError, one_line
 
 FORBIDDEN, NOT_FOUND, CONFLICT, NOT_IMPLEMENTED = 403, 404, 409, 501
-_SERVER_ERROR = 500
+_REFUSED, _SERVER_ERROR = 400, 500
 SENT, REMEDY = "sent", "remedy"
 """Attributes of errors: True if the change may have taken effect, although no answer says so; and
 what to do if credentials are refused."""
@@ -72,6 +72,17 @@ def is_retryable(error: BaseException) -> bool:
     if _is_aborted(error) or getattr(error, "retryable", False) is True:
         return True
     return status_of(error) in _RETRYABLE and not _lacks_machines(str(error))
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return True if Google Cloud refused the request, or the credentials, that `error` reports.
+
+    False if there was no answer, or nobody is signed in.
+    """
+    from google.auth import exceptions as auth
+
+    cause = error.__context__ or error
+    return isinstance(cause, auth.RefreshError) or _REFUSED <= status_of(cause) < _SERVER_ERROR
 
 
 def is_dropped(error: BaseException) -> bool:

@@ -268,6 +268,12 @@ def state_of(resource: Any) -> str:
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)
 
 
+def recipe_of(job: Any) -> str:
+    """Return the recipe of a PipelineJob by its label, since its display name may be edited."""
+    label = job.labels.get("recipe", job.display_name)
+    return str(job.display_name if job.display_name.lower() == label.lower() else label)
+
+
 def id_of(resource: Any) -> str:
     """Return the last part of a resource's name."""
     return resource.name.rpartition("/")[2]
