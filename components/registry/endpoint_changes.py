@@ -104,6 +104,8 @@ class EndpointChanges:
             endpoint, running = self.client.get_endpoint(name=name), _running(operations)
             if _has(endpoint, number) and (done or not running):
                 return endpoint
+            if done:
+                raise _failure(version, "it was undeployed in the meantime", endpoint)
             for operation in operations:
                 if operation.name not in known and operation.error.message and not running:
                     raise _failure(version, operation.error.message, endpoint)

@@ -70,6 +70,22 @@ def test_two_commands_at_once_say_the_same(vertex, champion, error, codes):
     assert deployed(vertex) == (["1"] if codes == [0, 0] else [])
 
 
+def test_version_that_somebody_undeploys_is_not_deployed_again(vertex, champion, command):
+    def undeploy():
+        endpoint = vertex.endpoints["digits"]
+        endpoint.deployed_models, endpoint.traffic_split = [], {}
+        vertex.endpoints["digits"] = endpoint
+
+    def wait_for_end():
+        vertex.before("GetOperation", lambda: vertex.before("GetEndpoint", undeploy))
+
+    vertex.before("DeployModel", wait_for_end)
+    code, out, err = command("deploy digits")
+    assert (code, "is deployed" in out) == (1, False)
+    assert "digits@1 failed: it was undeployed in the meantime; the endpoint digits serves" in err
+    assert vertex.names().count("DeployModel") == 1
+
+
 def wait_for(condition):
     deadline = time.monotonic() + 60
     while not condition():
