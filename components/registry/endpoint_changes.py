@@ -4,6 +4,7 @@ The answer to a request may be lost after it took effect, and two commands may s
 request. Each change therefore ends with what is there, not with what was sent.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from components.vertex.cloud_errors import (
     FORBIDDEN,
     NOT_FOUND,
     NOT_IMPLEMENTED,
-    SENT,
     CloudError,
     describe,
     is_retryable,
@@ -45,7 +45,9 @@ class EndpointChanges:
 
     def list_operations(self, name: str) -> list[Any] | None:
         """Return the operations of an endpoint; None if the server lists none."""
-        with tolerated(*_UNLISTED):
+        from google.protobuf import json_format
+
+        with contextlib.suppress(json_format.ParseError), tolerated(*_UNLISTED):
             return list(self.client.list_operations(name))
         return None
 
@@ -79,7 +81,7 @@ class EndpointChanges:
             operation = self.client.create_endpoint(
                 parent=parent, endpoint=endpoint, endpoint_id=endpoint_id, retry=self.client.retry
             )
-            finish(operation, self.client.retry)
+            self._finish(operation, f"creates the endpoint {endpoint_id}")
         wait = _Wait(self.say, f"the endpoint {endpoint_id} is being created", _APPEAR_SECONDS)
         while True:
             with tolerated(NOT_FOUND):
@@ -93,21 +95,26 @@ class EndpointChanges:
         Return the endpoint, which then lists the version.
         """
         name, number = request.endpoint, request.deployed_model.id
-        known = {operation.name for operation in self.list_operations(name) or ()}
+        before = self.list_operations(name) or ()
+        ended = {operation.name for operation in before if operation.done}
         wait = _Wait(self.say, f"{version} is being deployed", _LONGEST_SECONDS)
-        running = False
+        running, stays = False, _Wait(self.say, "", _APPEAR_SECONDS)
         while True:
             # Sent again only if nothing is under way: it conflicts with the version that it, or
             # another command, has deployed or is deploying.
             done = not running and self._start_deployment(request, version, wait)
             operations = self.list_operations(name) or []
             endpoint, running = self.client.get_endpoint(name=name), _running(operations)
-            if _has(endpoint, number) and (done or not running):
+            new = [operation for operation in operations if operation.name not in ended]
+            if not _has(endpoint, number):
+                stays = _Wait(self.say, "", _APPEAR_SECONDS)
+            # Without an operation that says so, a version that stays listed is deployed.
+            elif done or (not running and (new or stays.is_over)):
                 return endpoint
             if done:
                 raise _failure(version, "it was undeployed in the meantime", endpoint)
-            for operation in operations:
-                if operation.name not in known and operation.error.message and not running:
+            for operation in new:
+                if operation.error.message and not running:
                     raise _failure(version, operation.error.message, endpoint)
             if not wait.pause():
                 raise _failure(version, "it is not done after an hour", endpoint)
@@ -123,14 +130,24 @@ class EndpointChanges:
                 raise
             return False
         try:
-            finish(operation, self.client.retry, _LONGEST_SECONDS, wait.report)
+            return self._finish(operation, f"deploys {version}", wait.report)
+        except Exception as error:
+            endpoint = self.client.get_endpoint(name=request.endpoint)
+            raise _failure(version, message_of(error), endpoint) from None
+
+    def _finish(
+        self, operation: Any, does: str, report: Callable[[float], None] = lambda _: None
+    ) -> bool:
+        """Wait for the end of an operation and raise its error.
+
+        Return False if it can't be read: then the endpoint shows how it ends.
+        """
+        try:
+            finish(operation, self.client.retry, _LONGEST_SECONDS, report)
         except Exception as error:
             if operation.operation.done:
-                endpoint = self.client.get_endpoint(name=request.endpoint)
-                raise _failure(version, message_of(error), endpoint) from None
-            # The endpoint shows how it ends.
-            if not isinstance(error, CloudError):
-                self.say(f"the operation that deploys {version} can't be read: {describe(error)}")
+                raise
+            self.say(f"the operation that {does} can't be read: {describe(error)}")
             return False
         return True
 
@@ -162,26 +179,26 @@ class EndpointChanges:
 
     def undeploy(self, endpoint: Any, number: str) -> None:
         """Undeploy a version, if it is deployed."""
+        failure: Exception = CloudError(f"version {number} was not undeployed; try again")
         try:
             operation = self.client.undeploy_model(
                 endpoint=endpoint.name, deployed_model_id=number, traffic_split={}
             )
-            finish(operation, self.client.retry, _LONGEST_SECONDS)
+            if self._finish(operation, f"undeploys version {number}"):
+                return
         except Exception as error:
-            unknown = status_of(error) in (_REFUSED, NOT_FOUND, CONFLICT) or getattr(
-                error, SENT, False
-            )
-            if not unknown:
+            if status_of(error) not in (_REFUSED, NOT_FOUND, CONFLICT):
                 raise
-            # An earlier request, whose answer was lost, may have begun or done it.
-            present = self.settle(
-                endpoint.name,
-                f"version {number} is being undeployed",
-                lambda endpoint: not _has(endpoint, number),
-                _APPEAR_SECONDS,
-            )
-            if _has(present, number):
-                raise
+            failure = error
+        # An earlier request, whose answer was lost, may have begun or done it.
+        present = self.settle(
+            endpoint.name,
+            f"version {number} is being undeployed",
+            lambda endpoint: not _has(endpoint, number),
+            _APPEAR_SECONDS,
+        )
+        if _has(present, number):
+            raise failure
 
     def clear(self, name: str) -> bool:
         """Undeploy every version of an endpoint, also one that is being deployed.
@@ -222,12 +239,16 @@ class _Wait:
         self._begin = time.monotonic()
         self._seconds, self._pause, self._next = seconds, _FIRST_PAUSE_SECONDS, _FIRST_LINE_SECONDS
 
+    @property
+    def is_over(self) -> bool:
+        """Return True once the time is over."""
+        return time.monotonic() - self._begin > self._seconds
+
     def pause(self) -> bool:
         """Sleep; return False instead once the time is over."""
-        waited = time.monotonic() - self._begin
-        if waited > self._seconds:
+        if self.is_over:
             return False
-        self.report(waited)
+        self.report(time.monotonic() - self._begin)
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         return True

@@ -17,6 +17,7 @@ from components.vertex.cloud_errors import (
     message_of,
     status_of,
 )
+from trainer.formats import duration
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
@@ -161,7 +162,8 @@ def finish(
             waited = time.monotonic() - begin
             if waited > seconds:
                 name = operation.operation.name
-                raise CloudError(f"{name} has not ended after {seconds:g} s, and may still succeed")
+                after = duration(seconds)
+                raise CloudError(f"{name} has not ended after {after}, and may still succeed")
             report(waited)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_POLL_SECONDS)
@@ -214,7 +216,7 @@ def make_retry(
 
     def report(error: BaseException) -> None:
         what = f"{status_of(error) or type(error).__name__} {message_of(error)[:160]}"
-        say_once(f"no answer: {what}; trying again for up to {limit:g} s")
+        say_once(f"no answer: {what}; trying again for up to {duration(limit)}")
 
     class AnnouncingRetry(Retry):
         """A Retry that says when an answer takes long."""
@@ -222,7 +224,7 @@ def make_retry(
         def __call__(self, function: Any, on_error: Any = None) -> Any:
             return super().__call__(_announce(function, say_once), on_error)
 
-    return AnnouncingRetry(
+    return (AnnouncingRetry if say else Retry)(
         predicate=can_retry,
         initial=_FIRST_PAUSE_SECONDS,
         maximum=_LONGEST_PAUSE_SECONDS,

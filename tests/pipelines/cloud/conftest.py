@@ -40,6 +40,7 @@ def elsewhere(elsewhere, monkeypatch):
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(vertex_client, "_LONGEST_POLL_SECONDS", 0.1)
     monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 1.0)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
 
 

@@ -140,12 +140,15 @@ def test_operation_that_can_not_be_read_is_replaced_by_the_endpoint(
     vertex, champion, operations, command, monkeypatch
 ):
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
-    vertex.before(
-        "DeployModel", lambda: vertex.fail("GetOperation", 500, "INTERNAL", "down", times=99)
-    )
+    vertex.fail("GetOperation", 500, "INTERNAL", "down", times=999)
+    vertex.operations.seconds = 0.1
     code, out, err = command("deploy digits")
     assert (code, deployed(vertex)) == (0, ["1"]), err
+    assert "the operation that creates the endpoint digits can't be read: 500 down\n" in out
     assert "the operation that deploys digits@1 can't be read: 500 down\n" in out
+    code, out, err = command("deploy digits --undeploy")
+    assert (code, deployed(vertex)) == (0, []), err
+    assert "the operation that undeploys version 1 can't be read: 500 down\n" in out
 
 
 @pytest.mark.parametrize(
