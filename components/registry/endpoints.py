@@ -80,15 +80,16 @@ class Endpoints:
             # An earlier command, which was killed, may have begun a deployment.
             endpoint = self.changes.settle_others(endpoint.name)
         present = shares(endpoint) if endpoint else {}
-        if traffic is None and not any(present.values()):
-            traffic = 100
-        if traffic is not None:
-            _compute_split(version.version, traffic, present)
+        first = traffic is None and not any(present.values())
+        share = 100 if first else traffic
+        if share is not None:
+            _compute_split(version.version, share, present)
         endpoint = endpoint or self._create(endpoint_id, version.model, key)
         if version.version not in present:
-            endpoint = self._deploy_new(endpoint, version, serving, traffic)
-        if traffic is not None:
-            split = _compute_split(version.version, traffic, shares(endpoint))
+            endpoint = self._deploy_new(endpoint, version, serving, share)
+        # Another command may have deployed a version in the meantime, with traffic.
+        if share is not None and not (first and endpoint.traffic_split):
+            split = _compute_split(version.version, share, shares(endpoint))
             self.changes.shift_traffic(endpoint, split)
         return str(endpoint.name)
 
