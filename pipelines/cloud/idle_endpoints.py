@@ -10,16 +10,22 @@ from components.vertex.cloud_errors import translated
 from pipelines.cloud import deletions, runs
 from pipelines.cloud.connection import Connection
 
+_LONGEST_TEST = datetime.timedelta(days=1)
+
 
 def find_idle_endpoints(
     connection: Connection, before: datetime.datetime, labels: dict[str, str], jobs: Sequence[Any]
 ) -> tuple[list[deletions.Item], list[str]]:
-    """Return test endpoints to delete, made before a time, and why other idle ones are kept.
+    """Return test endpoints to delete, and why other idle endpoints are kept.
+
+    A test takes minutes, so a test endpoint that was made before the time `before`, or a day ago,
+    is left over.
 
     Args:
         jobs: the PipelineJobs of the project; one that has not ended may be using a test endpoint.
     """
     items, kept = [], []
+    latest = max(before, datetime.datetime.now(datetime.timezone.utc) - _LONGEST_TEST).timestamp()
     changes = EndpointChanges(connection.endpoints, connection.say)
     with translated("listing the endpoints"):
         endpoints = list(connection.endpoints.list_endpoints(parent=connection.settings.parent))
@@ -39,7 +45,7 @@ def find_idle_endpoints(
         left = f"{'billed, ' if endpoint.deployed_models else ''}left over from a step"
         if users:
             kept.append(f"{name}: the run {users[0]} may be using it for a test")
-        elif created >= before.timestamp():
+        elif created >= latest:
             kept.append(f"{name}: {left}; a shorter --older-than deletes it")
         else:
             items.append(deletions.endpoint_item(changes, endpoint.name, left))

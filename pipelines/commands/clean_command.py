@@ -32,7 +32,7 @@ def clean(
 
     Only resources with this project's label are deleted. Model versions with an alias are kept, and
     so are runs that such a version or another run still needs. Endpoints for the test of a champion
-    that a killed step left are deleted, too.
+    that a killed step left are deleted after a day at the latest.
     """
     from pipelines.cloud import clean as cleaning
 

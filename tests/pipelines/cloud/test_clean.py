@@ -176,7 +176,7 @@ def test_endpoint_without_traffic_is_reported(vertex, succeed, clean):
 def test_endpoint_that_a_killed_step_left_is_deleted(vertex, succeed, clean, run, under_way):
     put_version(vertex, 1, 90, ["champion", "default"])
     succeed("deploy digits")
-    endpoint, made = vertex.endpoints["digits"], now() - datetime.timedelta(days=31)
+    endpoint, made = vertex.endpoints["digits"], now() - datetime.timedelta(days=1)
     name = f"{endpoint.name}-test-1"
     test = types.Endpoint(name=name, display_name="x", labels=LABELS, create_time=now())
     vertex.endpoints["digits-test-1"] = test
