@@ -211,3 +211,9 @@ def test_traffic_that_somebody_else_changes_is_not_overwritten(vertex, champion,
     there = "the endpoint digits serves version 2 (0%), version 1 (100%); try again"
     assert (code, err) == (1, f"error: the endpoint was changed in the meantime: {there}\n")
     assert command("deploy digits --traffic 10")[0] == 0
+
+
+def test_operations_are_listed_over_grpc(vertex, interrupted, succeed, monkeypatch):
+    monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
+    assert "is no longer served or billed" in succeed("deploy digits --undeploy")
+    assert (deployed(vertex), traffic(vertex)) == ([], {})
