@@ -43,6 +43,12 @@ class EndpointChanges:
     client: Any  # a `Service` that wraps Vertex AI's EndpointServiceClient
     say: Callable[[str], None] = print  # called with a line a minute while an operation runs
 
+    def find(self, name: str) -> Any:
+        """Return an endpoint; None if there is none."""
+        with tolerated(NOT_FOUND):
+            return self.client.get_endpoint(name=name)
+        return None
+
     def list_operations(self, name: str) -> list[Any] | None:
         """Return the operations of an endpoint; None if the server lists none."""
         from google.protobuf import json_format
@@ -83,11 +89,10 @@ class EndpointChanges:
             )
             self._finish(operation, f"creates the endpoint {endpoint_id}")
         wait = _Wait(self.say, f"the endpoint {endpoint_id} is being created", _APPEAR_SECONDS)
-        while True:
-            with tolerated(NOT_FOUND):
-                return self.client.get_endpoint(name=f"{parent}/endpoints/{endpoint_id}")
+        while not (created := self.find(f"{parent}/endpoints/{endpoint_id}")):
             if not wait.pause():
                 raise CloudError(f"the endpoint {endpoint_id} was not created; try again")
+        return created
 
     def deploy(self, request: Any, version: str) -> Any:
         """Deploy a version, or wait for its deployment that another request has begun.
@@ -221,14 +226,18 @@ class EndpointChanges:
 
     def delete(self, name: str) -> None:
         """Delete an endpoint, if it exists, with its versions."""
+        failure: Exception = CloudError(f"the endpoint {id_of(name)} was not deleted; try again")
         with tolerated(NOT_FOUND):
             self.clear(name)
-            try:
-                finish(self.client.delete_endpoint(name=name), self.client.retry)
-            except Exception:
-                # An earlier request, whose answer was lost, may have deleted it.
-                self.client.get_endpoint(name=name)
-                raise
+        try:
+            operation = self.client.delete_endpoint(name=name)
+            if self._finish(operation, f"deletes the endpoint {id_of(name)}"):
+                return
+        except Exception as error:
+            failure = error
+        # An earlier request, whose answer was lost, may have deleted it.
+        if self.find(name):
+            raise failure
 
 
 class _Wait:

@@ -20,7 +20,7 @@ from components.registry.model_registry import (
     no_champion_error,
 )
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
+from components.vertex.cloud_errors import translated
 from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 
@@ -162,10 +162,7 @@ class Endpoints:
 
     def _find(self, endpoint_id: str, model: str) -> Any:
         """Return an endpoint, or None; raise InputError if it was not made for the model."""
-        endpoint = None
-        with tolerated(NOT_FOUND):
-            name = f"{self.registry.parent}/endpoints/{endpoint_id}"
-            endpoint = self.client.get_endpoint(name=name)
+        endpoint = self.changes.find(f"{self.registry.parent}/endpoints/{endpoint_id}")
         labels = _labels_of(model)
         if endpoint and not labels.items() <= dict(endpoint.labels).items():
             wanted = ", ".join(f"{key}={value}" for key, value in labels.items())

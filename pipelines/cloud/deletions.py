@@ -49,8 +49,12 @@ def folder_item(connection: Connection, uri: str, detail: str, run: str) -> Item
 
 
 def _delete(connection: Connection, method: Any, name: str) -> None:
-    with translated(f"deleting {name}"), tolerated(NOT_FOUND):
-        connection.finish(method(name=name))
+    with translated(f"deleting {name}"):
+        operation = None
+        with tolerated(NOT_FOUND):
+            operation = method(name=name)
+        if operation:
+            connection.finish(operation)
 
 
 def _delete_endpoint(changes: EndpointChanges, name: str) -> None:

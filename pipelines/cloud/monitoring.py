@@ -82,17 +82,16 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
 
 def remove(connection: Connection, endpoint: Any) -> None:
     """End the monitoring of an endpoint, if any."""
-    for job in _list_jobs(connection, endpoint):
-        with tolerated(NOT_FOUND):
-            # "You must pause a job before you can delete it." A paused one can't be paused again.
-            with tolerated(_REFUSED, CONFLICT):
-                connection.jobs.pause_model_deployment_monitoring_job(name=job.name)
-            try:
-                delete = connection.jobs.delete_model_deployment_monitoring_job
-                connection.finish(delete(name=job.name))
-            except Exception:
-                # An earlier request, whose answer was lost, may have deleted it.
-                connection.jobs.get_model_deployment_monitoring_job(name=job.name)
+    for name in [job.name for job in _list_jobs(connection, endpoint)]:
+        # "You must pause a job before you can delete it." A paused one can't be paused again.
+        with tolerated(_REFUSED, NOT_FOUND, CONFLICT):
+            connection.jobs.pause_model_deployment_monitoring_job(name=name)
+        try:
+            delete = connection.jobs.delete_model_deployment_monitoring_job
+            connection.finish(delete(name=name))
+        except Exception:
+            # An earlier request, whose answer was lost, may have deleted it.
+            if name in [job.name for job in _list_jobs(connection, endpoint)]:
                 raise
 
 

@@ -155,6 +155,19 @@ def test_machines_are_undeployed_although_monitoring_can_not_be_ended(
     assert monitored() is None
 
 
+def test_monitoring_whose_end_is_unknown_is_not_called_ended(vertex, monitored, command):
+    def accept():
+        """Accept the deletion, which is not done when the jobs are listed."""
+        put_back = functools.partial(set_state, vertex, monitored(), "PAUSED")
+        vertex.before("ListModelDeploymentMonitoringJobs", put_back)
+
+    vertex.before("DeleteModelDeploymentMonitoringJob", accept)
+    vertex.fail("GetOperation", 404, "NOT_FOUND", "no operation")
+    code, out, err = command("deploy trips --undeploy")
+    assert (code, out) == (1, "")
+    assert "404 no operation; it may have taken effect: repeat the command" in err
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_monitoring_is_created_once_although_an_answer_is_lost(
     vertex, command, trips, monkeypatch, after
