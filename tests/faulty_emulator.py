@@ -31,10 +31,10 @@ class FaultyEmulator(Emulator):
     def url(self):
         return self.endpoint
 
-    def fail(self, name, code, status, message="", times=1):
-        """Answer the next requests of a name with an error."""
+    def fail(self, name, code, status, message="", times=1, after=False):
+        """Answer the next requests of a name with an error; with `after`, once they took effect."""
         error = ApiError(status, message or status, code)
-        self._faults += [(name, error, False)] * times
+        self._faults += [(name, error, after)] * times
 
     def drop(self, name, times=1, after=False):
         """Close the connection of the next requests; with `after`, once they had their effect."""
@@ -106,10 +106,20 @@ class ById(MutableMapping):
 
 
 class NoServers:
-    """Servers of models that are ready at once and answer nothing."""
+    """Servers of models that answer nothing; ready at once, unless a test says otherwise.
+
+    Attributes:
+        polls: number of answers before a server is ready.
+        error: why servers then end instead.
+    """
+
+    polls, error = 0, ""
 
     def is_ready(self, *_):
-        return True
+        self.polls -= 1
+        if self.polls < 0 and self.error:
+            raise ApiError("FAILED_PRECONDITION", self.error)
+        return self.polls < 0
 
     def ask(self, *_):
         raise ApiError("INVALID_ARGUMENT", "this server runs no model servers")

@@ -6,11 +6,13 @@ number, so a command that is repeated after a lost answer finds what the first a
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from components.planning.prediction_options import ServingOptions
+from components.registry.endpoint_changes import EndpointChanges, id_of, shares
 from components.registry.model_registry import (
     ModelRegistry,
     Version,
@@ -18,12 +20,10 @@ from components.registry.model_registry import (
     no_champion_error,
 )
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import CONFLICT, NOT_FOUND, tolerated
-from components.vertex.vertex_client import connect_vertex, finish
+from components.vertex.cloud_errors import translated
+from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 
-# Google documents minutes; pulling a large image takes longest.
-_DEPLOY_SECONDS = 3600.0
 _NEW = "0"
 _ID_LENGTH = 63
 
@@ -35,6 +35,12 @@ class Endpoints:
     client: Any  # a `Service` that wraps Vertex AI's EndpointServiceClient
     registry: ModelRegistry  # registry of the deployed versions
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of new endpoints
+    say: Callable[[str], None] = print  # called with a line a minute while an operation runs
+
+    @functools.cached_property
+    def changes(self) -> EndpointChanges:
+        """Return the changes of these endpoints."""
+        return EndpointChanges(self.client, self.say)
 
     def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
@@ -58,9 +64,9 @@ class Endpoints:
     ) -> str:
         """Deploy a version beside the previous one; return the endpoint's resource name.
 
-        The first version of an endpoint gets all of the traffic. A later version gets `traffic`,
-        and the version with most of the traffic so far gets the rest. Other versions without
-        traffic are undeployed.
+        The first version of an endpoint, and one at an endpoint without traffic, gets all of the
+        traffic. A later version gets `traffic`, and the version with most of the traffic so far
+        gets the rest. Other versions without traffic are undeployed.
 
         Args:
             traffic: share of the traffic in percent; None: no traffic, unless it is the first
@@ -69,22 +75,35 @@ class Endpoints:
             endpoint_id: ID of the endpoint; empty: the model's endpoint.
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
-        model = version.model
-        endpoint = self._find(endpoint_id, model) or self._create(endpoint_id, model, key)
-        present = shares(endpoint)
-        if version.version in present:
-            if traffic is not None:
-                self._shift_traffic(endpoint, _compute_split(version.version, traffic, present))
-            return endpoint.name
+        endpoint = self._find(endpoint_id, version.model)
+        if endpoint:
+            # An earlier command, which was killed, may have begun a deployment.
+            endpoint = self.changes.settle_others(endpoint.name)
+        present = shares(endpoint) if endpoint else {}
+        first = traffic is None and not any(present.values())
+        share = 100 if first else traffic
+        if share is not None:
+            _compute_split(version.version, share, present)
+        endpoint = endpoint or self._create(endpoint_id, version.model, key)
+        if version.version not in present:
+            endpoint = self._deploy_new(endpoint, version, serving, share)
+        # Another command may have deployed a version in the meantime, with traffic.
+        if share is not None and not (first and endpoint.traffic_split):
+            split = _compute_split(version.version, share, shares(endpoint))
+            self.changes.shift_traffic(endpoint, split)
+        return str(endpoint.name)
+
+    def _deploy_new(
+        self, endpoint: Any, version: Version, serving: ServingOptions, traffic: int | None
+    ) -> Any:
+        """Deploy a version that an endpoint does not have; return the endpoint."""
         from google.cloud.aiplatform_v1 import types
 
+        present = shares(endpoint)
         main = max(present, key=present.__getitem__, default="")
         for number, share in present.items():
             if number != main and not share:
-                self._undeploy(endpoint, number)
-        split = {}
-        if traffic is not None or not present:
-            split = _compute_split(_NEW, 100 if traffic is None else traffic, present)
+                self.changes.undeploy(endpoint, number)
         request = types.DeployModelRequest(
             endpoint=endpoint.name,
             deployed_model=types.DeployedModel(
@@ -97,11 +116,9 @@ class Endpoints:
                     max_replica_count=max(serving.min_replicas, serving.max_replicas),
                 ),
             ),
-            traffic_split=split,
+            traffic_split={} if traffic is None else _compute_split(_NEW, traffic, present),
         )
-        # Retried after a lost answer, the request conflicts with the version that it deployed.
-        self._finish_unless_present(lambda: self.client.deploy_model(request))
-        return endpoint.name
+        return self.changes.deploy(request, version.name)
 
     @contextlib.contextmanager
     def temporary_endpoint(
@@ -118,40 +135,34 @@ class Endpoints:
         try:
             yield self.deploy(version, one_replica, 100, key, endpoint_id)
         finally:
-            endpoint = self._find(endpoint_id, version.model)
-            if endpoint:
-                self._clear(endpoint)
-                with tolerated(NOT_FOUND):
-                    self._finish(self.client.delete_endpoint(name=endpoint.name))
+            left = f"deleting the endpoint {endpoint_id}, which is billed until `clean` deletes it"
+            with translated(left):
+                if endpoint := self._find(endpoint_id, version.model):
+                    self.changes.delete(endpoint.name)
 
     def roll_back(self, model: str) -> str:
         """Give all of the traffic to the version deployed before the last; return its number."""
-        endpoint = self.fetch_endpoint(model)
+        # A deployment that has begun sets the traffic at its end.
+        endpoint = self.changes.settle_others(self.fetch_endpoint(model).name)
         newest, *older = [*shares(endpoint)] or ["now"]
         if not older:
             raise InputError(
                 f"the endpoint of {model} serves no version before {newest}; promote one and "
                 "deploy it"
             )
-        self._shift_traffic(endpoint, {older[0]: 100})
+        self.changes.shift_traffic(endpoint, {older[0]: 100})
         return older[0]
 
-    def remove(self, model: str) -> None:
-        """Undeploy every version of a model; keep the endpoint, so that its address stays valid."""
-        self._clear(self.fetch_endpoint(model))
+    def remove(self, model: str) -> bool:
+        """Undeploy every version of a model; keep the endpoint, so that its address stays valid.
 
-    def _clear(self, endpoint: Any) -> None:
-        if endpoint.traffic_split:
-            self._shift_traffic(endpoint, {})
-        for version in shares(endpoint):
-            self._undeploy(endpoint, version)
+        Return False if a deployment may be under way that the server does not show.
+        """
+        return self.changes.clear(self.fetch_endpoint(model).name)
 
     def _find(self, endpoint_id: str, model: str) -> Any:
         """Return an endpoint, or None; raise InputError if it was not made for the model."""
-        endpoint = None
-        with tolerated(NOT_FOUND):
-            name = f"{self.registry.parent}/endpoints/{endpoint_id}"
-            endpoint = self.client.get_endpoint(name=name)
+        endpoint = self.changes.find(f"{self.registry.parent}/endpoints/{endpoint_id}")
         labels = _labels_of(model)
         if endpoint and not labels.items() <= dict(endpoint.labels).items():
             wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
@@ -175,41 +186,7 @@ class Endpoints:
         endpoint = types.Endpoint(display_name=endpoint_id, labels=labels)
         if key:
             endpoint.encryption_spec.kms_key_name = key
-        # Another command may have created it in the meantime.
-        self._finish_unless_present(
-            lambda: self.client.create_endpoint(
-                parent=self.registry.parent, endpoint=endpoint, endpoint_id=endpoint_id
-            )
-        )
-        return self._find(endpoint_id, model)
-
-    def _finish_unless_present(self, start: Callable[[], Any]) -> None:
-        """Start and finish an operation, unless the resource that it would create exists."""
-        operation = None
-        # Tolerated only at the start: an operation that is aborted has the same status.
-        with tolerated(CONFLICT):
-            operation = start()
-        if operation:
-            self._finish(operation)
-
-    def _finish(self, operation: Any) -> None:
-        finish(operation, self.client.retry, _DEPLOY_SECONDS)
-
-    def _shift_traffic(self, endpoint: Any, split: dict[str, int]) -> None:
-        from google.cloud.aiplatform_v1 import types
-
-        changed = types.Endpoint(name=endpoint.name, traffic_split=split, etag=endpoint.etag)
-        # Not retried: a request with an outdated etag stays refused.
-        self.client.update_endpoint(
-            endpoint=changed, update_mask={"paths": ["traffic_split"]}, retry=None
-        )
-
-    def _undeploy(self, endpoint: Any, version: str) -> None:
-        with tolerated(NOT_FOUND):
-            operation = self.client.undeploy_model(
-                endpoint=endpoint.name, deployed_model_id=version, traffic_split={}
-            )
-            self._finish(operation)
+        return self.changes.create(self.registry.parent, endpoint, endpoint_id)
 
 
 def connect_endpoints(project: str, location: str) -> Endpoints:
@@ -218,17 +195,10 @@ def connect_endpoints(project: str, location: str) -> Endpoints:
     return Endpoints(client, connect_registry(project, location))
 
 
-def shares(endpoint: Any) -> dict[str, int]:
-    """Return the traffic in percent of each version at a types.Endpoint, last deployed first."""
-    deployed = [(model.create_time, int(model.id), model.id) for model in endpoint.deployed_models]
-    versions = [number for *_, number in sorted(deployed, reverse=True)]
-    return {version: endpoint.traffic_split.get(version, 0) for version in versions}
-
-
 def is_test(endpoint: Any) -> bool:
     """Return True if `Endpoints.temporary_endpoint` created the types.Endpoint."""
     model = endpoint.labels.get("recipe", "")
-    return endpoint.name.rpartition("/")[2] != _endpoint_id(model)
+    return id_of(endpoint.name) != _endpoint_id(model)
 
 
 def _labels_of(model: str) -> dict[str, str]:

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from trainer.errors import InputError, one_line
 
 FORBIDDEN, NOT_FOUND, CONFLICT, NOT_IMPLEMENTED = 403, 404, 409, 501
-_SERVER_ERROR = 500
-CAPACITY = re.compile(
-    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota '[^']+' exceeded|"
+_REFUSED, _SERVER_ERROR = 400, 500
+SENT, REMEDY = "sent", "remedy"
+"""Attributes of errors: True if the change may have taken effect, although no answer says so; and
+what to do if credentials are refused."""
+_CAPACITY = re.compile(
+    r"quota metrics? exceed|quotas? (are|is) exceeded|exceed(s|ed)? quota|quota exceeded for|"
+    r"quota (limit |metric )?'[^']+' (has been |is |was )?exceeded|insufficient ('[^']+' )?quota|"
     r"resources? (are|is) insufficient|insufficient (resources|capacity)|stock.?out|"
     r"resource.pool.exhausted|machine type temporarily unavailable|"
     r"(does not|don't) have enough resources",
@@ -67,7 +71,18 @@ def is_retryable(error: BaseException) -> bool:
         return not _OTHER_PROTOCOL.search(str(error))
     if _is_aborted(error) or getattr(error, "retryable", False) is True:
         return True
-    return status_of(error) in _RETRYABLE and not CAPACITY.search(str(error))
+    return status_of(error) in _RETRYABLE and not _lacks_machines(str(error))
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return True if Google Cloud refused the request, or the credentials, that `error` reports.
+
+    False if there was no answer, or nobody is signed in.
+    """
+    from google.auth import exceptions as auth
+
+    cause = error.__context__ or error
+    return isinstance(cause, auth.RefreshError) or _REFUSED <= status_of(cause) < _SERVER_ERROR
 
 
 def is_dropped(error: BaseException) -> bool:
@@ -103,20 +118,28 @@ def message_of(error: BaseException) -> str:
 
 
 def is_capacity(message: str) -> bool:
-    """Return True if an error message reports a lack of machines, or of quota for them."""
-    if CAPACITY.search(message):
-        return True
+    """Return True if an error message reports a lack of machines, or of quota for them.
+
+    Their disks count as well: another machine may have other disks.
+    """
     other = _MEMORY.search(message) or _RATE.search(message)
-    return bool(_EXHAUSTED.search(message)) and not other
+    return _lacks_machines(message) or (bool(_EXHAUSTED.search(message)) and not other)
+
+
+def _lacks_machines(message: str) -> bool:
+    return bool(_CAPACITY.search(message)) and not _RATE.search(message)
 
 
 @contextlib.contextmanager
-def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[None]:
+def translated(
+    doing: str, permission_hint: str = _PERMISSION_HINT, repeat: str = ""
+) -> Iterator[None]:
     """Translate errors of the client libraries into InputError (400: invalid) or CloudError.
 
     Args:
         doing: what was attempted, such as "creating the run 'x'".
         permission_hint: hint for a missing permission.
+        repeat: how to find out whether a change without an answer took effect.
     """
     from google.api_core import exceptions
     from google.auth import exceptions as auth
@@ -130,7 +153,7 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             raise
         raise CloudError(
             f"{doing}: the answer is not from Google's API ({one_line(error)[:200]}); check the "
-            "setting endpoint"
+            f"setting endpoint{_describe_effect(error, repeat)}"
         ) from None
     except auth.DefaultCredentialsError as error:
         why, remedy = "no Google Cloud credentials", _HINTS[401]
@@ -140,12 +163,21 @@ def translated(doing: str, permission_hint: str = _PERMISSION_HINT) -> Iterator[
             remedy = "correct GOOGLE_APPLICATION_CREDENTIALS"
         raise CloudError(f"{doing}: {why}; {remedy}") from None
     except auth.RefreshError as error:
-        raise CloudError(f"{doing}: {one_line(error)}; {_HINTS[401]}") from None
+        remedy = getattr(error, REMEDY, _HINTS[401])
+        raise CloudError(f"{doing}: {one_line(error)}; {remedy}") from None
     except exceptions.BadRequest as error:
         raise InputError(f"{doing}: {message_of(error)}") from None
     # OSError: of the connection, or of a file of the SDK, such as the credentials file.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
-        raise CloudError(f"{doing}: {describe(error, permission_hint)}") from None
+        what = f"{describe(error, permission_hint)}{_describe_effect(error, repeat)}"
+        raise CloudError(f"{doing}: {what}") from None
+
+
+def _describe_effect(error: BaseException, repeat: str) -> str:
+    # After retries in an outer call, only the last attempt's error has the attribute.
+    if not any(getattr(each, SENT, False) for each in (error, last_error(error))):
+        return ""
+    return f"; it may have taken effect{repeat and f': {repeat}'}"
 
 
 def _is_misread(error: BaseException) -> bool:
@@ -174,7 +206,8 @@ def is_unanswered(error: BaseException) -> bool:
 
     error = last_error(error)
     unreadable = isinstance(error, json_format.ParseError)
-    return unreadable or is_dropped(error) or status_of(error) >= _SERVER_ERROR
+    failed = status_of(error) >= _SERVER_ERROR and status_of(error) != NOT_IMPLEMENTED
+    return unreadable or is_dropped(error) or failed
 
 
 @contextlib.contextmanager

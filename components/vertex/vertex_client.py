@@ -1,11 +1,23 @@
 """Create clients of Google Cloud whose calls have a deadline and are retried."""
 
+import functools
 import importlib
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.vertex.cloud_errors import is_retryable, message_of, status_of
+from components.vertex.cloud_errors import (
+    REMEDY,
+    SENT,
+    CloudError,
+    is_retryable,
+    is_unanswered,
+    message_of,
+    status_of,
+)
+from trainer.formats import duration
 
 ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
@@ -25,6 +37,13 @@ _LONGEST_PAUSE_SECONDS = 30.0
 # gRPC reports any failure to get a token as UNAVAILABLE, with this message.
 _UNSIGNED = "Getting metadata from plugin failed"
 _CREATES = ("create_", "upload_", "import_")
+_READS = ("get_", "list_", "predict")
+_FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 10.0
+_SILENT_SECONDS = 5.0
+"""Time after which a line says that an answer is still missing."""
+_LINE_SECONDS = 120.0
+"""Time for which a line is not repeated."""
+_waiting = threading.local()
 
 
 class Service:
@@ -46,9 +65,19 @@ class Service:
             options.setdefault("timeout", ConstantTimeout(ANSWER_SECONDS))
             if not name.startswith(_CREATES):
                 options.setdefault("retry", self.retry)
-            return method(*arguments, **options)
+            try:
+                return method(*arguments, **options)
+            except Exception as error:
+                setattr(error, SENT, not name.startswith(_READS) and is_unanswered(error))
+                raise
 
         return call
+
+    def list_operations(self, name: str) -> list[Any]:
+        """List the long-running operations of a resource, which may have ended."""
+        # The client's own method has paths that begin with /ui/.
+        client = self._client.transport.operations_client
+        return list(client.list_operations(name, "", retry=self.retry, timeout=ANSWER_SECONDS))
 
 
 def connect_service(
@@ -115,9 +144,33 @@ def import_client_class(name: str) -> Any:
     return getattr(module, f"{name.title()}ServiceClient")
 
 
-def finish(operation: Any, retry: Any, seconds: float = OPERATION_SECONDS) -> None:
-    """Wait for a long-running operation; raise its error."""
-    retry(operation.result)(timeout=seconds)
+def finish(
+    operation: Any,
+    retry: Any,
+    seconds: float = OPERATION_SECONDS,
+    report: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Wait for a long-running operation; raise its error.
+
+    Args:
+        seconds: longest time to wait.
+        report: called with the seconds so far before each look at the operation.
+    """
+    begin, pause = time.monotonic(), _FIRST_POLL_SECONDS
+    try:
+        while not retry(operation.done)():
+            waited = time.monotonic() - begin
+            if waited > seconds:
+                name = operation.operation.name
+                after = duration(seconds)
+                raise CloudError(f"{name} has not ended after {after}, and may still succeed")
+            report(waited)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_POLL_SECONDS)
+    except Exception as error:
+        setattr(error, SENT, True)
+        raise
+    operation.result()
 
 
 def is_loopback(endpoint: str) -> bool:
@@ -140,7 +193,8 @@ def make_retry(
     """Make a google.api_core.retry.Retry for idempotent calls.
 
     Args:
-        say: called with a line before each retry.
+        say: called with a line before a retry, and if an answer takes long; not again with the
+            same line for two minutes.
         sign_in: renews the credentials, or raises an error.
         seconds: longest time to retry for; default: two minutes.
     """
@@ -151,19 +205,53 @@ def make_retry(
             sign_in()
         return is_retryable(error)
 
-    def report(error: BaseException) -> None:
-        if say:
-            what = status_of(error) or type(error).__name__
-            say(f"no answer: {what} {message_of(error)[:160]}; trying again")
+    said: dict[str, float] = {}
+    limit = seconds or _RETRY_SECONDS
 
-    return Retry(
+    def say_once(line: str) -> None:
+        now = time.monotonic()
+        if say and now > said.get(line, 0.0):
+            said[line] = now + _LINE_SECONDS
+            say(line)
+
+    def report(error: BaseException) -> None:
+        what = f"{status_of(error) or type(error).__name__} {message_of(error)[:160]}"
+        say_once(f"no answer: {what}; trying again for up to {duration(limit)}")
+
+    class AnnouncingRetry(Retry):
+        """A Retry that says when an answer takes long."""
+
+        def __call__(self, function: Any, on_error: Any = None) -> Any:
+            return super().__call__(_announce(function, say_once), on_error)
+
+    return (AnnouncingRetry if say else Retry)(
         predicate=can_retry,
         initial=_FIRST_PAUSE_SECONDS,
         maximum=_LONGEST_PAUSE_SECONDS,
         multiplier=2.0,
-        timeout=seconds or _RETRY_SECONDS,
+        timeout=limit,
         on_error=report,
     )
+
+
+def _announce(function: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """Return a function that says a line while its answer is missing for `_SILENT_SECONDS`."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        # A call of several calls is not waiting for an answer itself.
+        if outer := getattr(_waiting, "timer", None):
+            outer.cancel()
+        line = f"no answer for {_SILENT_SECONDS:g} s; still waiting"
+        timer = _waiting.timer = threading.Timer(_SILENT_SECONDS, say, [line])
+        timer.daemon = True
+        timer.start()
+        try:
+            return function(*arguments, **options)
+        finally:
+            timer.cancel()
+
+    return call
 
 
 def local_credentials(environment: Mapping[str, str]) -> Any:
@@ -174,12 +262,16 @@ def local_credentials(environment: Mapping[str, str]) -> Any:
     token = environment.get(TOKEN_VARIABLE, "")
 
     class LocalCredentials(AnonymousCredentials):
-        """Credentials that send a fixed token."""
+        """Credentials that send a fixed token, if any."""
 
         def before_request(self, request: Any, method: str, url: str, headers: Any) -> None:
-            headers["authorization"] = f"Bearer {token}"
+            if token:
+                headers["authorization"] = f"Bearer {token}"
 
         def refresh(self, request: Any) -> None:
-            raise RefreshError(f"the server refuses {TOKEN_VARIABLE}; set it to what it prints")
+            what = f"another {TOKEN_VARIABLE}" if token else f"a token in {TOKEN_VARIABLE}"
+            error = RefreshError(f"401 the server requires {what}")
+            setattr(error, REMEDY, "set it to what the server prints")
+            raise error
 
-    return LocalCredentials() if token else AnonymousCredentials()
+    return LocalCredentials()

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
-from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
+from components.vertex.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
 from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
+from pipelines.cloud.idle_endpoints import find_idle_endpoints
 
 T = TypeVar("T")
 
@@ -42,7 +42,8 @@ def find_items(
     versions = _list_model_versions(connection)
     unused = [version for version in versions if _is_unused(version, before, labels)]
     all_runs = runs.list_runs(connection)
-    kept = [f"endpoint {line}" for line in _find_idle_endpoints(connection, labels)]
+    items, idle = find_idle_endpoints(connection, before, labels, all_runs)
+    kept = [f"endpoint {line}" for line in idle]
     matching = [job for job in all_runs if runs.has_labels(job, labels)]
     to_delete = {job.name for job in _find_old_runs(matching, before, keep_last, kept)}
     jobs = _fetch_with_tasks(connection, all_runs) if to_delete else []
@@ -58,7 +59,6 @@ def find_items(
             aliases = ", ".join(version.version_aliases) or "no alias"
             name = f"model version {_version_name(version)} ({aliases})"
             users.append((name, [version.artifact_uri]))
-    items = []
     for schedule in _find_ended_schedules(all_schedules, before, labels):
         detail = f"completed, {schedules.recipe_of(schedule)}"
         delete = connection.schedules.delete_schedule
@@ -67,7 +67,7 @@ def find_items(
     for version in unused:
         name, detail = _version_name(version), f"{version.display_name}, no alias"
         items.append(deletions.resource_item(connection, "model version", name, detail, delete))
-    custom_jobs = _list_ended_custom_jobs(connection, before, labels)
+    ended_jobs = _list_ended_jobs(connection, before, labels)
     for job, own_uris in jobs:
         if job.name not in to_delete:
             continue
@@ -77,10 +77,10 @@ def find_items(
         if user:
             kept.append(f"run {runs.id_of(job)}: {user} uses its outputs")
         else:
-            items += _make_run_items(connection, job, folder, custom_jobs)
+            items += _make_run_items(connection, job, folder, ended_jobs)
     ids = {"", *map(runs.id_of, all_runs)}
-    orphans = [job for job in custom_jobs if job.labels.get("run", "") not in ids]
-    return [*items, *(_make_custom_job_item(connection, job) for job in orphans)], kept
+    orphans = [job for job in ended_jobs if job.labels.get("run", "") not in ids]
+    return [*items, *(_make_job_item(connection, job) for job in orphans)], kept
 
 
 def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
@@ -155,19 +155,6 @@ def _list_model_versions(connection: Connection) -> list[Any]:
     return versions
 
 
-def _find_idle_endpoints(connection: Connection, labels: dict[str, str]) -> Iterator[str]:
-    """Yield a line for each endpoint that is billed but unused, with the reason."""
-    with translated("listing the endpoints"):
-        for endpoint in connection.endpoints.list_endpoints(parent=connection.settings.parent):
-            name = runs.id_of(endpoint)
-            if not endpoint.deployed_models or not runs.has_labels(endpoint, labels):
-                continue
-            if is_test(endpoint):
-                yield f"{name}: billed, left over from a step; delete it unless a run is using it"
-            elif not endpoint.traffic_split:
-                yield f"{name}: billed, without traffic; remove it with `deploy --undeploy`"
-
-
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:
     """Return True for a version of this project that is old, not deployed and has no alias."""
     created = runs.seconds_of(version.version_create_time or version.create_time)
@@ -188,32 +175,39 @@ def _find_ended_schedules(
     ]
 
 
-def _list_ended_custom_jobs(
+def _list_ended_jobs(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
+    """Return the CustomJobs and BatchPredictionJobs that ended before a time."""
     request = {"parent": connection.settings.parent, "filter": runs.label_filter(labels)}
     with translated("listing the training jobs"):
-        return [
-            job
-            for job in connection.jobs.list_custom_jobs(request)
-            if runs.has_labels(job, labels)
-            and runs.state_of(job) in runs.JOB_ENDED
-            and _end_of(job) < before.timestamp()
-        ]
+        jobs = list(connection.jobs.list_custom_jobs(request))
+    with translated("listing the batch prediction jobs"), tolerated(NOT_FOUND, NOT_IMPLEMENTED):
+        jobs += connection.jobs.list_batch_prediction_jobs(request)
+    return [
+        job
+        for job in jobs
+        if runs.has_labels(job, labels)
+        and runs.state_of(job) in runs.JOB_ENDED
+        and _end_of(job) < before.timestamp()
+    ]
 
 
 def _make_run_items(
-    connection: Connection, job: Any, folder: str, custom_jobs: Sequence[Any]
+    connection: Connection, job: Any, folder: str, ended_jobs: Sequence[Any]
 ) -> Iterator[deletions.Item]:
-    """Yield a run's training jobs, its cache entries, its folder and finally the run itself.
+    """Yield a run's jobs, its cache entries, its folder and finally the run itself.
 
     The run comes last because only the run names the others. A cache entry that outlives the folder
     would make a later run use files that are no longer there.
     """
-    run_id, names = runs.id_of(job), {name.rpartition("/")[2] for name in runs.job_names(job)}
-    for custom_job in custom_jobs:
-        if runs.id_of(custom_job) in names or custom_job.labels.get("run") == run_id:
-            yield _make_custom_job_item(connection, custom_job)
+    run_id = runs.id_of(job)
+    names = {
+        name.rpartition("/")[2] for kind in runs.JOB_KINDS for name in runs.job_names(job, kind)
+    }
+    for ended in ended_jobs:
+        if runs.id_of(ended) in names or ended.labels.get("run") == run_id:
+            yield _make_job_item(connection, ended)
     part = f"of the run {run_id}"
     executions = (task.execution.name for task in job.job_detail.task_details)
     if cached := [name for name in executions if name]:
@@ -226,9 +220,12 @@ def _make_run_items(
     yield deletions.resource_item(connection, "run", job.name, detail, delete)
 
 
-def _make_custom_job_item(connection: Connection, job: Any) -> deletions.Item:
-    detail, delete = f"{runs.state_of(job)}, {job.display_name}", connection.jobs.delete_custom_job
-    return deletions.resource_item(connection, "training job", job.name, detail, delete)
+def _make_job_item(connection: Connection, job: Any) -> deletions.Item:
+    kind, delete = "training job", connection.jobs.delete_custom_job
+    if f"/{runs.BATCH_JOBS}/" in job.name:
+        kind, delete = "batch prediction", connection.jobs.delete_batch_prediction_job
+    detail = f"{runs.state_of(job)}, {job.display_name}"
+    return deletions.resource_item(connection, kind, job.name, detail, delete)
 
 
 def _list_uris(job: Any) -> list[str]:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from components.registry.endpoint_changes import EndpointChanges
 from components.vertex.cloud_errors import (
     FORBIDDEN,
     NOT_FOUND,
@@ -31,6 +32,11 @@ def resource_item(connection: Connection, kind: str, name: str, detail: str, met
     return Item(kind, name, detail, functools.partial(_delete, connection, method, name), name)
 
 
+def endpoint_item(changes: EndpointChanges, name: str, detail: str) -> Item:
+    """Return the item of an endpoint, with its deployed versions."""
+    return Item("endpoint", name, detail, functools.partial(_delete_endpoint, changes, name), name)
+
+
 def cache_item(connection: Connection, executions: Sequence[str], detail: str) -> Item:
     """Return the item of a run's steps in the cache."""
     delete = functools.partial(_delete_executions, connection, executions)
@@ -43,8 +49,17 @@ def folder_item(connection: Connection, uri: str, detail: str, run: str) -> Item
 
 
 def _delete(connection: Connection, method: Any, name: str) -> None:
-    with translated(f"deleting {name}"), tolerated(NOT_FOUND):
-        connection.finish(method(name=name))
+    with translated(f"deleting {name}"):
+        operation = None
+        with tolerated(NOT_FOUND):
+            operation = method(name=name)
+        if operation:
+            connection.finish(operation)
+
+
+def _delete_endpoint(changes: EndpointChanges, name: str) -> None:
+    with translated(f"deleting {name}"):
+        changes.delete(name)
 
 
 def _delete_executions(connection: Connection, names: Sequence[str]) -> None:

@@ -164,8 +164,9 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     connection = Connection(settings.require("project"))
     latest = [] if run_id else runs.list_runs(connection, recipe, limit=1)
     job = runs.fetch(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
-    if run_id and job.display_name != recipe:
-        raise InputError(f"{run_id!r} is a run of {job.display_name!r}, not of {recipe!r}")
+    made_by = runs.recipe_of(job)
+    if run_id and made_by.lower() != recipe.lower():
+        raise InputError(f"{run_id!r} is a run of {made_by!r}, not of {recipe!r}")
     if runs.state_of(job) == "CANCELLING":
         job = _wait_for_end(connection, runs.id_of(job))
     run_id, state = runs.id_of(job), runs.state_of(job)
@@ -178,7 +179,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
             raise InputError(
                 f"the training job of {run_id!r} is {runs.state_of(training)}; wait for its end"
             )
-    new_id = job_request.make_run_id(job.display_name, name)
+    new_id = job_request.make_run_id(made_by, name)
     resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)
     runs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
-    return follow(connection, job.display_name, new_id, detach=detach) or 0
+    return follow(connection, made_by, new_id, detach=detach) or 0

@@ -10,8 +10,16 @@ from typing import Any
 import yaml
 
 from components.planning.prediction_options import BIGQUERY, TABLE
+from components.registry.endpoint_changes import id_of
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import NOT_FOUND, tolerated
+from components.vertex.cloud_errors import (
+    CONFLICT,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    CloudError,
+    tolerated,
+)
+from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
@@ -25,10 +33,15 @@ _UPDATED = (
 )
 _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
 """JSON types of columns; the others are strings."""
+_REFUSED = 400
+PENDING = "PENDING"
 
 
 def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
-    """Create or update the monitoring of an endpoint whose models read a table; return the job."""
+    """Create, update or resume the monitoring of an endpoint whose models read a table.
+
+    Return the job, which is running or, if it was just created, pending.
+    """
     from google.cloud.aiplatform_v1 import types
 
     if not endpoint.deployed_models:
@@ -40,7 +53,6 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
     sampling = {"sample_rate": recipe.run_options.monitoring.sampling_rate}
     emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
     job = types.ModelDeploymentMonitoringJob(
-        name=endpoint.model_deployment_monitoring_job,
         display_name=model,
         endpoint=endpoint.name,
         model_deployment_monitoring_objective_configs=[
@@ -56,26 +68,74 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         encryption_spec={"kms_key_name": key} if key else None,
     )
     uri = _upload_schema(connection, recipe, model)
-    if not job.name:
-        job.analysis_instance_schema_uri = uri
-        return connection.jobs.create_model_deployment_monitoring_job(
-            parent=settings.parent, model_deployment_monitoring_job=job
+    if existing := _list_jobs(connection, endpoint):
+        job.name = existing[0].name
+        operation = connection.jobs.update_model_deployment_monitoring_job(
+            model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
         )
-    operation = connection.jobs.update_model_deployment_monitoring_job(
-        model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
-    )
-    connection.finish(operation)
-    return job
+        connection.finish(operation)
+    else:
+        job.analysis_instance_schema_uri = uri
+        job = connection.retry(_create)(connection, endpoint, job)
+    return _resume(connection, job.name)
 
 
 def remove(connection: Connection, endpoint: Any) -> None:
     """End the monitoring of an endpoint, if any."""
-    name = endpoint.model_deployment_monitoring_job
-    if name:
-        # "You must pause a job before you can delete it."
-        with tolerated(NOT_FOUND):
+    for name in [job.name for job in _list_jobs(connection, endpoint)]:
+        # "You must pause a job before you can delete it." A paused one can't be paused again.
+        with tolerated(_REFUSED, NOT_FOUND, CONFLICT):
             connection.jobs.pause_model_deployment_monitoring_job(name=name)
-            connection.finish(connection.jobs.delete_model_deployment_monitoring_job(name=name))
+        try:
+            delete = connection.jobs.delete_model_deployment_monitoring_job
+            connection.finish(delete(name=name))
+        except Exception:
+            # An earlier request, whose answer was lost, may have deleted it.
+            if name in [job.name for job in _list_jobs(connection, endpoint)]:
+                raise
+
+
+def _list_jobs(connection: Connection, endpoint: Any) -> list[Any]:
+    """Return the monitoring job that an endpoint names, and others that this project made."""
+    jobs, client = [], connection.jobs
+    present = connection.endpoints.get_endpoint(name=endpoint.name)
+    if name := present.model_deployment_monitoring_job:
+        with tolerated(NOT_FOUND):
+            jobs.append(client.get_model_deployment_monitoring_job(name=name))
+    with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
+        parent = connection.settings.parent
+        for job in client.list_model_deployment_monitoring_jobs(parent=parent):
+            ours = id_of(job.endpoint) == id_of(endpoint.name) and runs.has_labels(job, MADE_BY)
+            if ours and id_of(job.name) != id_of(name):
+                jobs.append(job)
+    return jobs
+
+
+def _create(connection: Connection, endpoint: Any, job: Any) -> Any:
+    """Create a monitoring job, unless an earlier request, whose answer was lost, has created it."""
+    if existing := _list_jobs(connection, endpoint):
+        return existing[0]
+    return connection.jobs.create_model_deployment_monitoring_job(
+        parent=connection.settings.parent, model_deployment_monitoring_job=job
+    )
+
+
+def _resume(connection: Connection, name: str) -> Any:
+    """Resume a monitoring job if it is paused; return it, or raise CloudError if it has ended."""
+    get = connection.jobs.get_model_deployment_monitoring_job
+    job = get(name=name)
+    if runs.state_of(job) == "PAUSED":
+        # An earlier request, whose answer was lost, may have resumed it.
+        with tolerated(_REFUSED, CONFLICT):
+            connection.jobs.resume_model_deployment_monitoring_job(name=name)
+        job = get(name=name)
+    if runs.state_of(job) not in ("RUNNING", PENDING):
+        delete = f"gcloud ai model-monitoring-jobs delete {id_of(name)}"
+        raise CloudError(
+            f"the monitoring job {name} is {runs.state_of(job)} {job.error.message}".rstrip()
+            + f"; delete it, then try again: {delete} --region={connection.settings.region}"
+        )
+    return job
 
 
 def _find_training_uri(recipe: Recipe) -> str:

@@ -47,7 +47,7 @@ def fetch(connection: Connection, run_id: str) -> PastRun:
     return PastRun(
         name=run_id,
         place=PLACE,
-        recipe=job.display_name or job.labels.get("recipe", ""),
+        recipe=runs.recipe_of(job),
         state=runs.EXPIRED if expiry else state,
         started=start,
         seconds=(end - start).total_seconds() if start and end else None,

@@ -115,7 +115,7 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
         f"v1/projects/{settings.project}:getIamPolicy",
         {"options": {"requestedPolicyVersion": 3}},
     )
-    of_project = [item for item in policy.get("bindings", []) if member in item["members"]]
+    of_project = [item for item in policy.get("bindings", []) if member in item.get("members", [])]
     missing, conditional = {}, []
     targets = {
         "storage": ("storage buckets", f"gs://{settings.bucket}"),
@@ -131,7 +131,7 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
         bindings = _find_bindings(connection, of_project, role, permission)
         if not bindings and service in targets:
             of_resource = _read_bindings(connection, service)
-            held = [item for item in of_resource if member in item["members"]]
+            held = [item for item in of_resource if member in item.get("members", [])]
             bindings = _find_bindings(connection, held, role, permission)
         if not bindings:
             missing[role] = _grant(*target, role, member)

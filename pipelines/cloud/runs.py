@@ -27,12 +27,12 @@ EXPIRED = "EXPIRED"
 JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 REQUEST = "request"
 """Label that identifies the request which created a run."""
+JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS = "customJobs", "batchPredictionJobs"
 
 _PAGE = 100
 _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
            "runtime_config.gcs_output_directory")  # fmt: skip
 """Fields that `list_runs` requests; the compiled pipeline, 200 KB for each run, is left out."""
-_CUSTOM_JOB = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[0-9]+")
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
@@ -190,8 +190,8 @@ def find_expiry(connection: Connection, job: Any) -> str:
     )
 
 
-def job_names(job: Any) -> list[str]:
-    """Return the resource names of the CustomJobs that a run's tasks launched.
+def job_names(job: Any, kind: str = CUSTOM_JOBS) -> list[str]:
+    """Return the resource names of the jobs of a kind that a run's tasks launched.
 
     Vertex AI launches the job of a CustomTrainingJobOp without the component's container
     (machine-learning/pipelines/components-introduction). Names are read from the tasks' details,
@@ -203,8 +203,10 @@ def job_names(job: Any) -> list[str]:
         if task.state.name == "SKIPPED":
             continue
         detail = task.executor_detail.custom_job_detail
-        names += [*detail.failed_jobs, detail.job]
-        names += _CUSTOM_JOB.findall(str(task.execution._pb.metadata))
+        names += [*detail.failed_jobs, detail.job] if kind == CUSTOM_JOBS else []
+        names += re.findall(
+            rf"projects/[^/]+/locations/[^/]+/{kind}/[0-9]+", str(task.execution._pb.metadata)
+        )
     return list(dict.fromkeys(filter(None, names)))
 
 
@@ -264,6 +266,12 @@ def verdict_of(job: Any) -> str:
 def state_of(resource: Any) -> str:
     """Return a state without its prefix: SUCCEEDED for PIPELINE_STATE_SUCCEEDED."""
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)
+
+
+def recipe_of(job: Any) -> str:
+    """Return the recipe of a PipelineJob by its label, since its display name may be edited."""
+    label = job.labels.get("recipe", job.display_name)
+    return str(job.display_name if job.display_name.lower() == label.lower() else label)
 
 
 def id_of(resource: Any) -> str:

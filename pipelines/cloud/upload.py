@@ -11,7 +11,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from components.vertex.cloud_errors import CONFLICT, NOT_FOUND, CloudError, tolerated, translated
+from components.vertex.cloud_errors import (
+    CONFLICT,
+    NOT_FOUND,
+    CloudError,
+    status_of,
+    tolerated,
+    translated,
+)
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package, git_commit, project_version
 
@@ -68,16 +75,30 @@ def _upload_to_registry(
         return connection.send_json(method, f"{repository}/{path}", body)
 
     version = f"sha256:{package.digest}"
-    with tolerated(NOT_FOUND):
-        ask("GET", f"versions/{version}")
-        for tag in make_tags():
-            _move_tag(ask, tag, f"{folder}packages/{package.name}/versions/{version}")
-        return f"{repository}/{package.name}/{version}", False
+
+    def is_stored() -> bool:
+        """Move the tags to the version and return True, unless it is not stored."""
+        with tolerated(NOT_FOUND):
+            ask("GET", f"versions/{version}")
+            for tag in make_tags():
+                _move_tag(ask, tag, f"{folder}packages/{package.name}/versions/{version}")
+            return True
+        return False
+
+    uri = f"{repository}/{package.name}/{version}"
+    if is_stored():
+        return uri, False
     # The version's name is the content's digest, so a retry makes no second version.
     content = {"content": (package.path.name, package.bytes)}
-    answer = connection.send_request(
-        "POST", repository, data={"tags": ",".join(make_tags())}, files=content
-    )
+    try:
+        answer = connection.send_request(
+            "POST", repository, data={"tags": ",".join(make_tags())}, files=content
+        )
+    except Exception as error:
+        # An earlier request, whose answer was lost, may have stored it.
+        if status_of(error) == CONFLICT and is_stored():
+            return uri, True
+        raise
     if not _UPLOADED.fullmatch(answer.text.strip()):
         raise CloudError(
             f"uploading {package.path} to {repository}: this is not the answer of a repository of "
@@ -104,16 +125,15 @@ def _upload_to_bucket(
     prefix = f"{folder}/{package.name}".lstrip("/")
     bucket = connection.storage.bucket(bucket_name)
     name = f"{prefix}/{package.digest}.yaml"
-    is_new = False
 
     def write(name: str, **options: Any) -> None:
         blob, kind = bucket.blob(name), "application/yaml"
         blob.upload_from_string(package.bytes, kind, retry=connection.retry, **options)
 
-    if not bucket.blob(name).exists(retry=connection.retry):
+    is_new = not bucket.blob(name).exists(retry=connection.retry)
+    if is_new:
         with tolerated(_PRECONDITION):
             write(name, if_generation_match=0)
-            is_new = True
     for tag in make_tags():
         write(f"{prefix}/{tag}.yaml")
     return f"gs://{bucket_name}/{name}", is_new

@@ -28,10 +28,11 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> int:
-    """Delete old runs, training jobs, finished schedules, unused model versions and folders.
+    """Delete old runs, their jobs and folders, finished schedules, unused model versions.
 
     Only resources with this project's label are deleted. Model versions with an alias are kept, and
-    so are runs that such a version or another run still needs.
+    so are runs that such a version or another run still needs. Endpoints for the test of a champion
+    that a killed step left are deleted after a day at the latest.
     """
     from pipelines.cloud import clean as cleaning
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from pipelines.commands.arguments import GivenSettings, RecipeName, with_setting
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say, show_table
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.cloud.connection import Connection
 
 
 @with_settings
@@ -37,7 +40,7 @@ def deploy(
     from components.machines import regions
     from components.registry.endpoints import Endpoints
     from components.vertex.cloud_errors import translated
-    from pipelines.cloud import monitoring
+    from pipelines.cloud import monitoring, runs
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -47,23 +50,45 @@ def deploy(
         raise InputError(f"{recipe} registers no model: its model_name is empty; set it")
     connection = settings.connect()
     labels = connection.settings.labels
-    endpoints = Endpoints(connection.endpoints, connection.registry, labels)
-    with translated(f"serving {model!r}"), _explained_if_interrupted(recipe):
+    endpoints = Endpoints(connection.endpoints, connection.registry, labels, say)
+    repeat = "repeat the command, which does nothing twice"
+    with translated(f"serving {model!r}", repeat=repeat), _explained_if_interrupted(recipe):
         if rollback:
             say(f"{model}@{endpoints.roll_back(model)} has all traffic")
         elif monitor:
             regions.check_monitoring(connection.settings.region)
             job = monitoring.set_up(connection, loaded, endpoints.fetch_endpoint(model))
-            say(f"{model} is monitored: {job.name}", *monitoring.describe(loaded))
+            pending = runs.state_of(job) == monitoring.PENDING
+            state = "will be monitored once its job runs" if pending else "is monitored"
+            say(f"{model} {state}: {job.name}", *monitoring.describe(loaded))
             return
         elif undeploy:
-            monitoring.remove(connection, endpoints.fetch_endpoint(model))
-            endpoints.remove(model)
-            say(f"{model} is no longer served or billed")
+            _undeploy(connection, endpoints, model)
             return
         else:
             _deploy_champion(connection.settings, endpoints, loaded, traffic)
         _show(model, endpoints.fetch_endpoint(model))
+
+
+def _undeploy(connection: "Connection", endpoints: Any, model: str) -> None:
+    """End the monitoring and the deployments of a model."""
+    from pipelines.cloud import monitoring
+
+    endpoint, failure = endpoints.fetch_endpoint(model), None
+    try:
+        monitoring.remove(connection, endpoint)
+    except Exception as error:  # The machines cost more.
+        failure = error
+    certain = endpoints.remove(model)
+    if failure:
+        raise failure
+    if certain:
+        say(f"{model} is no longer served or billed")
+    else:
+        say(
+            f"{model} is no longer served; the server lists no operations: if a deployment was "
+            "under way, repeat the command after its end"
+        )
 
 
 def _deploy_champion(
@@ -102,7 +127,7 @@ def _explained_if_interrupted(recipe: str) -> Iterator[None]:
 
 def _show(model: str, endpoint: Any) -> None:
     """Print the versions that an endpoint serves, the last deployed first."""
-    from components.registry.endpoints import shares
+    from components.registry.endpoint_changes import shares
 
     deployed, rows = {version.id: version for version in endpoint.deployed_models}, []
     for number, share in shares(endpoint).items():

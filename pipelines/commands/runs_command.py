@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 
-from components.vertex.cloud_errors import CloudError
+from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
 from pipelines.console import make_cell, say, show_table
@@ -58,8 +58,12 @@ def runs(
 
 
 def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit: int) -> None:
-    """Print the runs of a folder and of the settings' project, if any."""
+    """Print the runs of a folder and of the settings' project, if any.
+
+    Raises CloudError, after the runs on this machine, if Google Cloud refuses to list the others.
+    """
     unreadable: list[str] = []
+    failure = None
     found = run_history.list_runs(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     resolved = settings.load()
@@ -77,7 +81,9 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         except (CloudError, InputError) as error:
             if not found:
                 raise
-            notes.append(f"runs on Vertex AI are not listed: {one_line(error)}")
+            unlisted = f"runs on Vertex AI are not listed: {one_line(error)}"
+            failure = CloudError(unlisted) if is_refused(error) else None
+            notes += [] if failure else [unlisted]
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     if not found and not unreadable:
         where = f" and none in {resolved.project}, {resolved.region}" if resolved.project else ""
@@ -89,6 +95,8 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     if len(found) > limit:
         say("older runs are not listed; --limit lists more, --recipe the runs of one recipe")
     say(*notes)
+    if failure:
+        raise failure
 
 
 def _show(run: PastRun, before: PastRun | None, width: int) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipelines import resource_names
@@ -32,10 +32,20 @@ class EndpointService(Resources):
     updatable = ("display_name", "description", "labels", "traffic_split")
     models: ModelService  # holds the models that are deployed
     servers: ModelServers  # run the deployed models
+    # The deployments that are under way: (endpoint, ID of the deployed model).
+    deploying: set[tuple[str, str]] = dataclasses.field(default_factory=set, init=False)
 
     def create(self, request: Any) -> Any:
         endpoint = super().create(request)
-        return self.operations.start(endpoint.name, endpoint)
+        return self.operations.start(endpoint.name, endpoint, parent=endpoint.name)
+
+    def find(self, name: str) -> Any:
+        self.operations.advance()
+        return super().find(name)
+
+    def list_all(self) -> list[Any]:
+        self.operations.advance()
+        return super().list_all()
 
     def refresh(self, endpoint: Any) -> Any:
         return set_etag(endpoint)
@@ -49,41 +59,46 @@ class EndpointService(Resources):
 
     def check_deletable(self, endpoint: Any) -> None:
         refuse_state(endpoint.deployed_models, f"{endpoint.name} has deployed models")
+        busy = any(name == endpoint.name for name, _ in self.deploying)
+        refuse_state(busy, f"{endpoint.name} has operations that are running")
 
     def deploy_model(self, request: Any) -> Any:
-        """Deploy a model; return an operation that is done once the server is healthy."""
+        """Deploy a model; return an operation that is done once the server is healthy.
+
+        The endpoint lists the model, and has the traffic split, only then.
+        """
         check_required(request)
         deployed = messages.DeployedModel(request.deployed_model)
-        with self.changing(request.endpoint) as endpoint:
-            known = _deployed_by_id(endpoint)
-            check_deployed_model(deployed, known, parent_of(endpoint.name))
-            model = self.models.find_servable(deployed.model)
-            deployed.id = deployed.id or str(max(map(int, known), default=0) + 1)
-            deployed.model, deployed.model_version_id = model.name, model.version_id
-            deployed.display_name = deployed.display_name or model.display_name
-            deployed.create_time = self.clock.now()
-            split = {
-                deployed.id if name == _NEW else name: share
-                for name, share in request.traffic_split.items()
-            }
-            check_traffic(split, {**known, deployed.id: deployed})
-            endpoint.deployed_models.append(deployed)
-            before = dict(endpoint.traffic_split)
-            if split:
-                endpoint.traffic_split = split
-            self.models.set_deployed(_version_name(deployed), endpoint.name, deployed.id)
+        endpoint = self.find(request.endpoint)
+        known = _deployed_by_id(endpoint)
+        taken = {*known, *(number for name, number in self.deploying if name == endpoint.name)}
+        check_deployed_model(deployed, taken, parent_of(endpoint.name))
+        model = self.models.find_servable(deployed.model)
+        deployed.id = deployed.id or str(max(map(int, taken), default=0) + 1)
+        deployed.model, deployed.model_version_id = model.name, model.version_id
+        deployed.display_name = deployed.display_name or model.display_name
+        deployed.create_time = self.clock.now()
+        split = {
+            deployed.id if name == _NEW else name: share
+            for name, share in request.traffic_split.items()
+        }
+        check_traffic(split, {**known, deployed.id: deployed})
+        deployment = (endpoint.name, deployed.id)
+        self.deploying.add(deployment)
 
         def is_done() -> bool:
             try:
-                return self.servers.is_ready(*self._server_of(endpoint.name, deployed))
+                ready = self.servers.is_ready(*self._server_of(endpoint.name, deployed))
             except ApiError:
-                with self.changing(endpoint.name) as failed:
-                    failed.traffic_split = before
-                    self._remove(failed, deployed)
+                self.deploying.remove(deployment)
                 raise
+            if ready:
+                self.deploying.remove(deployment)
+                self._add(endpoint.name, deployed, split)
+            return ready
 
         response = messages.DeployModelResponse(deployed_model=deployed)
-        return self.operations.start(endpoint.name, response, is_done)
+        return self.operations.start(endpoint.name, response, is_done, parent=endpoint.name)
 
     def undeploy_model(self, request: Any) -> Any:
         check_required(request)
@@ -100,8 +115,13 @@ class EndpointService(Resources):
                 endpoint.traffic_split = {}
             busy = endpoint.traffic_split.get(deployed.id)
             refuse_state(busy, f"DeployedModel {deployed.id} has traffic")
-            self._remove(endpoint, deployed)
-        return self.operations.start(endpoint.name, messages.UndeployModelResponse())
+            endpoint.deployed_models = [
+                model for model in endpoint.deployed_models if model.id != deployed.id
+            ]
+            self.models.set_deployed(_version_name(deployed), endpoint.name)
+            self.servers.stop(f"{endpoint.name}/{deployed.id}")
+        response = messages.UndeployModelResponse()
+        return self.operations.start(endpoint.name, response, parent=endpoint.name)
 
     def predict(self, request: Any) -> Any:
         """Return the predictions of a deployed model, chosen at random by share of the traffic."""
@@ -139,12 +159,12 @@ class EndpointService(Resources):
         model, artifacts = self.models.find(version), self.models.artifacts(version)
         return f"{endpoint}/{deployed.id}", model, artifacts
 
-    def _remove(self, endpoint: Any, deployed: Any) -> None:
-        endpoint.deployed_models = [
-            model for model in endpoint.deployed_models if model.id != deployed.id
-        ]
-        self.models.set_deployed(_version_name(deployed), endpoint.name)
-        self.servers.stop(f"{endpoint.name}/{deployed.id}")
+    def _add(self, name: str, deployed: Any, split: Mapping[str, int]) -> None:
+        with self.changing(name) as endpoint:
+            endpoint.deployed_models.append(deployed)
+            if split:
+                endpoint.traffic_split = split
+            self.models.set_deployed(_version_name(deployed), name, deployed.id)
 
 
 def _deployed_by_id(endpoint: Any) -> dict[str, Any]:
@@ -161,11 +181,11 @@ def check_size(what: str, body: Mapping[str, Any]) -> None:
     refuse(size > _LARGEST_BODY, f"the {what} has {size} bytes, more than 1.5 MB")
 
 
-def check_deployed_model(deployed: Any, known: Mapping[str, Any], parent: str) -> None:
+def check_deployed_model(deployed: Any, taken: Collection[str], parent: str) -> None:
     """Refuse a model without a machine or with wrong replicas, or a malformed or taken ID."""
     if deployed.id:
         check_id("deployed_model.id", deployed.id)
-    if deployed.id in known:
+    if deployed.id in taken:
         raise ApiError("ALREADY_EXISTS", f"DeployedModel {deployed.id} exists already")
     resources = deployed.dedicated_resources
     check_machine(resources, "deployed_model", parent)

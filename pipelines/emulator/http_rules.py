@@ -79,8 +79,9 @@ def load_methods() -> Iterator[Method]:
             name = attribute.removeprefix("_Base")
             full = f"google.cloud.aiplatform.v1.{service}Service"
             request = getattr(types, f"{name}Request", None)
-            if name == "GetOperation":
-                full, request = "google.longrunning.Operations", operations_pb2.GetOperationRequest
+            if name in ("GetOperation", "ListOperations"):
+                full = "google.longrunning.Operations"
+                request = getattr(operations_pb2, f"{name}Request")
             # Bidirectional streams have no path.
             if request and hasattr(rule, "_get_http_options"):
                 paths = tuple(map(_compile_path, rule._get_http_options()))

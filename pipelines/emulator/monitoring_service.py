@@ -53,7 +53,15 @@ class MonitoringService(Resources):
 
     def pause_model_deployment_monitoring_job(self, request: Any) -> None:
         with self.changing(request.name) as job:
+            running = job.state.name == "JOB_STATE_RUNNING"
+            refuse_state(not running, f"{job.name} is {job.state.name}, not running")
             job.state = messages.JobState.JOB_STATE_PAUSED
+
+    def resume_model_deployment_monitoring_job(self, request: Any) -> None:
+        with self.changing(request.name) as job:
+            paused = job.state.name == "JOB_STATE_PAUSED"
+            refuse_state(not paused, f"{job.name} is {job.state.name}, not paused")
+            job.state = messages.JobState.JOB_STATE_RUNNING
 
     def check_deletable(self, job: Any) -> None:
         running = job.state.name != "JOB_STATE_PAUSED"

@@ -12,24 +12,45 @@ from pipelines.emulator.messages import parent_of
 class Operations:
     """A store of long-running operations.
 
-    A request takes effect immediately; its operation is done only after `seconds`.
+    A request takes effect immediately, unless its service says otherwise; its operation is done
+    only after `seconds`.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
         self._numbers = itertools.count(1)
         self._known: dict[str, tuple[float, Any, Callable[[], bool]]] = {}
+        self._evaluated: set[str] = set()  # operations whose `is_done` is being called
 
     def start(
-        self, resource: str, response: Any = None, is_done: Callable[[], bool] = lambda: True
+        self,
+        resource: str,
+        response: Any = None,
+        is_done: Callable[[], bool] = lambda: True,
+        *,
+        parent: str = "",
     ) -> Any:
         """Return the operation of a request on `resource`, whose result is `response` or Empty.
 
-        An ApiError that `is_done` raises becomes the operation's error.
+        An ApiError that `is_done` raises becomes the operation's error. The operation is listed
+        below `parent`; empty: below the location.
         """
-        name = f"{parent_of(resource)}/operations/{next(self._numbers)}"
+        name = f"{parent or parent_of(resource)}/operations/{next(self._numbers)}"
         self._known[name] = (time.monotonic() + self.seconds, response, is_done)
         return self._build_operation(name)
+
+    def advance(self) -> None:
+        """Complete the operations that are done, as if somebody had asked for each of them."""
+        for name in self._known:
+            self._build_operation(name)
+
+    def list_operations(self, request: Any) -> Any:
+        from google.longrunning import operations_pb2
+
+        names = [name for name in self._known if name.startswith(f"{request.name}/operations/")]
+        return operations_pb2.ListOperationsResponse(
+            operations=[self._build_operation(name) for name in names]
+        )
 
     def get_operation(self, request: Any) -> Any:
         if request.name not in self._known:
@@ -44,6 +65,10 @@ class Operations:
         if isinstance(response, operations_pb2.Operation):
             return response
         operation = operations_pb2.Operation(name=name)
+        # `is_done` may read the resource, which completes operations.
+        if name in self._evaluated:
+            return operation
+        self._evaluated.add(name)
         try:
             operation.done = time.monotonic() >= ready and is_done()
         except ApiError as error:
@@ -53,6 +78,8 @@ class Operations:
         else:
             if operation.done:
                 operation.response.Pack(getattr(response, "_pb", response) or empty_pb2.Empty())
+        finally:
+            self._evaluated.remove(name)
         if operation.done:
             self._known[name] = (ready, operation, is_done)
         return operation

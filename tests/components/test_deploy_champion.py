@@ -102,7 +102,7 @@ def test_only_a_champion_that_answers_as_judged_gets_traffic(
     # A container that does not start leaves the deployed model in place.
     third = register(vertex, str(tmp_path / "none"), second)
     error = refused(deploy, digit_records, str(tmp_path / "none"), third)
-    assert error.startswith("deploying digits@3: ")
+    assert error.startswith("the deployment of digits@3 failed: ")
     assert "Model server terminated: exit code 2" in error
     assert list(vertex.endpoints) == ["digits"]
     assert dict(vertex.endpoints["digits"].traffic_split) == {"2": 100}

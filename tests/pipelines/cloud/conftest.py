@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from components.registry import endpoint_changes
 from components.vertex import vertex_client
 from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
@@ -37,6 +38,9 @@ def elsewhere(elsewhere, monkeypatch):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
+    monkeypatch.setattr(vertex_client, "_LONGEST_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 1.0)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
 
 

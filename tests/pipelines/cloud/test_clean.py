@@ -166,12 +166,62 @@ def test_endpoint_without_traffic_is_reported(vertex, succeed, clean):
     other.labels["recipe"] = "digits_test_1"  # A model with such a name.
     vertex.endpoints["digits-test-1"] = other
     assert "endpoint" not in clean()
-    vertex.endpoints["digits-test-1"] = types.Endpoint(endpoint, name=f"{endpoint.name}-test-1")
     endpoint.traffic_split = {}
     vertex.endpoints["digits"] = endpoint
     shown = clean()
     assert "kept: endpoint digits: billed, without traffic; remove it with `deploy --un" in shown
-    assert "kept: endpoint digits-test-1: billed, left over from a step; delete it" in shown
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_endpoint_that_a_killed_step_left_is_deleted(vertex, succeed, clean, run, under_way):
+    put_version(vertex, 1, 90, ["champion", "default"])
+    succeed("deploy digits")
+    endpoint, made = vertex.endpoints["digits"], now() - datetime.timedelta(days=1)
+    name = f"{endpoint.name}-test-1"
+    test = types.Endpoint(name=name, display_name="x", labels=LABELS, create_time=now())
+    vertex.endpoints["digits-test-1"] = test
+    deployment = types.DeployModelRequest(
+        endpoint=name, deployed_model=endpoint.deployed_models[0], traffic_split={"0": 100}
+    )
+    vertex.servers.polls = 9 if under_way else 0
+    vertex.deploy_model(deployment)
+    left = "left over from a step; a shorter --older-than deletes it"
+    billed = "" if under_way else "billed, "
+    assert f"kept: endpoint digits-test-1: {billed}{left}" in clean("--dry-run")
+    test = vertex.endpoints["digits-test-1"]
+    vertex.endpoints["digits-test-1"] = types.Endpoint(test, create_time=made)
+    users = run("busy", 0)
+    users.state, users.create_time = types.PipelineState.PIPELINE_STATE_RUNNING, made
+    assert "kept: endpoint digits-test-1: the run busy may be using it for a test" in clean()
+    users.state = types.PipelineState.PIPELINE_STATE_FAILED
+    assert name in clean()
+    assert [*vertex.endpoints] == ["digits"]
+    assert vertex.endpoints["digits"].deployed_models
+
+
+def test_old_batch_predictions_are_deleted(vertex, clean, run):
+    run("old", 40)
+    for number, (days, state, labels) in enumerate(
+        [
+            (40, "SUCCEEDED", {**LABELS, "run": "old"}),
+            (40, "FAILED", {**LABELS, "run": "gone"}),
+            (40, "RUNNING", {**LABELS, "run": "gone"}),
+            (10, "SUCCEEDED", {**LABELS, "run": "gone"}),
+            (40, "SUCCEEDED", {"run": "gone"}),
+        ],
+        1,
+    ):
+        vertex.batch_jobs[str(number)] = types.BatchPredictionJob(
+            name=f"{LOCATION}/batchPredictionJobs/{number}",
+            labels=labels,
+            state=f"JOB_STATE_{state}",
+            end_time=now() - datetime.timedelta(days=days),
+        )
+    assert "batch prediction" in clean()
+    assert [*vertex.batch_jobs] == ["3", "4", "5"]
+    # Not every server has batch predictions.
+    vertex.fail("ListBatchPredictionJobs", 501, "UNIMPLEMENTED")
+    assert "nothing to delete" in clean()
 
 
 def test_last_successful_runs_of_each_recipe_are_kept(vertex, clean, succeed, run):

@@ -1,26 +1,19 @@
-"""The way to the cloud: settings, transports, sign-in, servers that are not there, retries."""
+"""The way to the cloud: settings, transports, sign-in, servers that are not there."""
 
 import json
 import socket
 from pathlib import Path
-from unittest import mock
 
 import pytest
-from google.api_core import exceptions
 
 from components.vertex import vertex_client
-from components.vertex.cloud_errors import CloudError, is_capacity
-from components.vertex.vertex_client import TOKEN_VARIABLE, is_loopback, make_retry
+from components.vertex.cloud_errors import CloudError
+from components.vertex.vertex_client import TOKEN_VARIABLE, is_loopback
 from pipelines.cloud.connection import Connection, check_server
 from pipelines.cloud.settings import Settings, load
 from tests.pipelines.cloud.cloud_servers import COMMANDS, expired_sign_in, tcp_server
 from tests.refusals import refused
 from trainer.errors import InputError
-
-PER_MINUTE = (
-    "Quota exceeded for quota metric 'Resource management (CRUD) requests' and limit 'Resource "
-    "management (CRUD) requests per minute per region' of service 'aiplatform.googleapis.com'"
-)
 
 
 def test_grpc_works_at_a_local_endpoint(vertex, succeed, refused, monkeypatch):
@@ -134,70 +127,15 @@ def test_foreign_server_is_reported(settings, refused, monkeypatch, answer, sche
     assert "check the" in err and "setting endpoint" in err
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "Resources are insufficient in region: us-central1. Please try a different region",
-        "The zone does not have enough resources available to fulfill the request",
-        "ZONE_RESOURCE_POOL_EXHAUSTED",
-        "Stockout in us-central1-a",
-        # As public issues have them.
-        'Training failed with: code: 8 message: "The following quota metrics exceed quota limits: '
-        'aiplatform.googleapis.com/custom_model_training_nvidia_k80_gpus"',
-        "UNAVAILABLE, errorSource: COMPUTE_ENGINE, Error Message: The zone 'projects/p/zones/z' "
-        "does not have enough resources available to fulfill the request.  'NULL:0/NULL:0/NULL:0 "
-        "(state:STOCKOUT, sub-state:STOCKOUT, resource type:compute)'.",
-        "503 Machine type temporarily unavailable, please deploy with a different machine type or "
-        "retry.",
-        "Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.",
-        "code: 8, RESOURCE_EXHAUSTED",
-    ],
-)
-def test_lack_of_machines_is_recognized(message):
-    assert is_capacity(message)
-
-
-def test_other_failures_are_no_lack_of_machines():
-    assert not is_capacity("The replica workerpool0-0 exited with a non-zero status of 1.")
-    assert not is_capacity("ResourceExhaustedError: OOM when allocating tensor")
-    assert not is_capacity("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes")
-    assert not is_capacity(f"code: 8, RESOURCE_EXHAUSTED, {PER_MINUTE}")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        exceptions.ResourceExhausted(PER_MINUTE),
-        exceptions.ResourceExhausted("Resource has been exhausted (e.g. check quota)."),
-        exceptions.ServiceUnavailable("The service is currently unavailable"),
-        exceptions.InternalServerError("Internal error encountered."),
-        exceptions.GatewayTimeout("Deadline exceeded"),
-        exceptions.Aborted("The operation was aborted, try again"),
-        ConnectionResetError(104, "Connection reset by peer"),
-    ],
-)
-def test_transient_error_is_retried(error):
-    said, call = [], mock.Mock(side_effect=[error, "answer"])
-    assert make_retry(said.append)(call)() == "answer"
-    (line,) = said
-    assert line.startswith("no answer: ") and line.endswith("; trying again")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        exceptions.ResourceExhausted("The following quota metrics exceed quota limits: x"),
-        exceptions.AlreadyExists("it exists"),
-        exceptions.FailedPrecondition("it must be in the same regional location"),
-        exceptions.Forbidden("Permission 'aiplatform.pipelineJobs.create' denied"),
-        exceptions.NotFound("no such job"),
-    ],
-)
-def test_permanent_error_is_not_retried(error):
-    said, call = [], mock.Mock(side_effect=error)
-    with pytest.raises(type(error)):
-        make_retry(said.append)(call)()
-    assert (call.call_count, said) == (1, [])
+def test_server_that_wants_a_token_says_how_to_give_it(vertex, refused, monkeypatch):
+    for token, wanted in ((None, "a token in"), ("wrong", "another")):
+        if token:
+            monkeypatch.setenv(TOKEN_VARIABLE, token)
+        else:
+            monkeypatch.delenv(TOKEN_VARIABLE)
+        error = refused("schedule list", code=1)
+        remedy = "set it to what the server prints"
+        assert error.endswith(f": 401 the server requires {wanted} {TOKEN_VARIABLE}; {remedy}\n")
 
 
 @pytest.fixture

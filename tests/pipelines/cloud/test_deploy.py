@@ -1,9 +1,6 @@
-"""python -m pipelines deploy: versions at an endpoint, traffic, rollback, monitoring; promote."""
+"""python -m pipelines deploy: versions at an endpoint, traffic, rollback; promote."""
 
 import pytest
-import yaml
-from google.cloud.aiplatform_v1 import types
-from requests import Session
 
 KEY = "projects/my-project/locations/us-central1/keyRings/r/cryptoKeys/k"
 
@@ -106,29 +103,6 @@ def test_endpoint_of_others_is_not_touched(vertex, succeed, refused):
         assert vertex.names().count("DeployModel") == before
 
 
-def test_interrupted_deployment_names_the_way_to_end_it(vertex, command, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    put_champion(vertex, 1)
-    vertex.before("DeployModel", lambda: monkeypatch.setattr(Session, "request", interrupt))
-    vertex.drop("DeployModel", after=True)
-    code, out, _ = command("deploy digits")
-    assert code == 130
-    assert out.endswith("To end that: python -m pipelines deploy digits --undeploy\n")
-
-
-def test_deploy_repeated_after_lost_answers_deploys_once(vertex, command):
-    put_champion(vertex, 1)
-    vertex.drop("CreateEndpoint", after=True)
-    vertex.drop("DeployModel", after=True)
-    ended = command("deploy digits")
-    if ended[0]:
-        ended = command("deploy digits")
-    assert ended[0] == 0, ended
-    assert (deployed(vertex), traffic(vertex)) == (["1"], {"1": 100})
-
-
 @pytest.mark.parametrize(
     ("champion", "flags", "message"),
     [
@@ -161,101 +135,3 @@ def test_promotion_of_an_unlisted_version_moves_no_alias(vertex, refused, succee
     assert shown[1].split()[:4] == ["1", "champion,", "champion-1,", "default"]
     succeed("promote digits --version 2")
     assert "champion-2" in succeed("promote digits")
-
-
-MONITORED = """
-model_name = "digits"
-notify = ["team@example.com"]
-
-[monitoring]
-threshold = 0.2
-sampling_rate = 0.5
-"""
-
-
-@pytest.fixture
-def trips(trips_recipe, bucket):
-    """Write the recipe `trips` with a source."""
-    return lambda source: trips_recipe(source, MONITORED)
-
-
-def monitoring_job(endpoint, objective, *versions):
-    return types.ModelDeploymentMonitoringJob(
-        display_name="digits",
-        endpoint=endpoint,
-        model_deployment_monitoring_objective_configs=[
-            {"deployed_model_id": version, "objective_config": objective} for version in versions
-        ],
-        model_deployment_monitoring_schedule_config={"monitor_interval": {"seconds": 86400}},
-        logging_sampling_strategy={"random_sample_config": {"sample_rate": 0.5}},
-        model_monitoring_alert_config={
-            "enable_logging": True,
-            "email_alert_config": {"user_emails": ["team@example.com"]},
-        },
-        analysis_instance_schema_uri="gs://bucket/runs/monitoring/digits.yaml",
-        labels={"recipe": "digits", "made-by": "vertex-tensorflow-training"},
-    )
-
-
-def skew(**data):
-    return {
-        "training_dataset": {"target_field": "tips", **data},
-        "training_prediction_skew_detection_config": {"default_skew_threshold": {"value": 0.2}},
-    }
-
-
-CSV = skew(gcs_source={"uris": ["gs://data/trips/*.csv"]}, data_format="csv")
-BIGQUERY = skew(bigquery_source={"input_uri": "bq://my-project.d.trips"})
-DRIFT = {"prediction_drift_detection_config": {"default_drift_threshold": {"value": 0.2}}}
-
-
-@pytest.mark.parametrize(
-    ("source", "objective", "compared_with"),
-    [
-        ("csv:gs://data/trips", CSV, "gs://data/trips/*.csv"),
-        ("bigquery:my-project.d.trips", BIGQUERY, "bq://my-project.d.trips"),
-        ("bigquery:SELECT * FROM d.trips", DRIFT, "earlier requests, as"),
-        ("parquet:gs://data/trips", DRIFT, "earlier requests, as"),
-        ("csv:gs://data/trips.csv.gz", DRIFT, "earlier requests, as"),
-        ("bigquery:SELECT * FROM my-project.d.trips", DRIFT, "earlier requests, as"),
-    ],
-)
-def test_endpoint_is_monitored_as_the_recipe_declares(
-    vertex, succeed, bucket, trips, source, objective, compared_with
-):
-    trips(source)
-    put_champion(vertex, 1)
-    succeed("deploy trips")
-    out = succeed("deploy trips --monitor")
-    kept = "50% of the requests are kept in BigQuery and compared with"
-    assert f"{kept} {compared_with}" in out
-    assert "distances over 0.2 are reported to Cloud Logging and to team@example.com" in out
-    (sent,) = vertex.sent("CreateModelDeploymentMonitoringJob")
-    endpoint = vertex.endpoints["digits"].name
-    assert sent.model_deployment_monitoring_job == monitoring_job(endpoint, objective, "1")
-    kinds = {"miles": "number", "hour": "integer", "payment": "string", "company": "string"}
-    properties = {name: {"type": kind} for name, kind in (*kinds.items(), ("Zone Id", "string"))}
-    schema = yaml.safe_load(bucket["runs/monitoring/digits.yaml"])
-    assert schema == {"type": "object", "properties": properties}
-
-
-def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused, trips):
-    trips("csv:gs://data/trips")
-    error = refused("deploy trips --monitor")
-    assert "digits has no endpoint in projects/my-project/" in error
-    error = refused("deploy trips --monitor --region us-east5")
-    assert "us-east5 has no Model Monitoring (locations, 2026-08)" in error
-    assert not vertex.sent("CreateModelDeploymentMonitoringJob")
-    for number in (1, 2):
-        put_champion(vertex, number)
-        succeed("deploy trips")
-        succeed("deploy trips --monitor")
-    assert len(vertex.sent("CreateModelDeploymentMonitoringJob")) == 1
-    (sent,) = vertex.sent("UpdateModelDeploymentMonitoringJob")
-    (job,) = vertex.monitoring_jobs.values()
-    assert sent.model_deployment_monitoring_job.name == job.name
-    objectives = job.model_deployment_monitoring_objective_configs
-    assert [objective.deployed_model_id for objective in objectives] == ["1", "2"]
-    succeed("deploy trips --undeploy")
-    assert not vertex.monitoring_jobs
-    assert not vertex.endpoints["digits"].deployed_models

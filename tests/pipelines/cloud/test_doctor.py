@@ -53,10 +53,13 @@ class SpoiledProject(ProjectServices):
             for role in self.roles
             if version >= 3 or role not in self.conditional
         ]
-        return {"version": version, "bindings": bindings}
+        # As gcloud leaves it after the last member is removed.
+        empty = {"role": "roles/viewer"}
+        return {"version": version, "bindings": [empty, *bindings]}
 
     def get_account_policy(self, request):
-        return {"bindings": [self.bind(role) for role in self.roles_on_itself]}
+        empty = {"role": "roles/viewer"}
+        return {"bindings": [empty, *(self.bind(role) for role in self.roles_on_itself)]}
 
     def get_repository_policy(self, request):
         return {"bindings": [self.bind(role) for role in self.roles_on_repository]}

@@ -4,6 +4,7 @@ import pytest
 from requests import Session
 
 from components.vertex import vertex_client
+from components.vertex.vertex_client import TOKEN_VARIABLE
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
 from tests.pipelines.cloud.vertex_emulator import Outcome
 
@@ -50,7 +51,7 @@ def test_faults_of_servers_and_connections_are_retried(vertex, succeed):
 @pytest.mark.parametrize(
     ("status", "name", "message", "code", "shown"),
     [
-        (401, "UNAUTHENTICATED", "Request had invalid credentials", 1, "gcloud auth"),
+        (401, "UNAUTHENTICATED", "Request had invalid credentials", 1, TOKEN_VARIABLE),
         (403, "PERMISSION_DENIED", "Permission 'x' denied", 1, "pipelines doctor"),
         (404, "NOT_FOUND", "Project not found", 1, "404 Project not found"),
         (400, "INVALID_ARGUMENT", "Bad pipeline", 2, "Bad pipeline"),

@@ -55,6 +55,28 @@ def test_local_runs_are_listed_without_the_cloud(succeed, monkeypatch):
     assert last.startswith("runs on Vertex AI are not listed: no answer from")
 
 
+@pytest.mark.parametrize(
+    ("status", "name"), [(401, "UNAUTHENTICATED"), (403, "PERMISSION_DENIED"), (404, "NOT_FOUND")]
+)
+def test_refusal_to_list_runs_is_an_error_after_the_local_runs(vertex, command, status, name):
+    leave("digits-1", 1)
+    for line in ("runs", "status"):
+        vertex.fail("ListPipelineJobs", status, name, "no")
+        code, out, err = command(line)
+        assert (code, out.startswith("digits-1  SUCCEEDED"), err.count("\n")) == (1, True, 1)
+        assert err.startswith(
+            f"error: runs on Vertex AI are not listed: listing the runs: {status}"
+        )
+
+
+def test_run_whose_display_name_was_edited_is_one_of_its_recipe(vertex, command, succeed):
+    vertex.outcomes = [Outcome("FAILED"), Outcome()]
+    command("run digits --name one")
+    vertex.pipeline_jobs["one"].display_name = "the good one"
+    assert "\n    digits on Vertex AI" in succeed("runs")
+    assert "/experiments/digits/runs" in succeed("run digits one --resume --name again")
+
+
 def test_run_is_added_to_its_recipes_experiment(vertex, succeed):
     out = succeed("run chicago_taxi --name one --set source=csv:gs://b/t.csv")
     page = "/vertex-ai/experiments/locations/us-central1/experiments/chicago-taxi/runs?project="

@@ -83,6 +83,27 @@ def test_upload_retries_faults_and_reports_refusals(registry, command):
     assert "403" in err and "doctor" in err and "no permission" in err
 
 
+def test_upload_whose_answer_is_lost_is_stored_once(registry, storage, command, succeed):
+    def conflict():
+        registry.fail("Upload", 409, "ALREADY_EXISTS", "version exists")
+
+    registry.fail("Upload", 503, "UNAVAILABLE", after=True)
+    registry.before("Upload", conflict)
+    code, out, _ = command("compile digits --upload")
+    assert (code, "\nuploaded  " in f"\n{out}") == (0, True)
+    (package,) = registry.packages.values()
+    assert len(package["versions"]) == 1
+    assert package["tags"]["latest"] in package["versions"]
+    # A conflict with something else is one.
+    package["versions"].clear()
+    conflict()
+    code, _, err = command("compile digits --upload")
+    assert (code, "409 version exists" in err) == (1, True)
+    storage.drop("InsertObject", after=True)
+    code, out, _ = command("compile digits --upload --template-repository gs://bucket/pipelines")
+    assert (code, "\nuploaded  " in f"\n{out}") == (0, True)
+
+
 def test_unreachable_repository_of_google_is_named(vertex, command, monkeypatch):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"

@@ -58,6 +58,12 @@ class CustomJobs(Resources):
             job.state = types.JobState.JOB_STATE_CANCELLED
 
 
+class BatchJobs(Resources):
+    """The batch prediction jobs that runs would have left."""
+
+    kind = "BatchPredictionJob"
+
+
 class VertexEmulator(FaultyEmulator):
     """All services, in pages of two; also the engine that runs pipeline jobs."""
 
@@ -72,13 +78,17 @@ class VertexEmulator(FaultyEmulator):
         custom_jobs, self.log_entries = CustomJobs(operations), []
         models = ModelService(operations, model_folder)
         metadata = MetadataService(operations, pipelines.stored)
-        endpoints = EndpointService(operations, model_folder, models=models, servers=NoServers())
+        self.servers = NoServers()
+        endpoints = EndpointService(operations, model_folder, models=models, servers=self.servers)
+        self.deploy_model = endpoints.deploy_model
         monitoring = MonitoringService(operations, endpoints=endpoints)
-        services = [pipelines, schedules, custom_jobs, models, endpoints]
+        batch_jobs = BatchJobs(operations)
+        services = [pipelines, schedules, custom_jobs, batch_jobs, models, endpoints]
         for service in services:
             service.page_size = 2
         self.pipeline_jobs, self.schedules = ById(pipelines), ById(schedules)
         self.custom_jobs, self.endpoints = ById(custom_jobs), ById(endpoints)
+        self.batch_jobs = ById(batch_jobs)
         self.models, self.monitoring_jobs = ById(models), ById(monitoring)
         log = LogEntries(lambda: self.log_entries)
         self.executions, self._experiments = metadata.executions, metadata.experiments

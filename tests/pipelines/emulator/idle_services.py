@@ -82,7 +82,7 @@ class Services:
         guardian = stack.enter_context(Guardian())
         processes = {"directory": folder / "jobs", "guardian": guardian}
         jobs = stack.enter_context(JobService(operations, **processes))
-        servers = NoServers()
+        self.servers = servers = NoServers()
         if serves:
             servers = stack.enter_context(ModelServers(folder / "endpoints", guardian))
         models = ModelService(operations, folder)

@@ -91,6 +91,33 @@ def test_model_with_traffic_is_not_undeployed(services, endpoint):
     assert not services.endpoint.get_endpoint(name=endpoint).traffic_split
 
 
+def test_model_is_listed_once_it_is_deployed(services, endpoint):
+    def listed():
+        found = services.endpoint.get_endpoint(name=endpoint)
+        return [model.id for model in found.deployed_models], dict(found.traffic_split)
+
+    services.servers.polls = 99
+    services.deploy(endpoint, {"0": 100}, id="2")
+    assert listed() == (["1"], {"1": 100})
+    with pytest.raises(exceptions.Conflict, match="DeployedModel 2 exists already"):
+        services.deploy(endpoint, {}, id="2")
+    services.update_endpoint(endpoint, traffic_split={})
+    services.endpoint.undeploy_model(endpoint=endpoint, deployed_model_id="1", traffic_split={})
+    with pytest.raises(exceptions.BadRequest, match="has operations that are running"):
+        services.endpoint.delete_endpoint(name=endpoint)
+    *_, deployment, undeployment = services.endpoint.list_operations(endpoint)
+    assert deployment.name.startswith(f"{endpoint}/operations/")
+    assert (deployment.done, undeployment.done) == (False, True)
+    services.servers.polls = 0
+    assert listed() == (["2"], {"2": 100})
+
+    services.servers.error = "Model server exited"
+    services.deploy(endpoint, {"0": 100}, id="3")
+    assert listed() == (["2"], {"2": 100})
+    *_, failed = services.endpoint.list_operations(endpoint)
+    assert (failed.done, failed.error.message) == (True, "Model server exited")
+
+
 def test_deployed_model_gets_an_unused_id(services, endpoint):
     services.deploy(endpoint, {}, id="").result()
     services.endpoint.undeploy_model(
@@ -186,7 +213,15 @@ def test_monitoring_job_is_paused_before_it_is_deleted(services, monitor):
     delete = services.job.delete_model_deployment_monitoring_job
     with pytest.raises(exceptions.BadRequest, match="is JOB_STATE_RUNNING: pause it first"):
         delete(name=job.name)
-    services.job.pause_model_deployment_monitoring_job(name=job.name)
+    pause = services.job.pause_model_deployment_monitoring_job
+    resume = services.job.resume_model_deployment_monitoring_job
+    with pytest.raises(exceptions.BadRequest, match="is JOB_STATE_RUNNING, not paused"):
+        resume(name=job.name)
+    pause(name=job.name)
+    with pytest.raises(exceptions.BadRequest, match="is JOB_STATE_PAUSED, not running"):
+        pause(name=job.name)
+    resume(name=job.name)
+    pause(name=job.name)
     delete(name=job.name).result()
     with pytest.raises(exceptions.NotFound):
         get(name=job.name)
