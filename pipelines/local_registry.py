@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines import recipe as recipes
+from pipelines.run_history import directory_flag
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,17 +42,44 @@ def model_of(recipe: str, model_name: str | None) -> str:
     return model
 
 
-def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
-    """Return the champion of a recipe's model; raise InputError if there is none."""
-    from components.registry.model_registry import no_champion_error
+def fetch_champion(
+    recipe: str, model_name: str | None, runs_directory: Path, *, option: str = "--model-name "
+) -> "Version":
+    """Return the champion of a recipe's model; raise InputError if there is none.
+
+    `option` is what the error puts before the name of another model that the recipe has trained.
+    """
     from pipelines.emulator.model_service import FOLDER_NAME
 
-    model = model_of(recipe, model_name)
-    champion = None
-    if (runs_directory / FOLDER_NAME).exists():
-        with opened(runs_directory) as registry:
-            champion = registry.find_champion(model)
-    if champion is None:
-        remedy = f"train one: python -m pipelines run {recipe} --local"
-        raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)
-    return champion
+    model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
+    train = f"train one: python -m pipelines run {recipe} --local"
+    if not place.exists():
+        raise InputError(f"model {model!r} has no champion in {place} yet; {train}")
+    with opened(runs_directory) as registry:
+        if champion := registry.find_champion(model):
+            return champion
+        default = recipes.load(recipe).parameters.registry.model_name
+        flags = "" if model == default else f" --model-name {model}"
+        flags += directory_flag(runs_directory)
+        return registry.fetch_champion(
+            model,
+            place=place,
+            promote=f"python -m pipelines promote {recipe} --local{flags}",
+            others=_describe_champions(registry, recipe, option),
+            train=train,
+        )
+
+
+def _describe_champions(registry: "ModelRegistry", recipe: str, option: str) -> str:
+    """Return which models have a champion that a run of the recipe trained, and how to name one."""
+    from components.registry.model_upload import to_label
+
+    champions = [registry.find_champion(name) for name in registry.list_models()]
+    names = [
+        champion.model
+        for champion in champions
+        if champion and champion.labels.get("run", "").startswith(to_label(f"{recipe}-"))
+    ]
+    if not names:
+        return ""
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} one: {option}{names[-1]}"

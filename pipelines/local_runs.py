@@ -17,6 +17,7 @@ from pipelines.json_files import read_json
 from pipelines.local import failures
 from trainer.data.storage import is_object
 from trainer.errors import InputError
+from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import decimal
 from trainer.training.cluster import ROLES
 
@@ -104,7 +105,9 @@ def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
         reason = summary.get("gate", {}).get("reason")
         yield f"verdict   {verdict}{f': {reason}' if reason else ''}"
     if registered := summary.get("registered"):
-        yield f"registry  {registered}, {summary['registered_as']}"
+        role, version = summary["registered_as"], registered.rpartition("@")[2]
+        hint = f"; promote --version {version} makes it the champion" if role == CANDIDATE else ""
+        yield f"registry  {registered}, {role}{hint}"
     for batch in summary.get("batch_predictions", ()):
         yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
         if batch["folder"]:  # A job that can't read its input creates no folder.

@@ -180,9 +180,14 @@ def load(directory: pathlib.Path) -> PastRun:
 
 def resume_command(directory: pathlib.Path) -> str:
     """Return the command line that resumes a run on this machine."""
-    folder = os.path.relpath(directory.parent)
-    elsewhere = "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
+    elsewhere = directory_flag(directory.parent)
     return f"python -m pipelines run {directory.name} --local --resume{elsewhere}"
+
+
+def directory_flag(runs_directory: pathlib.Path) -> str:
+    """Return the flag of a command about runs in a folder, with a space before it."""
+    folder = os.path.relpath(runs_directory)
+    return "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:

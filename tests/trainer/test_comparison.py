@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from trainer.evaluation import comparison
+from trainer.evaluation.baseline import compare_with_constants
 from trainer.evaluation.comparison import (
     Pairs,
     Scores,
@@ -81,6 +82,58 @@ def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
         pairs = Pairs.of(*(Scores(right, loss) for loss in losses))
         wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
     assert least <= wins / tries <= most
+
+
+def judge_first(frequencies, predict, seed, draws=DRAWS):
+    """Return the share of models that are found better than constant answers, on many draws."""
+    generator, count = np.random.default_rng(seed), len(frequencies)
+    better = 0
+    for _ in range(draws):
+        labels = generator.choice(count, EXAMPLES, p=frequencies)
+        probabilities = predict(generator, np.eye(count)[labels])
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        matrix = np.zeros((count, count), int)
+        np.add.at(matrix, (labels, probabilities.argmax(axis=1)), 1)
+        loss = log_losses(probabilities[np.arange(EXAMPLES), labels]).mean()
+        names = [str(number) for number in range(count)]
+        better += compare_with_constants(matrix, log_loss=loss, classes=names).p_value <= 0.05
+    return better / draws
+
+
+@pytest.mark.parametrize("frequencies", [(0.47, 0.53), (0.98, 0.02), (0.1,) * 10, (0.6, 0.3, 0.1)])
+@pytest.mark.parametrize("spread", [0.0, 0.3, 2.0])
+def test_model_that_has_learned_nothing_is_seldom_better_than_a_constant(frequencies, spread):
+    def guess(generator, labels):
+        return frequencies * np.exp(spread * generator.normal(size=labels.shape))
+
+    assert judge_first(frequencies, guess, seed=11, draws=200) <= 0.05
+
+
+def test_accuracy_or_log_loss_makes_a_model_better_than_a_constant():
+    def overconfident(generator, labels):
+        """Right in 75%, but sure of every answer: its log loss is worse than a constant's."""
+        answers = np.where(generator.random((len(labels), 1)) < 0.75, labels, 1 - labels)
+        return answers + 1e-6
+
+    def rare(generator, labels):
+        """Never answers the rare class, but finds it three times as probable where it is."""
+        return [0.95, 0.05] * np.where(labels[:, 1:] > 0, [1.0, 8.0], [1.0, 0.5])
+
+    assert judge_first((0.5, 0.5), overconfident, seed=12, draws=100) > 0.95
+    assert judge_first((0.95, 0.05), rare, seed=13, draws=100) > 0.9
+
+
+def test_first_champion_is_compared_with_each_constant_answer():
+    # 60 of 100 right; "b" alone has 55, and is right where the model is not on 25.
+    matrix = [[30, 15], [25, 30]]
+    baseline = compare_with_constants(matrix, log_loss=0.6, classes=["a", "b"])
+    assert (baseline.commonest, baseline.accuracy) == ("b", 0.55)
+    assert baseline.accuracy_p_value == pytest.approx(2 * mcnemar(30, 25))
+    entropy = -(0.45 * math.log(0.45) + 0.55 * math.log(0.55))
+    assert baseline.log_loss == pytest.approx(entropy)
+    assert baseline.log_loss_p_value == pytest.approx(2 * math.exp(100 * (0.6 - entropy)))
+    worse = compare_with_constants([[0, 0], [1, 4]], log_loss=0.7, classes=["a", "b"])
+    assert (worse.accuracy, worse.log_loss, worse.p_value) == (1, 0, 1)
 
 
 def test_mcnemar_is_the_tail_of_a_fair_coin():

@@ -1,5 +1,6 @@
 """The gate's rules, on real evaluations of small models."""
 
+import dataclasses
 import json
 import re
 
@@ -19,10 +20,10 @@ N = 40
 
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory):
-    """Evaluate a model that recognizes the first 30 of 40 examples, all of them tulips."""
-    folder, classes = tmp_path_factory.mktemp("gate"), ["rose", "tulip"]
-    pixels = np.array([[1, 9]] * 30 + [[6, 4]] * 10, np.uint8)
-    write_records(folder / "records", classes, np.ones(N, int), pixels)
+    """Evaluate a model that recognizes the first 30 of 40 examples, and takes 10 for roses."""
+    folder, classes = tmp_path_factory.mktemp("gate"), ["rose", "tulip", "daisy"]
+    pixels = np.array([[1, 9, 0], [1, 0, 9]] * 15 + [[6, 4, 0], [6, 0, 4]] * 5, np.uint8)
+    write_records(folder / "records", classes, [1, 2] * (N // 2), pixels)
     return evaluate(write_model(folder / "model", classes), str(folder / "records"))
 
 
@@ -37,20 +38,52 @@ def judge(evaluation, champion, *, registry=True, **options):
     return gate.judge(evaluation, GateOptions(**options), registry=registry, champion=champion)
 
 
-def test_floors_alone_decide_without_a_champion(evaluation):
+def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     verdict = judge(evaluation, None, min_accuracy=0.75)
     assert (verdict.accepted, verdict.role) == (True, "champion")
-    assert verdict.line == "accepted: accuracy 0.7500 (at least 0.7500); no champion yet"
-    unregistered = judge(evaluation, None, registry=False)
-    assert (unregistered.accepted, unregistered.role) == (True, "")
-    assert judge(evaluation, None, min_recall=0.9, class_floors={"tulip": 0.7}).accepted
+    claim = "accuracy 0.7500 (at least 0.7500), above always answering 'tulip' (0.5000)"
+    assert verdict.line == f"accepted: {claim}; no champion yet"
+    unregistered = judge(evaluation, None, registry=False, min_accuracy=0.75)
+    assert (unregistered.line, unregistered.role) == (f"accepted: {claim}", "")
+    assert judge(evaluation, None, min_recall=0.7, class_floors={"tulip": 0.7}).accepted
+    figures = verdict.to_dict()
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    assert (figures["baseline_commonest"], figures["baseline_accuracy"]) == ("tulip", 0.5)
+    calm = judge(dataclasses.replace(evaluation, log_loss=0.5), None, confidence=0.99)
+    claim = "log loss 0.5000 below that of the classes' frequencies (0.6931); no champion yet"
+    assert calm.reason == f"accuracy 0.7500 (at least 0.0000), {claim}"
+    # Right alone on 15 examples, a constant answer on 5.
+    assert figures["baseline_accuracy_p_value"] == pytest.approx(2 * 0.0206947327)
+
+
+def test_first_model_that_fails_is_registered_without_an_alias(evaluation):
+    floor = judge(evaluation, None, min_accuracy=0.8)
+    assert (floor.accepted, floor.role) == (False, "candidate")
+    sure = dataclasses.replace(evaluation, log_loss=0.9)  # of wrong answers, too
+    noise = judge(sure, None, confidence=0.99)
+    assert (noise.accepted, noise.role) == (False, "candidate")
+    assert noise.reason == (
+        "not better than always answering 'tulip' at 99% confidence: accuracy 0.7500 against "
+        "0.5000, log loss 0.9000 against 0.6931 of the classes' frequencies, p 0.0414; "
+        "first_champion=any accepts it"
+    )
+    assert judge(sure, None, registry=False, confidence=0.99).role == ""
+    loud = judge(sure, None, confidence=0.99, first_champion="any")
+    assert (loud.accepted, loud.role) == (True, "champion")
+    assert loud.reason.endswith(
+        ", not better than always answering 'tulip' (0.5000); first_champion is any; no champion "
+        "yet"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"min_accuracy": 0.76}, "accuracy 0.7500 is below min_accuracy 0.7600"),
-        ({"min_recall": 0.8}, "recall of 'tulip' 0.7500 is below its floor 0.8000"),
+        (
+            {"min_recall": 0.8, "class_floors": {"tulip": 0.75}},
+            "recall of 'daisy' 0.7500 is below its floor 0.8000",
+        ),
         ({"class_floors": {"tulip": 0.8}}, "recall of 'tulip' 0.7500 is below its floor 0.8000"),
         ({"class_floors": {"rose": 0.1}}, "'rose' has a floor, but no test example"),
     ],
@@ -69,7 +102,8 @@ def test_model_below_a_floor_is_not_even_a_challenger(evaluation, options, messa
         ({"confidence": 0.99}, 25, "", "not better than the champion digits@1 at 99%"),
         ({"champion_rule": "not_worse", "margin": 0.1}, 30, "champion", "not worse than the"),
         ({"champion_rule": "not_worse", "margin": 0.1}, 33, "", "perhaps worse than the"),
-        ({"champion_rule": "none"}, 40, "champion", "champion_rule is none"),
+        # A champion is beaten, not a constant answer.
+        ({"champion_rule": "none", "confidence": 0.99}, 40, "champion", "champion_rule is none"),
         ({"champion_metric": "log_loss"}, 30, "", "log loss 0.3081 against 0.3081"),
         ({"register_challengers": True}, 40, "challenger", "not better than"),
     ],
@@ -80,6 +114,8 @@ def test_champion_rule_decides_the_role(evaluation, options, right, role, claim)
     assert claim in verdict.reason
     assert "\n" not in verdict.line
     assert verdict.champion == "digits@1"
+    unregistered = judge(evaluation, recognizes(evaluation, right), registry=False, **options)
+    assert (unregistered.accepted, unregistered.role) == (verdict.accepted, "")
 
 
 def test_figures_of_a_verdict_are_plain_values(evaluation):
@@ -100,7 +136,7 @@ def test_champion_is_scored_on_the_same_examples(evaluation):
 
 
 def test_champion_without_a_class_is_compared_by_accuracy(evaluation, tmp_path):
-    old = score("digits@1", write_model(tmp_path / "old", ["rose", "lily"]), evaluation)
+    old = score("digits@1", write_model(tmp_path / "old", ["rose", "lily", "aster"]), evaluation)
     assert old.pairs.right.tolist() == [[10, 0], [30, 0]]
     assert old.pairs.gains is None
     assert judge(evaluation, old).accepted
@@ -112,8 +148,8 @@ def test_champion_without_a_class_is_compared_by_accuracy(evaluation, tmp_path):
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        (["a", "b", "c"], "it expects 1x3x1 images, the records have 1x2x1"),
-        (["lily", "aster"], "it predicts none of the classes of"),
+        (["a", "b"], "it expects 1x2x1 images, the records have 1x3x1"),
+        (["lily", "aster", "iris"], "it predicts none of the classes of"),
         ([], "no SavedModel at"),
     ],
 )
