@@ -155,7 +155,8 @@ def test_answers_to_the_test_split_are_kept(evaluated):
     predictions = evaluated.out / "predictions.csv"
     assert evaluated.artifacts["predictions"].uri == str(predictions)
     content = predictions.read_bytes()
-    assert content.splitlines()[0] == b"key,label,prediction,log_loss"
+    assert content.splitlines()[0].endswith(b",log_loss,probability_rose,probability_tulip")
+    assert content.splitlines()[1].endswith(b",0.9,0.1")
     examples, scores = prediction_file.parse(content)
     assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == evaluated.outputs[0]
