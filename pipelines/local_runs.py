@@ -97,6 +97,9 @@ def show_results(summary: Mapping[str, Any]) -> None:
 
 
 def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
+    if validation := summary["validation"]:
+        accuracy, loss = (decimal(validation[name], 4) for name in ("accuracy", "loss"))
+        yield f"validation accuracy {accuracy}, loss {loss} (epoch {validation['epoch']:g})"
     metrics = summary["metrics"]
     if names := [name for name in _HEADLINE if name in metrics] or list(metrics):
         figures = (f"{name}_{decimal(metrics[name], 4)}" for name in names)
