@@ -58,28 +58,38 @@ def fetch_champion(
     with opened(runs_directory) as registry:
         if champion := registry.find_champion(model):
             return champion
-        default = recipes.load(recipe).parameters.registry.model_name
-        flags = "" if model == default else f" --model-name {model}"
-        flags += directory_flag(runs_directory)
         return registry.fetch_champion(
             model,
             place=place,
-            promote=f"python -m pipelines promote {recipe} --local{flags}",
-            others=_describe_champions(registry, recipe, option),
+            promote=_promote_command(recipe, model, runs_directory),
+            others=_describe_others(registry, recipe, model, runs_directory, option),
             train=train,
         )
 
 
-def _describe_champions(registry: "ModelRegistry", recipe: str, option: str) -> str:
-    """Return which models have a champion that a run of the recipe trained, and how to name one."""
-    from components.registry.model_upload import to_label
+def _promote_command(recipe: str, model: str, runs_directory: Path) -> str:
+    default = recipes.load(recipe).parameters.registry.model_name
+    named = "" if model == default else f" --model-name {model}"
+    return f"python -m pipelines promote {recipe} --local{named}{directory_flag(runs_directory)}"
 
-    champions = [registry.find_champion(name) for name in registry.list_models()]
-    names = [
-        champion.model
-        for champion in champions
-        if champion and champion.labels.get("run", "").startswith(to_label(f"{recipe}-"))
-    ]
-    if not names:
-        return ""
-    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} one: {option}{names[-1]}"
+
+def _describe_others(
+    registry: "ModelRegistry", recipe: str, model: str, runs_directory: Path, option: str
+) -> str:
+    """Return which other models that runs of the recipe trained have a champion, or versions."""
+    from components.registry.model_upload import to_label
+    from trainer.evaluation.gate_options import CHAMPION
+
+    trained, champions = [], []
+    for name in registry.list_models():
+        versions = registry.list_versions(name) if name != model else []
+        if versions and versions[-1].labels.get("run", "").startswith(to_label(f"{recipe}-")):
+            trained.append(name)
+            champions += [name for version in versions if CHAMPION in version.aliases]
+    if champions:
+        have = "has" if len(champions) == 1 else "have"
+        return f"{' and '.join(champions)} {have} one: {option}{champions[-1]}"
+    if trained:
+        command = _promote_command(recipe, trained[-1], runs_directory)
+        return f"{trained[-1]} has versions, but no champion: {command} lists them"
+    return ""

@@ -105,7 +105,12 @@ def test_model_of_another_name_with_a_champion_is_named(
 ):
     register(tmp_path, "mnist", untrained_model, run="mnist-20270101-000000")
     assert "no champion in runs/.registry yet; train one: python" in refused("serve digits")
-    register(tmp_path, "scans", untrained_model, run="digits-20270101-000000")
+    ours = {"run": "digits-20270101-000000"}
+    register(tmp_path, "photos", untrained_model, "candidate", **ours)
+    promote = "python -m pipelines promote digits --local --model-name photos"
+    error = refused("predict digits scan0.png")
+    assert error.endswith(f"; photos has versions, but no champion: {promote} lists them\n")
+    register(tmp_path, "scans", untrained_model, **ours)
     error = refused("predict digits scan0.png")
     assert error.endswith(" in runs/.registry yet; scans has one: --model-name scans\n")
     assert "scan0.png" in succeed("predict digits scan0.png --model-name scans")
