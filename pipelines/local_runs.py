@@ -97,7 +97,7 @@ def show_results(summary: Mapping[str, Any]) -> None:
 
 
 def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
-    if validation := summary["validation"]:
+    if validation := summary.get("validation"):
         accuracy, loss = (decimal(validation[name], 4) for name in ("accuracy", "loss"))
         yield f"validation accuracy {accuracy}, loss {loss} (epoch {validation['epoch']:g})"
     metrics = summary["metrics"]
