@@ -15,7 +15,7 @@ from trainer.config import TrainingConfig, complete_saved, write_config
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.record_options import OPERATIONS
 from trainer.errors import InputError
-from trainer.training import logs, strategies, synchronous
+from trainer.training import strategies, synchronous
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
@@ -85,29 +85,29 @@ def test_model_has_the_weights_of_the_epoch_to_keep(few, tmp_path, keep, patienc
 
 
 def dying(call, number):
-    """Return a function whose call of this number, from 1, raises InterruptedError."""
+    """Return a function that raises InterruptedError after its call of this number, from 1."""
     calls = itertools.count(1)
 
-    def call_or_die(*arguments):
+    def call_and_die(*arguments):
+        call(*arguments)
         if next(calls) == number:
             raise InterruptedError
-        return call(*arguments)
 
-    return call_or_die
+    return call_and_die
 
 
 def test_best_weights_outlive_a_run_that_dies(few, tmp_path, monkeypatch):
     whole = train(few, tmp_path / "whole", **STEEP)
     assert whole.kept_epoch == 5
-    # After the best weights are saved, but before their checkpoint; then in the end.
-    for owner, name, number in ((Checkpoints, "save", 5), (logs.Log, "epoch", 2)):
+    # Between the best weights, the second that are saved, and their checkpoint; and after it.
+    for name, number in (("save_best", 2), ("save", 5)):
         with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-            patch.setattr(owner, name, dying(getattr(owner, name), number))
-            train(few, tmp_path / "killed", **STEEP)
-    resumed = train(few, tmp_path / "killed", **STEEP)
-    assert resumed.kept_epoch == 5
-    for ours, theirs in zip(resumed.model.variables, whole.model.variables, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+            patch.setattr(Checkpoints, name, dying(getattr(Checkpoints, name), number))
+            train(few, tmp_path / name, **STEEP)
+        resumed = train(few, tmp_path / name, **STEEP)
+        assert resumed.kept_epoch == 5
+        for ours, theirs in zip(resumed.model.variables, whole.model.variables, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_run_of_a_version_without_the_option_keeps_what_it_did(few, tmp_path):
