@@ -44,6 +44,7 @@ def evaluate_model(
     options: GateOptions,
     registry: RegisteredModel,
     title: str,
+    register: bool = True,
 ) -> Evaluated:
     """Evaluate a SavedModel and the current champion on the test records, and decide.
 
@@ -53,6 +54,7 @@ def evaluate_model(
         training: Directory with the job's metrics.json and history.csv. Its metadata holds the
             job's parameters, the names of those that the recipe sets, and the price if known.
         title: Title of the report.
+        register: Whether the run registers its model; if not, the verdict is given all the same.
     """
     # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
@@ -64,7 +66,8 @@ def evaluate_model(
     dataset = schema.load_dataset(records.uri)
     evaluated = evaluate(model.uri, records.uri)
     current = registry.find_champion()
-    verdict = judge(evaluated, options, current, registry=bool(registry.model_name))
+    registers = register and bool(registry.model_name)
+    verdict = judge(evaluated, options, current, registry=registers)
     drifts = _measure_drift(dataset, current) if current else None
     write_report(
         report.uri,

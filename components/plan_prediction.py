@@ -7,7 +7,6 @@ from kfp import dsl
 
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.model_registry import no_champion_error
 from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from trainer.data.schema import find_training_data
@@ -43,9 +42,7 @@ def plan_prediction(
     """
     champion = RegisteredModel(
         model_name=options.model_name, project=project, location=location
-    ).find_champion()
-    if champion is None:
-        raise no_champion_error(options.model_name, project)
+    ).fetch_champion()
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

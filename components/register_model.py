@@ -18,14 +18,14 @@ from components.registry.registered_model import (
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage
-from trainer.evaluation.gate_options import ROLES, GateOptions
+from trainer.evaluation.gate_options import CANDIDATE, ROLES, GateOptions
 
 
 class Registered(NamedTuple):
     """Outputs of register_model; the first two are empty if the model was not registered."""
 
     registered: str  # model@version
-    registered_as: str  # champion or challenger
+    registered_as: str  # champion, challenger or candidate
     why: str
 
 
@@ -45,7 +45,7 @@ def register_model(
     run: str,
     encryption_spec_key_name: str,
 ) -> Registered:
-    """Upload a model as a version with its evaluation, and make it champion or challenger.
+    """Upload a model as a version with its evaluation, and give it the alias of its role.
 
     If another run has changed the champion since the gate's comparison, the model is judged again.
     If it is rejected then, and challengers are not registered, the version is deleted.
@@ -58,7 +58,7 @@ def register_model(
         evaluation: Metrics of the model, in the registry's schema.
         serving_image: Container image that serves the model; empty: Google's prebuilt one.
         labels: Labels of the version.
-        role: champion or challenger.
+        role: champion, challenger or candidate, which has no alias.
         champion: Version that the gate compared with; empty: none.
         reason: Reason of the gate's verdict, for the version's description.
         configuration: Digest of the training configuration.
@@ -82,7 +82,7 @@ def register_model(
         print("The model is not registered")
         return Registered("", "", judge_again.reason)
     _describe_version(version, registered, registry.location, dataset=digest, artifact=model.uri)
-    registered_as = next((alias for alias in ROLES if alias in registered.aliases), "")
+    registered_as = next((alias for alias in ROLES if alias in registered.aliases), CANDIDATE)
     return Registered(registered.name, registered_as, judge_again.reason)
 
 
@@ -117,4 +117,5 @@ def _describe_version(
     version.metadata.update(
         resourceName=registered.resource, aliases=list(registered.aliases), **provenance
     )
-    print(f"{registered.name} is registered; aliases: {', '.join(sorted(registered.aliases))}")
+    aliases = ", ".join(sorted(registered.aliases)) or "none"
+    print(f"{registered.name} is registered; aliases: {aliases}")

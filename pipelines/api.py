@@ -6,7 +6,7 @@
     pools = api.plan(recipe, {"worker_count": 3})       # prints machines and price
     path = api.compile(recipe)                          # build/digits.yaml, for Vertex AI
     run = api.run(recipe, {"epochs": 3, "min_accuracy": 0})
-    run.state, run.verdict, run.metrics["accuracy"]
+    run.state, run.verdict, run.validation["accuracy"], run.metrics["accuracy"]
     model = api.load_model(api.results("latest"))       # a keras.Model
 
 A mistake in a recipe or a value raises trainer.errors.InputError with a one-line message.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines import recipe as recipes
+from pipelines.run_history import directory_flag
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,17 +42,54 @@ def model_of(recipe: str, model_name: str | None) -> str:
     return model
 
 
-def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
-    """Return the champion of a recipe's model; raise InputError if there is none."""
-    from components.registry.model_registry import no_champion_error
+def fetch_champion(
+    recipe: str, model_name: str | None, runs_directory: Path, *, option: str = "--model-name "
+) -> "Version":
+    """Return the champion of a recipe's model; raise InputError if there is none.
+
+    `option` is what the error puts before the name of another model that the recipe has trained.
+    """
     from pipelines.emulator.model_service import FOLDER_NAME
 
-    model = model_of(recipe, model_name)
-    champion = None
-    if (runs_directory / FOLDER_NAME).exists():
-        with opened(runs_directory) as registry:
-            champion = registry.find_champion(model)
-    if champion is None:
-        remedy = f"train one: python -m pipelines run {recipe} --local"
-        raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)
-    return champion
+    model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
+    train = f"train one: python -m pipelines run {recipe} --local"
+    if not place.exists():
+        raise InputError(f"model {model!r} has no champion in {place} yet; {train}")
+    with opened(runs_directory) as registry:
+        if champion := registry.find_champion(model):
+            return champion
+        return registry.fetch_champion(
+            model,
+            place=place,
+            promote=_promote_command(recipe, model, runs_directory),
+            others=_describe_others(registry, recipe, model, runs_directory, option),
+            train=train,
+        )
+
+
+def _promote_command(recipe: str, model: str, runs_directory: Path) -> str:
+    default = recipes.load(recipe).parameters.registry.model_name
+    named = "" if model == default else f" --model-name {model}"
+    return f"python -m pipelines promote {recipe} --local{named}{directory_flag(runs_directory)}"
+
+
+def _describe_others(
+    registry: "ModelRegistry", recipe: str, model: str, runs_directory: Path, option: str
+) -> str:
+    """Return which other models that runs of the recipe trained have a champion, or versions."""
+    from components.registry.model_upload import to_label
+    from trainer.evaluation.gate_options import CHAMPION
+
+    trained, champions = [], []
+    for name in registry.list_models():
+        versions = registry.list_versions(name) if name != model else []
+        if versions and versions[-1].labels.get("run", "").startswith(to_label(f"{recipe}-")):
+            trained.append(name)
+            champions += [name for version in versions if CHAMPION in version.aliases]
+    if champions:
+        have = "has" if len(champions) == 1 else "have"
+        return f"{' and '.join(champions)} {have} one: {option}{champions[-1]}"
+    if trained:
+        command = _promote_command(recipe, trained[-1], runs_directory)
+        return f"{trained[-1]} has versions, but no champion: {command} lists them"
+    return ""

@@ -17,6 +17,7 @@ from pipelines.json_files import read_json
 from pipelines.local import failures
 from trainer.data.storage import is_object
 from trainer.errors import InputError
+from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import decimal
 from trainer.training.cluster import ROLES
 
@@ -96,6 +97,9 @@ def show_results(summary: Mapping[str, Any]) -> None:
 
 
 def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
+    if validation := summary.get("validation"):
+        accuracy, loss = (decimal(validation[name], 4) for name in ("accuracy", "loss"))
+        yield f"validation accuracy {accuracy}, loss {loss} (epoch {validation['epoch']:g})"
     metrics = summary["metrics"]
     if names := [name for name in _HEADLINE if name in metrics] or list(metrics):
         figures = (f"{name}_{decimal(metrics[name], 4)}" for name in names)
@@ -104,7 +108,9 @@ def _format_results(summary: Mapping[str, Any]) -> Iterator[str]:
         reason = summary.get("gate", {}).get("reason")
         yield f"verdict   {verdict}{f': {reason}' if reason else ''}"
     if registered := summary.get("registered"):
-        yield f"registry  {registered}, {summary['registered_as']}"
+        role, version = summary["registered_as"], registered.rpartition("@")[2]
+        hint = f"; promote --version {version} makes it the champion" if role == CANDIDATE else ""
+        yield f"registry  {registered}, {role}{hint}"
     for batch in summary.get("batch_predictions", ()):
         yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
         if batch["folder"]:  # A job that can't read its input creates no folder.

@@ -45,6 +45,11 @@ class RegistryOptions:
         "whose champion they must beat; empty: nothing is registered. A recipe's default is its "
         "name.",
     )
+    register: bool = option(
+        True,
+        help="Register the model as the gate decides. If false, the model is compared with the "
+        "champion of model_name, and nothing is registered.",
+    )
     serving_image: str = option(
         "",
         help="Container image that serves registered versions of the model; empty: the setting "
@@ -161,6 +166,8 @@ def _check_consistency(values: ParameterSet) -> None:
     needs += ["warm_start='champion'"] if training.warm_start == CHAMPION else []
     if needs and not values.registry.model_name:
         raise InputError(f"{needs[0]} needs a registered model; give its model_name")
+    if values.pipeline.deploy_champion and not values.registry.register:
+        raise InputError("register=false, but deploy_champion deploys a registered model; drop one")
     check_config_and_machines(training, values.machines)
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)

@@ -73,6 +73,7 @@ def prepare_local_values(
             # Each step runs in a folder of its own.
             completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
     model = completed["model_name"]
-    champion = local_registry.fetch_champion(recipe.name, model, runs_directory)
+    option = "--set model_name="
+    champion = local_registry.fetch_champion(recipe.name, model, runs_directory, option=option)
     prediction_input.check(completed["input"], find_training_data(champion.artifact_uri))
     return completed

@@ -56,7 +56,8 @@ class RunComparison:
     second: PastRun
     # Parameters that differ: name, value of the first, value of the second.
     parameters: list[tuple[str, Any, Any]]
-    # Metrics of either run: name, value of the first, value of the second.
+    # Metrics of either run, those of the validation split first: name, value of the first, value
+    # of the second.
     metrics: list[tuple[str, Value, Value]]
     # A line for each metric that was compared pair by pair, or one line that says why none was.
     verdicts: list[str]
@@ -77,11 +78,20 @@ def compare(first: PastRun, second: PastRun, client: Any = None) -> RunCompariso
         for name in [*names, *others]
         if not name.endswith(_BOUNDS)
     ]
+    validation = [
+        (
+            f"validation {name}",
+            Value(first.validation.get(name)),
+            Value(second.validation.get(name)),
+        )
+        for name in ("accuracy", "loss")
+        if name in first.validation | second.validation
+    ]
     return RunComparison(
         first=first,
         second=second,
         parameters=find_differing_parameters(first, second),
-        metrics=metrics,
+        metrics=[*validation, *metrics],
         verdicts=_describe_differences(first, second, *answers),
         histories=[_read_history(run, client) for run in (first, second)],
     )

@@ -17,7 +17,7 @@ import pathlib
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.json_files import read_json
@@ -67,6 +67,7 @@ class Summary:
     tasks: list[PastTask]
     seconds: float | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    validation: dict[str, float] = dataclasses.field(default_factory=dict)
     verdict: str = ""
     gate: dict[str, Any] = dataclasses.field(default_factory=dict)
     error: str = ""
@@ -94,6 +95,8 @@ class PastRun:
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Metrics of the test split, by name.
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Accuracy and loss of the validation split, and the epoch, whose weights the model has.
+    validation: dict[str, float] = dataclasses.field(default_factory=dict)
     verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
     reason: str = ""  # reason of the verdict
     error: str = ""  # error of a failed run, in one line
@@ -168,6 +171,7 @@ def load(directory: pathlib.Path) -> PastRun:
         seconds=summary.seconds,
         parameters=record.parameters,
         metrics=summary.metrics,
+        validation=summary.validation,
         verdict=summary.verdict,
         reason=str(summary.gate.get("reason", "")),
         error=summary.error,
@@ -178,11 +182,24 @@ def load(directory: pathlib.Path) -> PastRun:
     )
 
 
+def select_validation(training: Mapping[str, float]) -> dict[str, float]:
+    """Return accuracy, loss and epoch of the model in validation from the metrics of a training."""
+    if "validation_accuracy" not in training:
+        return {}
+    names = ("validation_accuracy", "validation_loss", "kept_epoch")
+    return dict(zip(("accuracy", "loss", "epoch"), map(training.__getitem__, names), strict=True))
+
+
 def resume_command(directory: pathlib.Path) -> str:
     """Return the command line that resumes a run on this machine."""
-    folder = os.path.relpath(directory.parent)
-    elsewhere = "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
+    elsewhere = directory_flag(directory.parent)
     return f"python -m pipelines run {directory.name} --local --resume{elsewhere}"
+
+
+def directory_flag(runs_directory: pathlib.Path) -> str:
+    """Return the flag of a command about runs in a folder, with a space before it."""
+    folder = os.path.relpath(runs_directory)
+    return "" if folder == "runs" else f" --runs-directory {shlex.quote(folder)}"
 
 
 def read_record(directory: pathlib.Path) -> RunRecord:

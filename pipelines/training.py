@@ -24,7 +24,7 @@ from components.typed import RUNTIME
 from pipelines import user_steps
 from pipelines.parameters import with_parameters
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
-from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
+from trainer.evaluation.gate_options import CHAMPION
 from trainer.fields import pick
 
 # Vertex AI replaces these with the project and region of the run.
@@ -178,5 +178,5 @@ def _add_evaluation_steps(
                 {**candidate, **vars(run_options.serving)},
                 registered=champion.outputs["registered"],
             )
-    with dsl.Elif(evaluated.outputs["role"] == CHALLENGER, name="challenger"):
-        add_step("Register as challenger", register_model, candidate, role=CHALLENGER)
+    with dsl.Elif(evaluated.outputs["role"] != "", name="other"):
+        add_step("Register without promotion", register_model, candidate)

@@ -3,11 +3,12 @@
 import dataclasses
 import hashlib
 import json
+from typing import Any
 
 from trainer.data import storage
 from trainer.data.record_options import augmentation_option, check_operations, operations_option
 from trainer.errors import InputError
-from trainer.fields import option
+from trainer.fields import build, option, pick
 from trainer.models import MODELS, find_model_class, open_model
 
 _MODEL_OPTIONS = "; ".join(
@@ -111,13 +112,19 @@ class TrainingConfig:
     )
     early_stopping_patience: int = option(
         0,
-        help="Epochs without improvement in monitor before training stops and the best weights "
-        "are restored; 0: never.",
+        help="Epochs without improvement in monitor before training stops; 0: never.",
         minimum=0,
+    )
+    keep_epoch: str = option(
+        "best",
+        help="Epoch whose weights the model has in the end: best (by monitor; without a validation "
+        "split, as last) or last.",
+        choices=("best", "last"),
     )
     monitor: str = option(
         "loss",
-        help="Validation metric that early_stopping_patience and plateau_patience watch.",
+        help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
+        "watch.",
         choices=("loss", "accuracy"),
     )
     fine_tune_epochs: int = option(
@@ -214,6 +221,15 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
     names = ("epochs", "learning_rate", "plateau_patience", "early_stopping_patience")
     values = {name: getattr(config, f"fine_tune_{name}") for name in names}
     return [config, dataclasses.replace(config, **values)]
+
+
+def complete_saved(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a saved config with the options that its version did not have, as that behaved."""
+    if "keep_epoch" in values:
+        return values
+    # Early stopping, in the last phase, restored the best weights.
+    last = phases(build(TrainingConfig, pick(TrainingConfig, values)))[-1]
+    return {**values, "keep_epoch": "best" if last.early_stopping_patience else "last"}
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

@@ -17,7 +17,6 @@ from components.registry.model_registry import (
     ModelRegistry,
     Version,
     connect_registry,
-    no_champion_error,
 )
 from components.registry.model_upload import MADE_BY, to_label
 from components.vertex.cloud_errors import translated
@@ -44,10 +43,7 @@ class Endpoints:
 
     def fetch_champion(self, model: str) -> Version:
         """Return the version to deploy; raise InputError if there is none."""
-        champion = self.registry.find_champion(model)
-        if champion is None:
-            raise no_champion_error(model, self.registry.parent)
-        return champion
+        return self.registry.fetch_champion(model)
 
     def is_deployed(self, version: Version) -> bool:
         """Return True if the model's endpoint serves a version, with or without traffic."""

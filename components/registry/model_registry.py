@@ -34,6 +34,7 @@ class Version:
     artifact_uri: str  # folder of the SavedModel
     aliases: tuple[str, ...]
     labels: dict[str, str]
+    description: str = ""
 
     @property
     def name(self) -> str:
@@ -53,7 +54,7 @@ class Version:
 
 
 Judge = Callable[[Version | None], str]
-"""Compares a candidate with the champion; returns its role: champion, challenger or ""."""
+"""Compares a candidate with the champion; returns its role: champion, challenger, candidate, ""."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,41 @@ class ModelRegistry:
         """Return the version with the alias champion; None if there is none."""
         return _find_champion(self.list_versions(model))
 
+    def fetch_champion(
+        self,
+        model: str,
+        *,
+        place: object = "",
+        promote: str = "",
+        others: str = "",
+        train: str = "run its recipe first",
+    ) -> Version:
+        """Return the version with the alias champion; raise InputError if there is none.
+
+        The other arguments are for the error: what it calls the registry instead of its resource
+        name, the command that promotes a version of the model, without its number, what it says
+        about other models, and what it says to do if the model has no version.
+        """
+        versions = self.list_versions(model)
+        if champion := _find_champion(versions):
+            return champion
+        hints = [others] if others else []
+        if versions:
+            number, description = versions[-1].version, versions[-1].description
+            promote = promote or f"python -m pipelines promote RECIPE --model-name {model}"
+            hints.insert(
+                0,
+                f"version {number} is registered, but not as champion ({description}): "
+                f"{promote} --version {number} makes it the champion",
+            )
+        problem = f"model {model!r} has no champion in {place or self.parent} yet"
+        raise InputError("; ".join([problem, *(hints or [train])]))
+
+    def list_models(self) -> list[str]:
+        """Return the IDs of all models, sorted."""
+        models = self.client.list_models(parent=self.parent)
+        return sorted(model.name.rpartition("/")[2] for model in models)
+
     def register(
         self,
         model: str,
@@ -94,7 +130,7 @@ class ModelRegistry:
         Return the version; None if it was deleted.
 
         Args:
-            role: champion or challenger.
+            role: champion, challenger or candidate, which has no alias.
             compared_with: model@version of the champion at the comparison; empty: none.
             judge: asked if another run has promoted a champion since then; deletes the version
                 by returning no role.
@@ -239,13 +275,6 @@ def connect_registry(project: str, location: str) -> ModelRegistry:
     return ModelRegistry(client, f"projects/{project}/locations/{location}")
 
 
-def no_champion_error(
-    model: str, place: object, remedy: str = "run its recipe first"
-) -> InputError:
-    """Return the error for a model without a champion in `place`, a resource name or a folder."""
-    return InputError(f"model {model!r} has no champion in {place} yet; {remedy}")
-
-
 def _find_champion(versions: Iterable[Version]) -> Version | None:
     return next((version for version in versions if CHAMPION in version.aliases), None)
 
@@ -263,4 +292,5 @@ def _parse_version(model: str, message: Any) -> Version:
         artifact_uri=message.artifact_uri,
         aliases=tuple(message.version_aliases),
         labels=dict(message.labels),
+        description=message.version_description,
     )

@@ -64,6 +64,11 @@ class RegisteredModel:
         with as_input_error(f"looking for the champion of {self.model_name!r}"):
             return self.connect().find_champion(self.model_name)
 
+    def fetch_champion(self) -> Version:
+        """Return the champion; raise InputError if there is none."""
+        with as_input_error(f"looking for the champion of {self.model_name!r}"):
+            return self.connect().fetch_champion(self.model_name)
+
     def register(
         self, candidate: Candidate, role: str, compared_with: str, judge: Judge
     ) -> Version | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from components.machines import regions
 from components.planning.prediction_options import BIGQUERY, format_of
-from components.registry.model_registry import no_champion_error
 from components.registry.model_upload import is_prebuilt
 from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values, resource_names
@@ -96,12 +95,8 @@ def _check_locations(values: Mapping[str, Any], settings: Settings) -> None:
 def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
     model, kind = values["model_name"], format_of(values["input"])
     with translated(f"looking for the champion of {model!r}"):
-        champion = connection.registry.find_champion(model)
-        image = ""
-        if champion:
-            image = connection.models.get_model(name=champion.resource).container_spec.image_uri
-    if champion is None:
-        raise no_champion_error(model, connection.settings.parent)
+        champion = connection.registry.fetch_champion(model)
+        image = connection.models.get_model(name=champion.resource).container_spec.image_uri
     if is_prebuilt(image) and kind not in _PREBUILT_FORMATS:
         raise InputError(
             f"{champion.name} is served by {image}, which accepts only "

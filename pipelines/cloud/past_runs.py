@@ -12,13 +12,13 @@ from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.json_files import to_whole_numbers
-from pipelines.run_history import PastRun
+from pipelines.run_history import PastRun, select_validation
 from trainer.errors import InputError
 
 PLACE = "Vertex AI"
 PLAN, TRAINING = "plan-training", "training"
 """The task that creates the training job's directory, and the output that names it."""
-_EVALUATION = "evaluate-model"
+_COLLECTION, _EVALUATION = "collect-training", "evaluate-model"
 _THREADS = 8
 
 
@@ -52,7 +52,8 @@ def fetch(connection: Connection, run_id: str) -> PastRun:
         started=start,
         seconds=(end - start).total_seconds() if start and end else None,
         parameters=parameters_of(job),
-        metrics=_read_metrics(job),
+        metrics=_read_metrics(job, _EVALUATION),
+        validation=select_validation(_read_metrics(job, _COLLECTION)),
         verdict=verdict,
         reason=reason,
         error=expiry or (runs.failure_of(job, []) if state == "FAILED" else ""),
@@ -77,10 +78,10 @@ def parameters_of(job: Any) -> dict[str, Any]:
     return to_whole_numbers(dict(sorted(values.items())))
 
 
-def _read_metrics(job: Any) -> dict[str, float]:
+def _read_metrics(job: Any, task: str) -> dict[str, float]:
     from google.protobuf import json_format
 
-    artifact = _find_artifact(job, _EVALUATION, "metrics")
+    artifact = _find_artifact(job, task, "metrics")
     if artifact is None:
         return {}
     values = json_format.MessageToDict(artifact._pb.metadata)

@@ -26,6 +26,10 @@ _COLORS = {
 LISTED = 20
 """Default number of runs that are listed."""
 _METRICS = ("accuracy", "roc_auc", "log_loss")
+_WIDE, _NARROW = 39, 26
+"""Columns of the metrics of both splits, and of the validation split alone."""
+_WIDTH = 32 + _WIDE
+"""Columns of a run's first line after its name."""
 _CHANGES = 3
 _LONGEST_VALUE = 24
 _CONTEXT = 8
@@ -102,12 +106,12 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
 def _show(run: PastRun, before: PastRun | None, width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
-    name = next((name for name in _METRICS if name in run.metrics), "")
-    metric = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
     line = make_cell(f"{run.name:<{width}}  ")
     line.append(f"{run.state:<9}", _COLORS.get(run.state, ""))
     took = "" if run.seconds is None else clock(run.seconds)
-    line.append(make_cell(f"  {metric:<15}  {run.verdict:<8}  {took:>7}".rstrip()))
+    is_narrow = console.is_terminal and console.width < width + _WIDTH
+    figures = _format_metrics(run, is_narrow=is_narrow)
+    line.append(make_cell(f"  {figures}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
     place = f" on {run.place}" if run.on_vertex else ""
@@ -117,6 +121,19 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
         say(f"    {details.plain}")
+
+
+def _format_metrics(run: PastRun, *, is_narrow: bool) -> str:
+    """Format the accuracy of the validation split, by which to choose, and a metric of the test."""
+    name = next((name for name in _METRICS if name in run.metrics), "")
+    test = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
+    if "accuracy" not in run.validation:
+        shown = test and f"test {test}"
+    else:
+        shown = f"validation accuracy {decimal(run.validation['accuracy'], 4)}"
+        if test and not is_narrow:
+            shown += f", test {test.removeprefix('accuracy ')}"
+    return f"{shown:<{_NARROW if is_narrow else _WIDE}}"
 
 
 def _describe_changes(run: PastRun, before: PastRun | None) -> str:

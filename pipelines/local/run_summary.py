@@ -14,7 +14,12 @@ from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
-from pipelines.run_history import SUMMARY_FILE_NAME, RunRecord, artifacts_of
+from pipelines.run_history import (
+    SUMMARY_FILE_NAME,
+    RunRecord,
+    artifacts_of,
+    select_validation,
+)
 from trainer.training.cluster import ROLES
 
 REPORT_FILE_NAME = "report.html"
@@ -35,6 +40,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the content of summary.json; copy the report, if any, to the run's folder."""
     evaluation = _find_outputs(run_state, "report")
+    collected = _find_outputs(run_state, "model")
     models = (artifact.uri for artifact in _find_artifacts(run_state, "system.Model"))
     summary: dict[str, Any] = {
         "recipe": record.recipe,
@@ -54,6 +60,9 @@ def summarize(
         "custom_jobs": [_summarize_job(job) for job in services.jobs.jobs],
         "batch_predictions": [_summarize_batch(job.message) for job in services.batches.jobs],
         "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
+        "validation": select_validation(collected["metrics"].metadata)
+        if "metrics" in collected
+        else {},
         "dataset": _summarize_dataset(run_state),
         "artifacts": artifacts_of(record, run_state.folder),
         "model": next(models, None),

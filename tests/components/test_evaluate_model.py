@@ -128,7 +128,8 @@ def test_outputs_hold_metrics_matrix_curve_and_report(evaluated):
     accuracy, verdict, role, champion, _ = evaluated.outputs
     assert accuracy == pytest.approx(0.8)
     assert (verdict, role, champion) == ("accepted", "", "")
-    assert "accepted: accuracy 0.8000 (at least 0.2500)\n" in evaluated.shown
+    claim = "log loss 0.3414 below that of the classes' frequencies (0.6730)"
+    assert f"accepted: accuracy 0.8000 (at least 0.2500), {claim}\n" in evaluated.shown
     artifacts = evaluated.artifacts
     assert artifacts["metrics"].metadata["accuracy"] == pytest.approx(0.8)
     assert artifacts["metrics"].metadata["examples"] == 20
@@ -154,7 +155,8 @@ def test_answers_to_the_test_split_are_kept(evaluated):
     predictions = evaluated.out / "predictions.csv"
     assert evaluated.artifacts["predictions"].uri == str(predictions)
     content = predictions.read_bytes()
-    assert content.splitlines()[0] == b"key,label,prediction,log_loss"
+    assert content.splitlines()[0].endswith(b",log_loss,probability_rose,probability_tulip")
+    assert content.splitlines()[1].endswith(b",0.9,0.1")
     examples, scores = prediction_file.parse(content)
     assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == evaluated.outputs[0]
@@ -262,6 +264,29 @@ def test_model_is_judged_again_when_the_champion_changed(folder, service, tmp_pa
     versions = {version.version_id: version for version in client.list_model_versions(name=parent)}
     assert sorted(versions) == (["1", "2"] if challengers else ["1"])
     assert "champion" in versions["1"].version_aliases
+
+
+def test_first_model_that_fails_is_registered_without_an_alias(folder, service, tmp_path):
+    outputs, artifacts = evaluate(folder, tmp_path, **FLOWERS, min_accuracy=0.9)
+    assert outputs[1:4] == ("rejected", "candidate", "")
+    assert "It is registered, but not as champion." in (tmp_path / "report.html").read_text()
+    for _ in range(2):  # A retry completes the same version.
+        name, version, role, why = register(artifacts, outputs, tmp_path)
+        assert (name, role) == ("flowers@1", "candidate")
+    assert why == "accuracy 0.8000 is below min_accuracy 0.9000"
+    # The registry itself makes the first version of a model its default.
+    assert version.metadata["aliases"] == ["default"]
+
+
+@pytest.mark.parametrize(("champion", "word"), [("worse", "accepted"), ("model", "rejected")])
+def test_run_that_does_not_register_is_compared_all_the_same(
+    folder, service, tmp_path, champion, word
+):
+    put_champion(service, str(shutil.copytree(folder / champion, tmp_path / "champion")))
+    values = {"register": False, "register_challengers": True}
+    outputs, _ = evaluate(folder, tmp_path, **FLOWERS, **values)
+    assert outputs[1:4] == (word, "", "flowers@1")
+    assert "It is not registered" in (tmp_path / "report.html").read_text()
 
 
 def test_registry_error_ends_the_step_with_one_line(folder, service, tmp_path, refused):

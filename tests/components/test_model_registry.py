@@ -287,6 +287,12 @@ def test_version_promoted_again_rolls_back_to_the_one_between(registry, service)
     assert registry.roll_back("digits")[0].name == "digits@2"
 
 
+def test_unpromoted_version_is_named_where_there_is_no_champion(registry):
+    registry.register("digits", candidate("one"), "candidate", "")
+    hint = r"1 is registered, but not as champion \(one: better\): .* --version 1 makes it the cha"
+    assert re.search(hint, refused(registry.fetch_champion, "digits"))
+
+
 def test_unknown_version_is_refused_with_the_known_ones(registry):
     with pytest.raises(InputError, match=r"no version '7' .*run its recipe first"):
         registry.promote("digits", "7")

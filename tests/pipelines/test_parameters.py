@@ -160,6 +160,11 @@ def test_valid_values_are_accepted(values):
         ({"model_name": "m", "max_drift": 0.2, "min_drift": 0.3}, "is not below max_drift=0.2"),
         ({"deploy_champion": True}, "deploy_champion needs a registered model; give its"),
         ({"skip_if_unchanged": True}, "skip_if_unchanged needs a registered model; give its"),
+        (
+            {"deploy_champion": True, "model_name": "m", "register": False},
+            "register=false, but deploy_champion deploys a registered model",
+        ),
+        ({"first_champion": "all"}, "first_champion='all' is not one of 'above_baseline', 'any'"),
         ({"image_size": 3}, "too small for 2 poolings, each of which halves it; set image_size=4"),
         ({"image_size": 8, "model_options": {"filters": [8] * 4}}, "set image_size=16 or more"),
         ({"image_size": 7, "model": "flowers_cnn"}, "image_size=7 is too small for 3 poolings"),

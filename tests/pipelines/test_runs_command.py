@@ -1,5 +1,6 @@
 """The command line lists, compares, shows and resumes runs of this machine; tensorboard."""
 
+import functools
 import json
 import re
 import signal
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from rich.console import Console
 
-from pipelines import run_history
+from pipelines import api, run_history
+from pipelines.commands import runs_command
 from pipelines.run_history import RunRecord
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
@@ -23,7 +26,7 @@ def narrow_screen(elsewhere, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
+def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, validation=None, **parameters):
     """Leave the folder of a run that answered the test records of `wrong` wrongly."""
     directory = Path("runs", name)
     training = directory / "artifacts" / "plan-training" / "training"
@@ -48,6 +51,7 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, **parameters):
         "state": state,
         "seconds": 65.2,
         "metrics": {"accuracy": accuracy, **interval, "log_loss": 0.1},
+        **({"validation": validation} if validation else {}),
         "verdict": "accepted",
         "predictions": str(predictions),
         "tasks": [{"name": "evaluate-model", "display_name": "Evaluate", "state": state}],
@@ -62,8 +66,11 @@ def write_job(content):
     job.write_bytes(content.encode(errors="surrogateescape"))
 
 
+VALIDATION = {"accuracy": 0.94, "loss": 0.21, "epoch": 7}
+
+
 def test_runs_shows_results_and_changed_parameters(succeed):
-    leave("digits-1", 1, wrong=KEYS[:5])
+    leave("digits-1", 1, wrong=KEYS[:5], validation=VALIDATION)
     leave("mnist-1", 2, seed=3)
     source = "images:/photos/of/may"
     leave("digits-2", 3, state="KILLED", epochs=3, learning_rate=0.01, source=source)
@@ -75,13 +82,27 @@ def test_runs_shows_results_and_changed_parameters(succeed):
         ["mnist-1", "SUCCEEDED"],
         ["digits-1", "SUCCEEDED"],
     ]
-    assert "accuracy 0.9500  accepted     1:05" in lines[4]
+    assert "  validation accuracy 0.9400, test 0.9500  accepted     1:05" in lines[4]
+    # A run of a version that kept no figures of the validation split.
+    assert f"  test accuracy 1.0000{' ' * 19}  accepted     1:05" in lines[2]
     changes = f"epochs=3 (was 12), learning_rate=0.01 (was null), source={source} (was null)"
     assert lines[1].endswith(f"; {changes}")
     assert all("was" not in line for line in lines[2:])
     assert succeed("runs --recipe mnist").split() == " ".join(lines[2:4]).split()
     assert "older runs are not listed" in succeed("runs --limit 1")
     assert succeed("status") == out
+    assert "\nvalidation accuracy 0.9400, loss 0.2100 (epoch 7)\n" in succeed("status digits-1")
+    assert "validation" not in succeed("status mnist-1")
+    assert api.results("digits-1").validation == VALIDATION
+
+
+def test_narrow_terminal_shows_the_validation_alone(succeed, monkeypatch):
+    monkeypatch.setattr(runs_command, "Console", functools.partial(Console, force_terminal=True))
+    leave("digits-1", 1, wrong=KEYS[:5], validation=VALIDATION)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "  validation accuracy 0.9400, test 0.9500  accepted     1:05\n" in succeed("runs")
+    monkeypatch.setenv("COLUMNS", "78")
+    assert "  validation accuracy 0.9400  accepted     1:05\n" in succeed("runs")
 
 
 def test_difference_of_long_values_is_shown(succeed):
@@ -98,12 +119,13 @@ def test_difference_of_long_values_is_shown(succeed):
 
 def test_runs_on_the_same_records_are_compared_in_pairs(succeed):
     leave("digits-1", 1, wrong=KEYS[:12])
-    leave("digits-2", 2, wrong=KEYS[:2], epochs=24)
+    leave("digits-2", 2, wrong=KEYS[:2], epochs=24, validation=VALIDATION)
     out = succeed("runs digits-1 digits-2")
+    assert re.search(r"validation accuracy +- +0.94 *\n validation loss +- +0.21 *\n acc", out)
     assert re.search(r"epochs +12 +24 *\n", out)
-    assert "accuracy  0.88 (0.83 to 0.93)" in out
+    assert "accuracy             0.88 (0.83 to 0.93)" in out
     # Of 10 records on which they differ, all speak for the second: p = 2 / 2^10.
-    assert "Accuracy: digits-2 is better by 0.1 (" in out
+    assert "Accuracy: digits-2 is better by 0.1 (0.05523 to 0.1744)" in out
     assert "more than noise (p 0.002, 100 test records in pairs)" in out
     page = (Path("runs") / "digits-1--digits-2.html").read_text()
     assert page.count("<svg") == 2

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from components.registry.model_upload import MADE_BY
 from pipelines.commands.monitor_command import TITLES
 from pipelines.console import show_table
 from pipelines.emulator.model_service import FOLDER_NAME
@@ -23,10 +24,11 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]
 
 
-def register(folder, model, uri):
+def register(folder, model, uri, role="champion", run="", **options):
     with ModelService(folder / "runs" / FOLDER_NAME, project_number="") as server:
         registry = registry_at(server.environment, "local", "local")
-        registry.register(model, candidate(uri), "champion", "")
+        options["labels"] = {**MADE_BY, "run": run}
+        registry.register(model, candidate(uri, **options), role, "")
 
 
 @pytest.fixture
@@ -79,6 +81,47 @@ def test_predict_prints_a_table_or_json(succeed, predicted, registered, untraine
     assert [answer["key"] for answer in answers] == ["k0", "k1", "k2"]
     assert {answer["model_version"] for answer in answers} == {"digits@1"}
     assert_close([answer["probabilities"] for answer in answers], probabilities)
+
+
+def test_rejected_version_is_named_and_promoted_by_the_command_shown(
+    refused, succeed, scans, tmp_path, untrained_model
+):
+    why = "digits-1: accuracy 0.1000 is below min_accuracy 0.9000"
+    register(tmp_path, "digits", untrained_model, "candidate", description=why)
+    command = "promote digits --local"
+    for asked in ("predict digits scan0.png", "serve digits"):
+        assert refused(asked) == (
+            "error: model 'digits' has no champion in runs/.registry yet; version 1 is registered, "
+            f"but not as champion ({why}): python -m pipelines {command} --version 1 makes it the "
+            "champion\n"
+        )
+    # The registry itself makes the first version of a model its default.
+    assert succeed(command).splitlines()[1].split()[:2] == ["1", "default"]
+    assert succeed(f"{command} --version 1") == "digits@1 is the champion of digits\n"
+    assert "scan0.png" in succeed("predict digits scan0.png")
+
+
+def test_model_of_another_name_with_a_champion_is_named(
+    refused, succeed, scans, tmp_path, untrained_model
+):
+    register(tmp_path, "mnist", untrained_model, run="mnist-20270101-000000")
+    assert "no champion in runs/.registry yet; train one: python" in refused("serve digits")
+    ours = {"run": "digits-20270101-000000"}
+    register(tmp_path, "photos", untrained_model, "candidate", **ours)
+    promote = "python -m pipelines promote digits --local --model-name photos"
+    error = refused("predict digits scan0.png")
+    assert error.endswith(f"; photos has versions, but no champion: {promote} lists them\n")
+    register(tmp_path, "scans", untrained_model, **ours)
+    error = refused("predict digits scan0.png")
+    assert error.endswith(" in runs/.registry yet; scans has one: --model-name scans\n")
+    assert "scan0.png" in succeed("predict digits scan0.png --model-name scans")
+    register(tmp_path, "better", untrained_model, "candidate", description="why")
+    error = refused("predict digits scan0.png --model-name better")
+    promote = "python -m pipelines promote digits --local --model-name better --version 1"
+    assert f"(why): {promote} makes it the champion; scans has one" in error
+    (tmp_path / "scans.jsonl").write_text("{}")
+    error = refused("run digits --local --batch scans.jsonl")
+    assert error.endswith("; scans has one: --set model_name=scans\n")
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def test_tasks_have_display_names_and_only_records_are_cached(executed_tasks):
         "evaluate-model": "Evaluate and compare with the champion",
         "register-model": "Register as champion",
         "deploy-champion": "Deploy the champion",
-        "register-model-2": "Register as challenger",
+        "register-model-2": "Register without promotion",
     }
     options = {name: task["cachingOptions"] for name, task in executed_tasks.items()}
     assert [name for name, task in options.items() if task.get("enableCache")] == [
@@ -130,15 +130,16 @@ def test_plan_decides_whether_a_job_trains(pipeline):
 
 
 def test_gate_decides_the_role_of_the_model(pipeline):
-    champion, challenger = conditions(pipeline, "evaluate-model")
+    champion, other = conditions(pipeline, "evaluate-model")
     role = "inputs.parameter_values['pipelinechannel--evaluate-model-role']"
     assert champion == f"{role} == 'champion'"
-    assert challenger == f"!({champion}) && {role} == 'challenger'"
+    assert other == f"!({champion}) && {role} != ''"
     tasks = all_tasks(pipeline)
-    for name, role in (("register-model", "champion"), ("register-model-2", "challenger")):
-        inputs = tasks[name]["inputs"]["parameters"]
-        assert inputs["role"]["runtimeValue"]["constant"] == role
-        assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
+    inputs = tasks["register-model"]["inputs"]["parameters"]
+    assert inputs["role"]["runtimeValue"]["constant"] == "champion"
+    inputs = tasks["register-model-2"]["inputs"]["parameters"]
+    assert inputs["role"]["componentInputParameter"].endswith("evaluate-model-role")
+    assert inputs["model_name"]["componentInputParameter"].endswith("model_name")
 
 
 def submitted_job(pipeline, **values):

@@ -1,5 +1,7 @@
 """Evaluation: metrics, curves, mistakes and progress of models whose answers are known."""
 
+import csv
+import dataclasses
 import functools
 import json
 import math
@@ -17,7 +19,7 @@ from components.registry.model_evaluation import (
 from tests import small_records, tables
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.data.tables.inputs import parse_columns
-from trainer.evaluation import prediction
+from trainer.evaluation import prediction, prediction_file
 from trainer.evaluation.answers import ColumnValues, DiskColumns
 from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.mistakes import MostConfident
@@ -93,7 +95,8 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
 
     matrix = metrics.confusion_matrix(labels, guesses, labels=every)
     assert evaluation.confusion_matrix == matrix.tolist()
-    assert evaluation.baseline_accuracy == pytest.approx(matrix.sum(axis=1).max() / n)
+    baseline = matrix.sum(axis=1).max() / n
+    assert evaluation.scalars()["baseline_accuracy"] == pytest.approx(baseline)
 
     shares = {"labels": every, "zero_division": 0}
     singles, scores = metrics.precision_recall_fscore_support(labels, guesses, **shares), []
@@ -199,6 +202,27 @@ def test_progress_ends_with_the_number_of_examples(judge, monkeypatch, capsys):
     *others, last = capsys.readouterr().out.splitlines()
     assert [line.partition(" examples")[0] for line in others] == ["evaluate_model: 30/30 test"]
     assert last.startswith("Evaluated 30 test examples in ")
+
+
+def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeypatch, capsys):
+    labels, pixels = sample(3, 40, 4)
+    evaluation = dataclasses.replace(judge(labels, pixels), classes=["a,b", 'c"d', "e", "f"])
+    capsys.readouterr()
+    for most, columns in ((160, evaluation.classes), (159, [])):
+        monkeypatch.setattr(prediction_file, "MOST_PROBABILITIES", most)
+        path = tmp_path / "predictions.csv"
+        prediction_file.write(str(path), evaluation)
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        probabilities = [f"probability_{name}" for name in columns]
+        assert list(rows[0]) == ["key", "label", "prediction", "log_loss", *probabilities]
+        values = [[float(row[name]) for name in probabilities] for row in rows]
+        expected = probabilities_of(pixels)[:, : len(columns)]
+        np.testing.assert_array_equal(np.array(values, np.float32), expected)
+        examples, scores = prediction_file.parse(path.read_bytes())
+        assert examples["label"].to_pylist() == [evaluation.classes[label] for label in labels]
+        assert scores.losses.mean() == pytest.approx(evaluation.log_loss)
+    assert capsys.readouterr().out == "predictions.csv holds no probabilities: more than 159\n"
 
 
 def test_operating_points_are_micro_averages():

@@ -60,7 +60,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
     epochs, run = 5, tmp_path / "run"
-    with training(records, tmp_path, epochs, "--evaluator_pool=3", [("evaluator", 0)]) as cluster:
+    # The chief leaves validation to the evaluator.
+    options = "--keep_epoch=last --evaluator_pool=3"
+    with training(records, tmp_path, epochs, options, [("evaluator", 0)]) as cluster:
         cluster.kill("worker", 1)
         assert position(tmp_path) < epochs * STEPS
         for role in ("chief", "evaluator"):
@@ -155,11 +157,14 @@ def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
             assert cluster.processes[role, 0].wait(400) == 0, cluster.tails()
 
     assert rows(run / "evaluations.csv")[-1]["step"] == str(epochs * STEPS)
-    assert json.loads((run / "metrics.json").read_text())["steps"] == epochs * STEPS
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["steps"] == epochs * STEPS
     assert_ended_at(epochs * STEPS, tmp_path)
     history = rows(run / "history.csv")
     assert [int(row["epoch"]) for row in history] == [*range(1, epochs + 1)]
     assert float(history[-1]["validation_accuracy"]) > 0.8
+    losses = [float(row["validation_loss"]) for row in history]
+    assert losses[metrics["kept_epoch"] - 1] == metrics["validation"]["loss"] == min(losses)
     assert log.read_text().count("resuming from the checkpoint at epoch") == 3
 
 

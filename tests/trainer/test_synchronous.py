@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests import replicas, tables
-from tests.learned_weights import assert_equal_arrays, newest_checkpoint
+from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.small_records import digits
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import weights
@@ -46,7 +46,7 @@ def learn(start: str, optimizer: str) -> str:
     return (
         f"--warm_start={start} --epochs={EPOCHS} --batch_size=56 --checkpoint_steps=2 "
         "--label_smoothing=0.1 --class_weights=balanced --schedule=cosine --plateau_patience=2 "
-        f'--model_options={{"dropout":0.0}} {optimizer}'
+        f'--keep_epoch=last --model_options={{"dropout":0.0}} {optimizer}'
     )
 
 
@@ -131,6 +131,7 @@ def test_killed_run_ends_with_the_weights_of_an_unkilled_one(records, tmp_path, 
     replicas.run(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")
     finish_with_losses(records, tmp_path, monkeypatch, options, KILLS)
     assert_equal_runs(tmp_path / "killed", tmp_path / "whole", 14)
+    assert exported(tmp_path / "killed") == exported(tmp_path / "whole")
 
 
 def finish_with_losses(records, folder: Path, monkeypatch, options: str, kills) -> None:

@@ -1,5 +1,9 @@
 """Options of training: precision, stopping, schedules, clipping, strategies, augmentation."""
 
+import itertools
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -7,13 +11,15 @@ import tensorflow as tf
 
 from tests.small_records import digits
 from tests.trainer.training_runs import train
-from trainer.config import TrainingConfig
+from trainer.config import TrainingConfig, complete_saved, write_config
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.record_options import OPERATIONS
 from trainer.errors import InputError
-from trainer.training import strategies
+from trainer.training import strategies, synchronous
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
+from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
+from trainer.training.job import parse
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress
 
@@ -61,23 +67,76 @@ def test_large_seed_is_usable(few, tmp_path, seed):
     assert np.isfinite(run.progress.history[0]["loss"])
 
 
-def test_early_stopping_returns_the_best_weights(few, tmp_path):
-    options = {"epochs": 40, "learning_rate": 0.02, "monitor": "accuracy", **SMALL_MODEL}
-    run = train(few, tmp_path, **options, early_stopping_patience=2)
-    progress = run.progress
-    assert progress.stopped == "no better accuracy in 2 epochs"
-    assert len(progress.history) == progress.best_epoch + 2 < 40
+STEEP = {"epochs": 6, "learning_rate": 0.1, "monitor": "accuracy", **SMALL_MODEL}
+"""Options of a training whose best epoch is not the last."""
+
+
+@pytest.mark.parametrize(("keep", "patience"), [("best", 2), ("last", 0)])
+def test_model_has_the_weights_of_the_epoch_to_keep(few, tmp_path, keep, patience):
+    run = train(few, tmp_path, **STEEP, early_stopping_patience=patience, keep_epoch=keep)
+    progress, epochs = run.progress, len(run.progress.history)
+    assert progress.stopped == ("no better accuracy in 2 epochs" if patience else "")
+    assert progress.best_epoch == epochs - patience if patience else progress.best_epoch < epochs
+    assert run.kept_epoch == (progress.best_epoch if keep == "best" else epochs)
     ((images, labels, _),) = read_evaluation_batches(few, "validation", InputShare(batch_size=40))
     accuracy = np.mean(np.argmax(run.model(images, training=False), -1) == labels)
-    best = progress.history[progress.best_epoch - 1]
-    assert accuracy == pytest.approx(best["validation_accuracy"])
+    kept = progress.history[run.kept_epoch - 1]
+    assert accuracy == pytest.approx(kept["validation_accuracy"])
 
 
-def test_run_without_validation_monitors_its_training_loss(tmp_path):
+def dying(call, number):
+    """Return a function that raises InterruptedError after its call of this number, from 1."""
+    calls = itertools.count(1)
+
+    def call_and_die(*arguments):
+        call(*arguments)
+        if next(calls) == number:
+            raise InterruptedError
+
+    return call_and_die
+
+
+def test_best_weights_outlive_a_run_that_dies(few, tmp_path, monkeypatch):
+    whole = train(few, tmp_path / "whole", **STEEP)
+    assert whole.kept_epoch == 5
+    # Between the best weights, the second that are saved, and their checkpoint; and after it.
+    for name, number in (("save_best", 2), ("save", 5)):
+        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+            patch.setattr(Checkpoints, name, dying(getattr(Checkpoints, name), number))
+            train(few, tmp_path / name, **STEEP)
+        resumed = train(few, tmp_path / name, **STEEP)
+        assert resumed.kept_epoch == 5
+        for ours, theirs in zip(resumed.model.variables, whole.model.variables, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_run_of_a_version_without_the_option_keeps_what_it_did(few, tmp_path):
+    train(few, tmp_path, **STEEP, keep_epoch="last")
+    signature = tmp_path / "checkpoints" / "run.json"
+    config = write_config(TrainingConfig(**STEEP), str(tmp_path))
+    for path in (signature, Path(config)):
+        saved = json.loads(path.read_text())
+        del saved["keep_epoch"]
+        path.write_text(json.dumps(saved))
+    flags = [f"--dataset={few.uri}", f"--base_output_directory={tmp_path}", f"--config={config}"]
+    old = parse(flags, {})
+    assert old.config.keep_epoch == "last"
+    assert parse([*flags, "--early_stopping_patience=2"], {}).config.keep_epoch == "last"
+    assert synchronous.train(old, Cluster()).kept_epoch == 6
+    with pytest.raises(InputError, match="of a run with keep_epoch='last', not 'best'; to resume"):
+        train(few, tmp_path, **STEEP)
+    values = {"early_stopping_patience": 2, "fine_tune_epochs": 3}
+    assert complete_saved(values)["keep_epoch"] == "best"
+    assert complete_saved({**values, "model": "transfer"})["keep_epoch"] == "last"
+
+
+def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(tmp_path):
     dataset = digits(tmp_path / "records", (64,), 0)
-    progress = train(dataset, tmp_path / "run", **SMALL).progress
+    run = train(dataset, tmp_path / "run", **STEEP)
+    progress = run.progress
     assert "validation_loss" not in progress.history[0]
-    assert progress.best_value == min(row["loss"] for row in progress.history)
+    assert progress.best_value == max(row["accuracy"] for row in progress.history)
+    assert run.kept_epoch == 6 > progress.best_epoch
 
 
 @pytest.mark.parametrize(

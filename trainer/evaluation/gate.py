@@ -1,11 +1,12 @@
 """The gate, which decides whether a model goes into production.
 
     verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, champion=None)
-    verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000); ..."
+    verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000), ..."
 
 Floors are checked first: a model that misses a floor is rejected, however bad the champion is.
-Then the candidate is compared with the champion, if any, on the same examples. Depending on
-`champion_rule`, it must be better or at least not worse.
+Then the candidate is compared with the champion on the same examples. Depending on
+`champion_rule`, it must be better or at least not worse. Where there is no champion, it must be
+better than a constant answer, unless `first_champion` is any.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation import comparison
+from trainer.evaluation.baseline import Baseline
 from trainer.evaluation.comparison import Comparison, Pairs
-from trainer.evaluation.gate_options import CHALLENGER, CHAMPION, GateOptions
+from trainer.evaluation.gate_options import (
+    ABOVE_BASELINE,
+    CANDIDATE,
+    CHALLENGER,
+    CHAMPION,
+    GateOptions,
+)
 
 if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation
@@ -38,13 +46,15 @@ class Verdict:
     """The gate's decision."""
 
     accepted: bool  # whether the model goes into production
-    role: str  # role in which to register the model: champion, challenger, or "" for none
+    # Role in which to register the model: champion, challenger, candidate, or "" for none.
+    role: str
     reason: str  # one line
     champion: str = ""  # model@version; empty if there is none
     # Options of the comparison and its result, if there was one.
     rule: str = ""
     margin: float = 0.0
     comparison: Comparison | None = None
+    baseline: Baseline | None = None  # what a first champion was compared with
 
     @property
     def word(self) -> str:
@@ -68,6 +78,9 @@ class Verdict:
             values["candidate_score"] = values.pop("candidate")
             if self.rule == "not_worse":
                 values["margin"] = self.margin
+        if self.baseline:
+            figures = dataclasses.asdict(self.baseline)
+            values |= {f"baseline_{name}": value for name, value in figures.items()}
         return values
 
 
@@ -77,28 +90,64 @@ def judge(
     """Judge a candidate by its evaluation.
 
     Args:
-        registry: whether a model that passes is registered.
+        registry: whether models are registered.
         champion: the champion's result; None if there is no champion.
     """
+    # A first model that is rejected can be promoted by a person.
+    rejected_as = CANDIDATE if registry and champion is None else ""
     failures = _find_missed_floors(evaluation, options)
     if failures:
         reason = "; ".join(failures[:_MAX_LISTED])
         if len(failures) > _MAX_LISTED:
             reason += f"; and {len(failures) - _MAX_LISTED} more"
-        return Verdict(accepted=False, role="", reason=reason)
-    floor = f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
-    if champion is None or options.champion_rule == "none":
-        role, reason = CHAMPION if registry else "", floor
-        if registry:
-            reason += "; no champion yet" if champion is None else "; champion_rule is none"
-        name = champion.name if champion else ""
-        return Verdict(accepted=True, role=role, reason=reason, champion=name)
-    return _judge_against(champion, options)
+        return Verdict(accepted=False, role=rejected_as, reason=reason)
+    if champion is None:
+        return _judge_first(evaluation, options, registry, rejected_as)
+    if options.champion_rule != "none":
+        return _judge_against(champion, options, registry)
+    reason = f"{_format_floor(evaluation, options)}; champion_rule is none"
+    role = CHAMPION if registry else ""
+    return Verdict(accepted=True, role=role, reason=reason, champion=champion.name)
 
 
-def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
+def _judge_first(
+    evaluation: Evaluation, options: GateOptions, registry: bool, rejected_as: str
+) -> Verdict:
+    """Compare a candidate with constant answers, because there is no champion."""
+    baseline, chance = evaluation.baseline, 1 - options.confidence + 1e-12
+    commonest = f"always answering {baseline.commonest!r}"
+    if baseline.p_value > chance and options.first_champion == ABOVE_BASELINE:
+        reason = (
+            f"not better than {commonest} at {100 * options.confidence:g}% confidence: accuracy "
+            f"{evaluation.accuracy:.4f} against {baseline.accuracy:.4f}, log loss "
+            f"{evaluation.log_loss:.4f} against {baseline.log_loss:.4f} of the classes' "
+            f"frequencies, p {baseline.p_value:.3g}; first_champion=any accepts it"
+        )
+        return Verdict(accepted=False, role=rejected_as, reason=reason, baseline=baseline)
+    reason = _format_floor(evaluation, options)
+    if baseline.accuracy_p_value <= chance:
+        reason += f", above {commonest} ({baseline.accuracy:.4f})"
+    elif baseline.log_loss_p_value <= chance:
+        reason += (
+            f", log loss {evaluation.log_loss:.4f} below that of the classes' frequencies "
+            f"({baseline.log_loss:.4f})"
+        )
+    else:
+        reason += f", not better than {commonest} ({baseline.accuracy:.4f}); first_champion is any"
+    if registry:
+        reason += "; no champion yet"
+    role = CHAMPION if registry else ""
+    return Verdict(accepted=True, role=role, reason=reason, baseline=baseline)
+
+
+def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
+    return f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
+
+
+def _judge_against(champion: ChampionScores, options: GateOptions, registry: bool) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
-    lesser_role = CHALLENGER if options.register_challengers else ""
+    role = CHAMPION if registry else ""
+    lesser_role = CHALLENGER if registry and options.register_challengers else ""
     if pairs and pairs.gains is None and options.champion_metric == "log_loss":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
@@ -114,7 +163,7 @@ def _judge_against(champion: ChampionScores, options: GateOptions) -> Verdict:
     passed = result.is_better if better else result.is_not_worse(options.margin)
     return Verdict(
         accepted=passed,
-        role=CHAMPION if passed else lesser_role,
+        role=role if passed else lesser_role,
         reason=_format_reason(passed, champion.name, result, options),
         champion=champion.name,
         rule=options.champion_rule,

@@ -15,6 +15,9 @@ CHAMPION = "champion"
 CHALLENGER = "challenger"
 ROLES = (CHAMPION, CHALLENGER)
 """Roles of a registered version, which are also its aliases in the registry."""
+CANDIDATE = "candidate"
+"""Role of a version without an alias: the gate rejected it, and there is no champion."""
+ABOVE_BASELINE = "above_baseline"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,13 @@ class GateOptions:
         "not_worse (by at most margin) or none.",
         choices=RULES,
     )
+    first_champion: str = option(
+        ABOVE_BASELINE,
+        help="What a model must be besides the floors if there is no champion: above_baseline (by "
+        "more than noise, its accuracy is above that of always answering the most common class, "
+        "or its log loss below that of the classes' frequencies) or any.",
+        choices=(ABOVE_BASELINE, "any"),
+    )
     champion_metric: str = option(
         "accuracy",
         help="Metric for comparing a model with the champion.",
@@ -48,8 +58,8 @@ class GateOptions:
     )
     confidence: float = option(
         0.95,
-        help="Confidence of the comparison with the champion: at 0.95, at most 5 of 100 models "
-        "that are not better pass.",
+        help="Confidence of the comparison with the champion or, for the first one, with constant "
+        "answers: at 0.95, at most 5 of 100 models that are not better pass.",
         above=0.5,
         below=1,
     )
@@ -62,7 +72,8 @@ class GateOptions:
     register_challengers: bool = option(
         False,
         help="Register a model that meets the floors but does not beat the champion, under the "
-        "alias challenger.",
+        "alias challenger. Without a champion, a rejected model is registered in any case, without "
+        "an alias.",
     )
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ the model's parsing, decoding, preprocessing and class names.
 """
 
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainer.data import schema
 from trainer.errors import InputError
 from trainer.evaluation import metrics
 from trainer.evaluation.answers import Answers, ColumnValues
+from trainer.evaluation.baseline import Baseline, compare_with_constants
 from trainer.evaluation.comparison import log_losses
 from trainer.evaluation.leakage import compute_column_aucs
 from trainer.evaluation.mistakes import Mistake, MostConfident
@@ -26,7 +28,7 @@ from trainer.evaluation.slices import Slices, slice_answers
 MISTAKES_KEPT = 24
 _SCALARS = (
     "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error",
-    "brier_score", "baseline_accuracy", "examples",
+    "brier_score", "examples",
 )  # fmt: skip
 
 
@@ -53,7 +55,6 @@ class Evaluation:
     pr_auc: float | None
     expected_calibration_error: float
     brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
-    baseline_accuracy: float  # accuracy of always predicting the split's most common class
     per_class: list[metrics.ClassMetrics]
     confusion_matrix: list[list[int]]  # rows are true classes, columns are predicted classes
     calibration: list[metrics.Bin]
@@ -65,6 +66,13 @@ class Evaluation:
     column_areas: dict[str, float]  # ROC AUC of each column of a table alone; see leakage.py
     answers: Answers
 
+    @functools.cached_property
+    def baseline(self) -> Baseline:
+        """Return the best constant answers, compared with the model."""
+        return compare_with_constants(
+            self.confusion_matrix, log_loss=self.log_loss, classes=self.classes
+        )
+
     def scalars(self) -> dict[str, float]:
         """Return the defined metrics that are single numbers, by name."""
         low, high = self.accuracy_interval
@@ -74,6 +82,7 @@ class Evaluation:
             "accuracy_high": high,
             f"top_{self.top_k}_accuracy": self.top_k_accuracy,
             **{name: getattr(self, name) for name in _SCALARS},
+            "baseline_accuracy": self.baseline.accuracy,
         }
         return {name: float(value) for name, value in values.items() if value is not None}
 
@@ -146,7 +155,6 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
         "pr_auc": metrics.mean([row.pr_auc for row in ranked_rows]),
         "expected_calibration_error": error,
         "brier_score": errors / n,
-        "baseline_accuracy": max(row.support for row in rows) / n,
         "per_class": rows,
         "confusion_matrix": matrix.tolist(),
         "calibration": bins,

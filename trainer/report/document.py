@@ -7,7 +7,7 @@ from trainer.data.schema import Dataset
 from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
-from trainer.evaluation.gate_options import CHAMPION
+from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
 from trainer.evaluation.metrics import ClassMetrics
 from trainer.evaluation.scoring import Evaluation
 from trainer.files import write_text
@@ -91,6 +91,8 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
         reason = f"{claim}, {metric} {result.candidate:.4f} against {result.champion:.4f}"
     if verdict.accepted:
         effect = "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
+    elif verdict.role == CANDIDATE:
+        effect = "It is registered, but not as champion."
     elif verdict.role:
         effect = "It is registered as challenger; the champion stays."
     else:

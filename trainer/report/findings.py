@@ -29,6 +29,8 @@ MISCALIBRATION = 0.05
 WIDE_INTERVAL = 0.1
 INPUT_BOUND = 0.2
 EMPTY = 0.95
+CHANCE = 0.05
+"""P-value above which a model may be no better than a constant answer."""
 SINGLE_COLUMN = 0.9
 """Share of the model's AUC above chance that a column must reach to be a finding."""
 _MIN_AUC = 0.75
@@ -65,10 +67,11 @@ def list_findings(
 
 def _find_in_evaluation(evaluation: Evaluation) -> Iterator[Finding]:
     low, high = evaluation.accuracy_interval
-    commonest = max(evaluation.per_class, key=lambda row: row.support).name
-    baseline = evaluation.baseline_accuracy
-    kind = "not_above_baseline" if low <= baseline else "baseline"
-    yield Finding(kind, low <= baseline, {"commonest": commonest, "baseline": baseline})
+    baseline = evaluation.baseline
+    by_chance = baseline.p_value > CHANCE
+    kind = "not_above_baseline" if by_chance else "baseline"
+    values: dict[str, Any] = {"commonest": baseline.commonest, "baseline": baseline.accuracy}
+    yield Finding(kind, by_chance, values)
     if high - low > WIDE_INTERVAL:
         values = {"examples": evaluation.examples, "points": 100 * (high - low)}
         yield Finding("wide_interval", True, values)

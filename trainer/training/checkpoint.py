@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from trainer import files
-from trainer.config import TrainingConfig
+from trainer.config import TrainingConfig, complete_saved
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.training import rejoin
@@ -221,9 +221,11 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
         if cluster.is_chief:
             files.write_json(path, signature)
         return
+    saved = complete_saved(saved)
     for name, value in signature.items():
         if saved.get(name) != value:
             raise InputError(
                 f"{directory} contains checkpoints of a run with {name}={saved.get(name)!r}, not "
-                f"{value!r}; give another --base_output_directory, or remove that folder"
+                f"{value!r}; to resume that run, give it the same; else give another "
+                "--base_output_directory, or remove that folder"
             )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer import fields
-from trainer.config import TrainingConfig
+from trainer.config import TrainingConfig, complete_saved
 from trainer.data import storage
 from trainer.errors import InputError
 
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
 
 def _read_config(uri: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(storage.read(uri)))
+        return complete_saved(dict(json.loads(storage.read(uri))))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--config={uri} can't be read: {error}; plan the job again") from None
 

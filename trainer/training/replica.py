@@ -149,4 +149,6 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
         },
     }
     files.write_json(join(base, METRICS), metrics)
-    print(f"model exported to {join(base, 'model')}", flush=True)
+    kept, best = trained.kept_epoch, trained.progress.best_epoch
+    which = f"epoch {kept} of {len(history)}{', the best' if kept == best else ''}"
+    print(f"model exported to {join(base, 'model')}, with the weights of {which}", flush=True)

@@ -118,7 +118,7 @@ class Run(abc.ABC):
         finally:
             signal.signal(signal.SIGTERM, previous)
         self.kept_epoch = len(self.progress.history)
-        if self.phase.early_stopping_patience and self.progress.best_epoch:
+        if self._ends_with_best and self.progress.best_epoch:
             self.kept_epoch = self.progress.best_epoch
             self._restore_best()
         return self
@@ -131,7 +131,12 @@ class Run(abc.ABC):
     @property
     def keeps_best(self) -> bool:
         """Return whether the best weights are needed at the end or for the next phase."""
-        return bool(self.phase.early_stopping_patience) or self.phase is not self.phases[-1]
+        return self._ends_with_best or self.phase is not self.phases[-1]
+
+    @property
+    def _ends_with_best(self) -> bool:
+        is_validated = bool(self.dataset.splits["validation"].examples)
+        return is_validated and self.config.keep_epoch == "best"
 
     def _on_sigterm(self, *_: Any) -> None:
         self.stop_requested = True

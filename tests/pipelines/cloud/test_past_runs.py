@@ -3,6 +3,7 @@
 import pytest
 
 from components.machines import regions
+from pipelines import api
 from pipelines.cloud.experiments import experiment_of
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.test_runs_command import leave
@@ -17,17 +18,21 @@ def sent_jobs(vertex):
 
 def test_local_and_cloud_runs_are_listed_and_compared(vertex, succeed):
     leave("digits-1", 1)
-    vertex.outcomes = [Outcome(metrics=FIGURES, decision=DECISION)]
+    training = {"validation_accuracy": 0.9, "validation_loss": 0.4, "kept_epoch": 3}
+    vertex.outcomes = [Outcome(metrics=FIGURES, training=training, decision=DECISION)]
     succeed("run digits --name there --set epochs=7")
     first, details, second, _, link = succeed("runs").splitlines()
     assert "/vertex-ai/pipelines/runs?project=" in link
     assert "/experiments/digits/runs?project=" in succeed("runs --recipe digits")
-    assert first.split()[:5] == ["there", "SUCCEEDED", "accuracy", "0.9500", "accepted"]
+    figures = "validation accuracy 0.9000, test 0.9500"
+    assert first.startswith(f"there     SUCCEEDED  {figures}  accepted")
     assert details.startswith("    digits on Vertex AI, 20")
     assert "epochs=7 (was 12)" in details
     assert second.startswith("digits-1")
     out = succeed("runs digits-1 there")
-    assert "accuracy  1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
+    assert "accuracy             1 (0.95 to 1.05)  0.95 (0.93 to 0.97)" in out
+    assert "validation accuracy  -                 0.9 " in out
+    assert api.results("there").validation == {"accuracy": 0.9, "loss": 0.4, "epoch": 3}
     assert "No test of the difference: there kept no predictions of the test records." in out
 
 

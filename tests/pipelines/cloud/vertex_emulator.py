@@ -46,6 +46,7 @@ class Outcome:
     decision: dict | None = None  # metadata of the gate's artifact
     launched: bool = True  # False if it ended before its CustomJob was created
     metrics: dict | None = None  # of its evaluation
+    training: dict | None = None  # metrics of its training
 
 
 class CustomJobs(Resources):
@@ -172,6 +173,8 @@ class VertexEmulator(FaultyEmulator):
             details.append(_task(8, "plan-training", "training", training))
         if outcome.metrics:
             details.append(_task(7, "evaluate-model", "metrics", metadata=outcome.metrics))
+        if outcome.training:
+            details.append(_task(6, "collect-training", "metrics", metadata=outcome.training))
         if outcome.decision:
             decision = f"{root}/skip-training_1/decision"
             details.append(_task(9, "skip-training", "decision", decision, outcome.decision))

@@ -35,6 +35,7 @@ def parameters(photos):
         "worker_count": 0,
         "min_accuracy": 0.0,
         "champion_rule": "none",
+        "first_champion": "any",
         "skip_if_unchanged": True,
     }
 

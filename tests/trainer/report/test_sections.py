@@ -80,10 +80,14 @@ def test_single_epoch_is_shown_in_figures(render):
     assert "Training stopped early: no better loss" in learning
 
 
-def test_epoch_of_the_weights_is_named_unless_it_is_the_best(render):
-    assert "has the weights of" not in render(training={**TRAINING, "kept_epoch": 2}).text
+def test_epoch_of_the_weights_is_named(render):
+    text = render(training={**TRAINING, "kept_epoch": 2}).text
+    assert "The dotted line is the best one, 2, whose weights the model has." in text
     text = render(training={**TRAINING, "kept_epoch": 3}).text
-    assert "The dotted line is the best one, 2. The model has the weights of epoch 3" in text
+    assert (
+        "The dotted line is the best one, 2. The model has the weights of epoch 3, the last."
+        in text
+    )
 
 
 def test_curves_of_a_split_with_one_class_are_undefined(tmp_path):
@@ -102,7 +106,7 @@ def test_two_phases_are_told_apart(render):
     page = render(training=training, history=history)
     learning = page.section("learning")
     assert "Phase 2 begins with epoch 4" in learning
-    assert "The dotted line is the best one, 5 of phase 2." in learning
+    assert "The dotted line is the best one, 5 of phase 2, whose" in learning
     assert "Phase 1 stopped early: no better loss in 2 epochs." in learning
     assert "the best is 5 of phase 2" in page.text
 
