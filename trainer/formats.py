@@ -1,6 +1,7 @@
 """Format numbers, durations and values for people; the report's templates use them as filters."""
 
 import json
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,6 +36,11 @@ def choices(names: Iterable[Any]) -> str:
     """Format a list of choices: `1, 2 or 4`."""
     *leading, last = map(str, names)
     return f"{', '.join(leading)} or {last}" if leading else last
+
+
+def listing(names: Iterable[str], width: int = 300) -> str:
+    """Format names in one line, `a, b, c`; leave out those beyond `width` characters: `a, ...`."""
+    return textwrap.shorten(", ".join(names), width, placeholder=" ...")
 
 
 def size(count: int) -> str:

@@ -1,6 +1,7 @@
 """Check the input of a batch prediction against the model."""
 
 import csv
+import itertools
 from collections.abc import Sequence
 
 from components.planning.prediction_options import format_of
@@ -9,6 +10,9 @@ from trainer.data.file_listing import list_files
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
+from trainer.formats import listing
+
+_LONGEST_HEADER = 100_000
 
 
 def check(input: str, dataset: Dataset | None) -> None:
@@ -48,11 +52,20 @@ def _find_first_file(input: str) -> str:
 
 def _check_header(file: str, columns: Sequence[str]) -> None:
     with storage.open_file(file, "rb") as content:
-        line = content.readline().decode("utf-8-sig", "replace")
-    header = next(csv.reader([line]), [])
-    if header != list(columns):
-        raise InputError(
-            f"{file} has the columns {', '.join(header)}; batch prediction sends rows without "
-            f"names: write exactly {', '.join(columns)}, in this order, text in double quotes, or "
-            "give .jsonl"
-        )
+        line = content.readline(_LONGEST_HEADER).decode("utf-8-sig", "replace")
+    try:
+        header = next(csv.reader([line]), [])
+    except csv.Error as error:
+        raise InputError(f"{file} is not a table in CSV ({error}); give .csv or .jsonl") from None
+    pairs = itertools.zip_longest(map(_quote, header), map(_quote, columns), fillvalue="none")
+    for number, (found, needed) in enumerate(pairs, 1):
+        if found != needed:
+            raise InputError(
+                f"{file}: column {number} is {found} instead of {needed}; batch prediction sends "
+                f"rows without names: write exactly {listing(columns)}, in this order, text in "
+                "double quotes, or give .jsonl"
+            )
+
+
+def _quote(name: str) -> str:
+    return repr(name[:100])

@@ -46,6 +46,23 @@ def test_value_gets_its_fields_type(name, raw, expected):
 
 
 @pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("hour", ["who", "alone"], "; known: alone, who"),
+        ("region", ["precision"], "; known: precision"),
+        ("workers", ["worker_count", "model"], "; did you mean 'worker_count'?"),
+        ("accuracy", ["min_accuracy", "accumulate"], "; did you mean 'min_accuracy'?"),
+        ("dgits", ["digits"], "; did you mean 'digits'?"),
+        ("x", [f"column{n}" for n in range(999)], "; known: column0, column1, "),
+    ],
+)
+def test_only_a_similar_name_is_suggested(name, known, hint):
+    suggested = fields.suggest(name, known)
+    assert suggested.startswith(hint)
+    assert len(suggested) < 400
+
+
+@pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
         ("epochs", "ten", "epochs='ten' is not a whole number"),

@@ -20,6 +20,7 @@ from trainer.data.tables.columns import argument_name
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.values import MAX_FLOAT, ValueForms, parse_number
 from trainer.fields import suggest
+from trainer.formats import listing
 from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
@@ -104,7 +105,7 @@ class RowInstances:
             return instance
         columns = [name for name in instance if name != KEY or not self._has_keys]
         if not columns:
-            raise InstanceError(f"has none of the columns {', '.join(self._columns)}")
+            raise InstanceError(f"has none of the columns {listing(self._columns)}")
         row = {self._argument(name): instance[name] for name in columns}
         if len(row) < len(columns):
             raise InstanceError("has two columns whose names are equal in the model's ASCII")

@@ -69,11 +69,21 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
         ("bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),
     ):
         assert words in refused(*BATCH, pattern)
-    columns = ", ".join(column.name for column in list_columns(row_records))
+    columns = [column.name for column in list_columns(row_records)]
+    wide = [f"other{number}" for number in range(400)]
+    Path("wide.csv").write_text(f"{','.join(wide)}\n")
+    Path("long.csv").write_text(f"{','.join([*columns, *wide])}\n")
+    Path("short.csv").write_text(f"{columns[0]}\n")
+    Path("mac.csv").write_bytes(b"hour,miles\r1,2\r")
+    Path("huge.csv").write_bytes(b"x" * 1_000_000)
     for pattern, words in (
         ("images.txt", "lists files, and the model takes rows of a table"),
-        ("rows.csv", "has the columns hour, miles; batch prediction sends rows without names: "),
-        ("rows.csv", f"without names: write exactly {columns}, in this order"),
+        ("rows.csv", f"rows.csv: column 1 is 'hour' instead of '{columns[0]}'; batch prediction "),
+        ("long.csv", f"column {len(columns) + 1} is 'other0' instead of none; batch"),
+        ("short.csv", f"column 2 is none instead of '{columns[1]}'; batch"),
+        ("mac.csv", "mac.csv is not a table in CSV (new-line"),
+        ("huge.csv", "instead of"),
+        ("wide.csv", f"without names: write exactly {', '.join(columns)}, in this order, text in "),
     ):
         assert words in refused("run", "chicago_taxi", "--local", "--batch", pattern)
     for option, words in (
