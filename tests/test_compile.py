@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import recipe
 from tests.child_processes import ROOT
+from tests.pipelines.conftest import RECIPES
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -21,7 +21,7 @@ def test_all_recipes_compile_to_the_same_bytes_twice(succeed):
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     written = {path.name: path.read_bytes() for path in Path("one").iterdir()}
-    assert sorted(written) == [f"{name}.yaml" for name in recipe.list_names()]
+    assert written.keys() >= {f"{name}.yaml" for name in RECIPES}
     assert len(ended.stdout.splitlines()) == len(written)
     succeed("compile --output-directory two")
     assert {path.name: path.read_bytes() for path in Path("two").iterdir()} == written

@@ -14,6 +14,7 @@ from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
+from tests.pipelines.conftest import RECIPES
 from trainer.toml_reader import tomllib
 
 N1_STANDARD_4 = Decimal("0.21849885")
@@ -73,7 +74,7 @@ def test_plan_prices_every_recipe_without_a_request(monkeypatch, succeed):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VERTEX_GPU_IMAGE", "image:gpu")
-    for name in recipe.list_names():
+    for name in RECIPES:
         hour = price_table.load_table().hourly_price(pools(name))
         shown = succeed(f"plan {name} --minutes 90")
         hourly, total = (format_money(part * hour) for part in (1, Decimal("1.5")))
@@ -94,7 +95,7 @@ def test_own_rates_replace_those_of_the_table(succeed):
 
 
 def test_timeout_is_4_to_10_times_the_expected_time():
-    for name in recipe.list_names():
+    for name in RECIPES:
         loaded = recipe.load(name)
         seconds = float(loaded.parameters.job.timeout.removesuffix("s"))
         assert 4 <= seconds / 60 / loaded.run_options.expected_minutes <= 10

@@ -2,12 +2,17 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
 
+from pipelines import recipe
 from tests import child_processes
 from tests.child_processes import ROOT
+
+RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "flowers", "mnist")
+"""The recipes of the project."""
 
 
 def started(*arguments, **options):
@@ -15,6 +20,17 @@ def started(*arguments, **options):
     command = [sys.executable, "-m", "pipelines", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return child_processes.started(command, env=environment, **options)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def recipes_of_the_project(tmp_path_factory):
+    """Hide recipes of the user's own beside those of the project."""
+    folder = tmp_path_factory.mktemp("recipes")
+    for name in RECIPES:
+        shutil.copy(recipe.DIRECTORY / f"{name}.toml", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "DIRECTORY", folder)
+        yield
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import yaml
 from components.machines import price_table
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import compilation, recipe
+from tests.pipelines.conftest import RECIPES
 from trainer.errors import InputError
 from trainer.formats import duration
 
@@ -44,7 +45,7 @@ def labeled(plan, monkeypatch):
 
 
 def test_labels_of_a_plan_are_aligned(labeled):
-    for name in recipe.list_names():
+    for name in RECIPES:
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
         assert set(labeled(name)) == {*labels, "serving"}
 

@@ -8,6 +8,7 @@ from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from pipelines.run_options import parse_time
 from tests.components.plans import check_pools
+from tests.pipelines.conftest import RECIPES
 from tests.refusals import refused
 from trainer.errors import InputError
 from trainer.toml_reader import tomllib
@@ -42,7 +43,7 @@ def test_digits_and_flowers_have_their_documented_values():
     assert (parameters.training.optimizer, parameters.training.epochs) == ("adam", 10)
 
 
-@pytest.mark.parametrize("name", recipe.list_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_recipe_begins_with_what_to_expect(name):
     head = (recipe.DIRECTORY / f"{name}.toml").read_text().partition("\n\n")[0]
     for word in ("Reproduces:", "Expected:", "Takes:", "Costs:", "Command:"):
@@ -50,12 +51,12 @@ def test_recipe_begins_with_what_to_expect(name):
     assert f"python -m pipelines run {name} --local" in head
 
 
-@pytest.mark.parametrize("name", recipe.list_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_recipe_asks_for_pools_that_vertex_ai_provides(name):
     check_pools(build_worker_pool_specs(recipe.load(name).parameters.machines, ["--config=c"]))
 
 
-@pytest.mark.parametrize("name", recipe.list_names())
+@pytest.mark.parametrize("name", RECIPES)
 def test_recipe_matches_the_schema_for_editors(name, succeed):
     schema = json.loads(succeed("recipes --schema"))
     assert not schema["additionalProperties"]
