@@ -6,19 +6,25 @@ READY := $(VENV)/.requirements
 BEAM := $(VENV)/dataflow
 
 .DEFAULT_GOAL := help
-.PHONY: help run check quick test test-all tests test-gcs dataflow lint format benchmark lock image push clean
+.PHONY: help run check quick test test-all tests test-gcs dataflow lint format benchmark lock image push clean FORCE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The stamp is a copy of the lock, so packages are installed again only if the lock changed.
-$(READY): requirements.lock
-	@cmp -s requirements.lock $(READY) || { \
-	  test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+supported = $(filter 3.10.% 3.11.% 3.12.% 3.13.%,$(shell $(1) --version 2>/dev/null))
+unsupported = $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),missing), but the project needs Python \
+  3.10 to 3.13: install one and name it, such as: make $(MAKECMDGOALS) PYTHON=python3.11
+
+# The stamp is a copy of the lock, so packages are installed again only if the lock changed. An environment of
+# another Python, or one without pip, is replaced: its creation was interrupted.
+$(READY): FORCE
+	$(if $(and $(call supported,$(BIN)/python),$(wildcard $(VENV)/lib/*/site-packages/pip)),, \
+	  $(if $(call supported,$(PYTHON)),@$(PYTHON) -m venv --clear $(VENV),$(error $(unsupported))))
+	@cmp -s requirements.lock $@ || { \
 	  echo "Installing the locked packages into $(VENV) (once, about two minutes)"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock \
+	    && cp requirements.lock $@; \
 	}
-	@cp requirements.lock $(READY)
 
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local

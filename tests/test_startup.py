@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,58 @@ except AttributeError as error:
 def test_package_is_complete_once_another_name_is_used():
     expected = "0 module 'google.cloud.aiplatform_v1' has no attribute 'absent'\n"
     assert python("-c", SERVICES).stdout == expected
+
+
+STUB = """#!/bin/sh
+# A Python whose environments are stubs of the same version.
+test "$1" = --version && echo "Python {version}" && exit
+echo "$@" >> "$LOG"
+test "$2" = venv || exit 0
+rm -rf .venv && mkdir -p .venv/bin .venv/lib/python3/site-packages/pip && cp "$0" .venv/bin/python
+"""
+
+
+@pytest.fixture
+def make_run(tmp_path, monkeypatch):
+    """Return make_run(version): `make run` with a stub of that Python; (code, commands, errors)."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.lock").touch()
+    log = tmp_path / "log"
+
+    def run(version):
+        log.write_text("")
+        (tmp_path / "python").write_text(STUB.format(version=version))
+        (tmp_path / "python").chmod(0o755)
+        environment = {**os.environ, "LOG": str(log), "MAKEFLAGS": ""}
+        result = subprocess.run(
+            ["make", "run", f"PYTHON={tmp_path / 'python'}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        return result.returncode, log.read_text().splitlines(), result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.14.0"])
+def test_unsupported_python_is_one_line_and_leaves_nothing(make_run, version):
+    code, commands, error = make_run(version)
+    assert (code, commands, error.count("\n")) == (2, [], 1)
+    assert f"is Python {version}, but the project needs Python 3.10 to 3.13: " in error
+    assert "make run PYTHON=python3.11" in error
+    assert not Path(".venv").exists()
+
+
+def test_environment_is_set_up_once_and_replaced_if_it_is_unusable(make_run):
+    created, ran = "-m venv --clear .venv", "-m pipelines run digits --local"
+    code, (venv, pip, run), error = make_run("3.11.2")
+    assert (code, venv, run, error) == (0, created, ran, "")
+    assert "pip install" in pip
+    assert make_run("3.9.18") == (0, [ran], "")
+    shutil.rmtree(".venv/lib")  # An interrupted creation leaves an environment without pip.
+    assert make_run("3.11.2")[1][0] == created
+    Path(".venv/bin/python").write_text(STUB.format(version="3.9.18"))
+    assert make_run("3.11.2")[1] == [created, pip, run]
+    Path(".venv/bin/python").unlink()
+    assert make_run("3.11.2")[1] == [created, pip, run]
