@@ -46,7 +46,7 @@ def plan(
     rates: Sequence[str] = (),
     place: str = "values",
 ) -> list[dict[str, Any]]:
-    """Print the machines, quota and price of a run; return its worker_pool_specs.
+    """Print a run's machines, quota, price and missing settings; return its worker_pool_specs.
 
     Args:
         values: parameter values that override the recipe's.
@@ -57,13 +57,15 @@ def plan(
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.cloud import settings
+    from pipelines.package import read_images
 
     parameters = recipe.with_values(values or {}, place=place)
-    loaded = settings.load({}, os.environ)
-    if parameters.machines.accelerator_count or recipe.run_options.evaluation_accelerator:
-        loaded.check_gpu_images(recipe, parameters.machines)
+    resolved = settings.load({}, os.environ)
+    compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options, loaded.serving_image)
+    planning.show(parameters, minutes, rates, recipe.run_options, resolved.serving_image)
+    missing = resolved.list_missing(recipe, parameters.machines, compiled)
+    say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
 
 

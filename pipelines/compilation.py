@@ -9,7 +9,7 @@ from kfp import compiler
 
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from pipelines import batch_prediction, prediction_values, resource_names
-from pipelines.package import Package
+from pipelines.package import read_images
 from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe
 from pipelines.training import build_pipeline
@@ -34,7 +34,7 @@ def write_yaml(
     path = output_directory / f"{batch_name(recipe.name) if batch else recipe.name}.yaml"
     try:
         existing = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        previous, previous_gpu = _read_images(path)
+        previous, previous_gpu = read_images(path)
         image, gpu_image = image or previous or IMAGE, gpu_image or previous_gpu
         text = (
             compile_batch_yaml(recipe, image) if batch else compile_yaml(recipe, image, gpu_image)
@@ -87,21 +87,3 @@ def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], imag
     for key in ("        image", "constant"):
         text = text.replace(f"{key}: {IMAGE}\n", f"{key}: {image}\n")
     return text
-
-
-def _read_images(path: Path) -> tuple[str, str]:
-    """Return the image of a compiled pipeline, and the image of its step with an accelerator.
-
-    The second is empty if it equals the first; both are empty if the file can't be read.
-    """
-    try:
-        package = Package(path)
-        accelerated = (
-            container
-            for container in package.containers
-            if "accelerator" in container.get("resources", {})
-        )
-        gpu_image = next(accelerated, {}).get("image", "")
-        return package.image, gpu_image if gpu_image != package.image else ""
-    except (InputError, LookupError, TypeError, AttributeError):
-        return "", ""

@@ -154,6 +154,24 @@ class Package:
         return arguments
 
 
+def read_images(path: pathlib.Path) -> tuple[str, str]:
+    """Return the image of a compiled pipeline, and the image of its step with an accelerator.
+
+    The second is empty if it equals the first; both are empty if the file can't be read.
+    """
+    try:
+        package = Package(path)
+        accelerated = (
+            container
+            for container in package.containers
+            if "accelerator" in container.get("resources", {})
+        )
+        gpu_image = next(accelerated, {}).get("image", "")
+        return package.image, gpu_image if gpu_image != package.image else ""
+    except (InputError, LookupError, TypeError, AttributeError):
+        return "", ""
+
+
 def parse_documents(text: str | bytes) -> list[Any]:
     """Parse the YAML documents of `text`, with the C loader if PyYAML has it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))

@@ -93,7 +93,6 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
     ("arguments", "message"),
     [
         ("runn digits", "No such command 'runn'. Did you mean 'run', 'runs'? --help lists"),
-        ("plan cats_vs_dogs", "builds; give --set gpu_image_uri=IMAGE, set VERTEX_GPU_IMAGE, or"),
         ("run mine.toml --local", "give the name of a file in recipes/, without .toml"),
         ("run DIGITS --local", "no recipe 'DIGITS'; did you mean 'digits'?"),
         ("run digits", "; or add --local to run here"),

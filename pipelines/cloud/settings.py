@@ -7,12 +7,12 @@ Nothing is read before `load` is called.
 
 import configparser
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.machines.worker_pools import MachineOptions, check_gpu_image
+from components.machines.worker_pools import IMAGE, MachineOptions, check_gpu_image
 from components.vertex.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
 from pipelines import resource_names
 from pipelines.recipe import Recipe
@@ -23,7 +23,6 @@ from trainer.toml_reader import tomllib
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"
-
 
 _VARIABLES = {
     "project": ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT"),
@@ -101,6 +100,19 @@ class Settings:
         image = recipe.parameters.machines.gpu_image_uri or self.gpu_image
         remedy = f"write gpu_image_uri = ... into the recipe, {setting}"
         check_gpu_image(recipe.run_options.evaluation_accelerator, image, remedy)
+
+    def list_missing(
+        self, recipe: Recipe, machines: MachineOptions, compiled_image: str
+    ) -> Iterator[str]:
+        """Yield what a run on Vertex AI lacks: settings, and the image for GPUs."""
+        image = self.image or compiled_image.replace(IMAGE, "")
+        needed = {"project": self.project, "pipeline_root": self.pipeline_root, "image": image}
+        if names := ", ".join(name for name, value in needed.items() if not value):
+            yield f"for a run on Vertex AI, set {names} in {FILE_NAME}"
+        try:
+            self.check_gpu_images(recipe, machines)
+        except InputError as error:
+            yield str(error)
 
     def require(self, *names: str) -> "Settings":
         """Return itself; raise InputError for the first of `names` that has no value."""

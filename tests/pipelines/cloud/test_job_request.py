@@ -101,7 +101,7 @@ def test_accelerator_needs_a_gpu_image(vertex, succeed, refused, own_recipe, mon
     monkeypatch.setenv("VERTEX_TEMPLATE_REPOSITORY", "gs://bucket/templates")
     needed = "accelerator_type='NVIDIA_L4' needs an image for GPUs, which `make push TARGET=gpu`"
     remedy = "set VERTEX_GPU_IMAGE, or write gpu_image = ... into vertex.toml\n"
-    for name in ("run", "doctor", "plan"):
+    for name in ("run", "doctor"):
         # The evaluation's image is compiled into the pipeline: a run's parameter can't set it.
         for flags in ("", "--set gpu_image_uri=image:gpu"):
             assert needed in refused(f"{name} mine {flags}")
