@@ -23,7 +23,7 @@ from rich.console import Console
 
 from pipelines import run_history
 from pipelines.console import say
-from pipelines.recipe import Recipe, load
+from pipelines.recipe import Recipe, list_names, load
 from pipelines.run_history import PastRun
 from trainer.errors import InputError
 
@@ -99,6 +99,7 @@ def run(
     cache: bool = True,
     in_containers: bool = False,
     root: str = "",
+    name: str = "",
     place: str = "values",
 ) -> PastRun:
     """Compile a recipe, run it on this machine, and return its results when it has ended.
@@ -112,6 +113,7 @@ def run(
         cache: reuse the records of earlier runs.
         in_containers: run components and replicas in containers of the pipeline's image.
         root: gs:// URI of the folder to write artifacts to; default: the run's folder.
+        name: name of the run and of its folder; default: <recipe>-<time>.
         place: where `values` come from, for messages.
     """
     from pipelines import plan as planning
@@ -126,7 +128,7 @@ def run(
     for line in preflight.describe_substitutes(parameters.machines, evaluation):
         say(line)
     options: dict[str, Any] = {"cache": cache, "in_containers": in_containers, "root": root}
-    return _compile_and_run(recipe, arguments, runs_directory, **options)
+    return _compile_and_run(recipe, arguments, runs_directory, name=name, **options)
 
 
 def predict(
@@ -135,6 +137,7 @@ def predict(
     *,
     runs_directory: Path = RUNS,
     root: str = "",
+    name: str = "",
     place: str = "values",
 ) -> PastRun:
     """Run batch prediction by a recipe's champion on this machine; return its results.
@@ -144,7 +147,7 @@ def predict(
     from pipelines.prediction_values import prepare_local_values
 
     arguments = prepare_local_values(recipe, values, runs_directory, place)
-    return _compile_and_run(recipe, arguments, runs_directory, batch=True, root=root)
+    return _compile_and_run(recipe, arguments, runs_directory, batch=True, root=root, name=name)
 
 
 def _compile_and_run(
@@ -153,12 +156,17 @@ def _compile_and_run(
     runs_directory: Path,
     *,
     batch: bool = False,
+    name: str = "",
     **options: Any,
 ) -> PastRun:
     """Compile a recipe, or its batch prediction, and run it with checked values.
 
     `options` are those of `execution.run`.
     """
+    if name:
+        run_history.check_name(name)
+    if name in (*list_names(), run_history.LATEST):
+        raise InputError(f"--name {name!r} means the last run of all or a recipe; give another")
     # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
         from pipelines.local.execution import run as run_locally
@@ -166,7 +174,8 @@ def _compile_and_run(
 
         package = Package(compile(recipe, batch=batch))
     arguments["labels"] = {**arguments["labels"], **package.labels}
-    result = run_locally(package, parameters=arguments, runs_directory=runs_directory, **options)
+    options |= {"parameters": arguments, "runs_directory": runs_directory, "name": name}
+    result = run_locally(package, **options)
     return run_history.load(result.directory.resolve())
 
 

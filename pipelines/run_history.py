@@ -32,6 +32,8 @@ RUNNING = "RUNNING"
 THIS_MACHINE = "this machine"
 _LOCK_FILE_NAME = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_GIVEN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
+"""Vertex AI's form, so that a name is valid there and on this machine."""
 _LOCK_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
@@ -108,6 +110,14 @@ class PastRun:
     def on_vertex(self) -> bool:
         """Return True unless it is a run on this machine."""
         return self.place != THIS_MACHINE
+
+
+def check_name(name: str) -> None:
+    """Raise InputError for a name that a new run can't have."""
+    if not _GIVEN_NAME.fullmatch(name):
+        raise InputError(
+            f"--name {name!r} is not up to 63 of a-z, 0-9 and -, starting with a letter"
+        )
 
 
 def list_runs(

@@ -15,6 +15,7 @@ from pipelines.cloud.settings import Settings
 from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
+from pipelines.run_history import check_name
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
@@ -22,7 +23,6 @@ from trainer.evaluation.gate_options import CHAMPION
 _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
                   "network", "encryption_spec")  # fmt: skip
 """Fields of a PipelineJob that `copy_job` copies."""
-_RUN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
@@ -155,15 +155,11 @@ def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
 
 def make_run_id(recipe: str, name: str) -> str:
     """Return the ID of a run: `name`, which is checked, or <recipe>-<time> if it is empty."""
-    if not name:
-        now = datetime.datetime.now()
-        stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
-        return f"{stem}-{now:%Y%m%d-%H%M%S}"
-    if not _RUN_NAME.fullmatch(name):
-        raise InputError(
-            f"--name {name!r} is not up to 63 of a-z, 0-9 and -, starting with a letter"
-        )
-    return name
+    if name:
+        check_name(name)
+        return name
+    stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    return f"{stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

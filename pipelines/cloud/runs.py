@@ -47,8 +47,12 @@ class Task:
     logged_as: str  # job_id of its lines in Cloud Logging; empty if it has none
 
 
+class NameTakenError(InputError):
+    """A run with the ID exists."""
+
+
 def create(connection: Connection, job: Any, run_id: str) -> Any:
-    """Start a run; raise InputError if the ID is taken, or the request is invalid.
+    """Start a run; raise NameTakenError if the ID is taken, InputError for an invalid request.
 
     The ID makes it safe to retry the request after a lost answer: a label tells the run of this
     request from an earlier run of the same ID.
@@ -75,7 +79,7 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
                 raise
         existing = _get(connection, run_id)
     if existing.labels.get(REQUEST) != job.labels[REQUEST]:
-        raise InputError(f"a run {run_id!r} already exists; give another --name")
+        raise NameTakenError(f"a run {run_id!r} already exists; give another --name")
     return existing
 
 

@@ -1,5 +1,6 @@
 """The command `run`: run a recipe on Vertex AI or on this machine, or resume a run."""
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -76,10 +77,10 @@ def run_recipe(
 ) -> int:
     """Compile a recipe to build/<recipe>.yaml and run it, on Vertex AI or on this machine."""
     directory = runs_folder(runs_directory, local=local)
-    vertex_options = _list_given({"--name": name, "--detach": detach}) + settings.options()
+    vertex_options = _list_given({"--detach": detach}) + settings.options()
     if resume:
         fixed: dict[str, Any] = {"--set": set_, "--cache": cache is not None}
-        fixed |= {"--in-containers": in_containers, "--batch": batch}
+        fixed |= {"--in-containers": in_containers, "--batch": batch, "--name": local and name}
         run = _choose_run(runs or [], _list_given(fixed) + (vertex_options if local else []))
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
@@ -97,25 +98,23 @@ def run_recipe(
         values["input"] = batch
     if local:
         root = _choose_root(settings, vertex_options, in_containers)
+        common: dict[str, Any] = {"runs_directory": directory, "root": root, "name": name or ""}
         if batch is not None:
-            ended = api.predict(
-                loaded, values, runs_directory=directory, root=root, place="--batch"
-            )
+            ended = api.predict(loaded, values, **common, place="--batch")
         else:
             ended = api.run(
                 loaded,
                 values,
-                runs_directory=directory,
+                **common,
                 cache=cache is not False,
                 in_containers=in_containers,
-                root=root,
                 place="--set",
             )
         return startup.exit_code(ended.state)
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
-    options: dict[str, Any] = {"name": name or "", "detach": detach}
-    return _launch(settings.load(), loaded, values, batch=batch is not None, cache=cache, **options)
+    options: dict[str, Any] = {"cache": cache, "name": name or "", "detach": detach}
+    return _launch(settings.load(), loaded, values, batch=batch is not None, **options)
 
 
 def _launch(
@@ -125,16 +124,23 @@ def _launch(
     *,
     batch: bool,
     cache: bool | None,
-    **options: Any,
+    name: str,
+    detach: bool,
 ) -> int:
     """Start training or batch prediction on Vertex AI; return the exit code."""
     from pipelines.cloud import batch_launch, launch
+    from pipelines.cloud.runs import NameTakenError
 
     if not settings.project:
         raise InputError(f"{settings.describe_missing('project')}; or add --local to run here")
-    if batch:
-        return batch_launch.launch(loaded, values, settings, **options)
-    return launch.launch(loaded, values, settings, cache=cache, **options)
+    start = batch_launch.launch if batch else functools.partial(launch.launch, cache=cache)
+    while True:
+        try:
+            return start(loaded, values, settings, name=name, detach=detach)
+        except NameTakenError:
+            # Another run was started in the same second; the next second gives another name.
+            if name:
+                raise
 
 
 def _choose_run(runs: list[str], refused: list[str]) -> str:

@@ -56,6 +56,7 @@ def run(
     cache: bool = True,
     in_containers: bool = False,
     root: str = "",
+    name: str = "",
 ) -> Run:
     """Execute a compiled pipeline on this machine, and show its progress.
 
@@ -65,18 +66,18 @@ def run(
     exception; the state of the result reports them.
 
     Raise InputError, and start nothing, if the package does not exist, a parameter is unknown or
-    has the wrong type, or runs_directory or root is not writable.
+    has the wrong type, runs_directory or root is not writable, or a run has that name.
 
     Args:
         pipeline: the YAML that compile.py wrote.
         parameters: values that replace the file's defaults.
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
-        cache, in_containers, root: as in `api.run`.
+        cache, in_containers, root, name: as in `api.run`.
     """
     root = root.rstrip("/")
     record = new_record(pipeline, parameters, cache=cache, in_containers=in_containers, root=root)
     engine = find_engine(pipeline.image) if in_containers else ""
-    directory = folders.make(runs_directory, pipeline.path, record.root)
+    directory = folders.make(runs_directory, pipeline.path, record.root, name)
     with locked(directory) as lock:
         write_record(record, directory)
         return execute(pipeline, record, directory, lock, engine)

@@ -17,23 +17,34 @@ from trainer.errors import InputError
 _ATTEMPT = "attempt-"
 
 
-def make(runs_directory: pathlib.Path, package: pathlib.Path, root: str) -> pathlib.Path:
+def make(
+    runs_directory: pathlib.Path, package: pathlib.Path, root: str, name: str = ""
+) -> pathlib.Path:
     """Make a run's folder with the package in it, and point `latest` there.
 
-    If `root` in Cloud Storage is set, the package is also written below
-    `<root>/<name of the folder>`, as the run's first object. Raise InputError and leave nothing in
-    runs_directory if it or root can't be written.
+    Its name is `name` or, if that is empty, the first free one of <recipe>-<time>,
+    <recipe>-<time>-2 and so on. If `root` in Cloud Storage is set, the package is also written
+    below `<root>/<name of the folder>`, as the run's first object. Raise InputError and leave
+    nothing in runs_directory if a run has that `name`, or runs_directory or root can't be written.
     """
     try:
         # Not Path.resolve, which raises RuntimeError for a loop of links.
         parent = pathlib.Path(os.path.realpath(runs_directory))
-        directory = new_folder(parent, f"{package.stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}")
+        now = datetime.datetime.now()
+        directory = new_folder(parent, name or f"{package.stem}-{now:%Y%m%d-%H%M%S}")
     except OSError as error:
         raise _folder_error(runs_directory, error) from None
     try:
-        if root:
-            uri = f"{root}/{directory.name}/{package.name}"
-            run_files.write_first(uri, package.read_bytes())
+        uri = f"{root}/{directory.name}/{package.name}"
+        is_free = not root or run_files.write_first(uri, package.read_bytes())
+        if name and (directory.name != name or not is_free):
+            place = runs_directory if is_free else root
+            raise InputError(f"a run {name!r} already exists in {place}; give another --name")
+        if not is_free:
+            # While this folder exists, the other gets another name.
+            other = make(runs_directory, package, root)
+            directory.rmdir()
+            return other
         shutil.copyfile(package, directory / package.name)
         point_latest_to(directory)
     except (OSError, InputError) as error:

@@ -13,10 +13,19 @@ from components.vertex.cloud_errors import as_input_error
 from trainer.data.storage import is_object, sha256
 
 
-def write_first(uri: str, content: bytes) -> None:
-    """Write a run's first object; raise InputError if the bucket can't be written."""
+def write_first(uri: str, content: bytes) -> bool:
+    """Write a run's first object; return False if it exists.
+
+    Raises InputError if the bucket can't be written.
+    """
+    from google.api_core.exceptions import PreconditionFailed
+
     with as_input_error(f"writing {uri}, of --pipeline-root", role="roles/storage.objectUser"):
-        _open_blob(uri).upload_from_string(content)
+        try:
+            _open_blob(uri).upload_from_string(content, if_generation_match=0)
+        except PreconditionFailed:
+            return False
+    return True
 
 
 def read(uri: str, client: Any = None) -> bytes | None:

@@ -1,12 +1,15 @@
 """Runs on this machine whose artifacts are in a bucket."""
 
+import datetime
 import re
 import uuid
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from kfp import dsl
 
+from pipelines.local import folders
 from pipelines.local.execution import resume
 from tests.pipelines.local.package_runs import compile_to, run_package, states
 from tests.refusals import refused
@@ -23,8 +26,8 @@ def start(package, proxy, tmp_path):
     """Run the pipeline below a root of the test's own; return the result and what was shown."""
     unique_root = f"gs://bucket/{uuid.uuid4().hex}"
 
-    def start(root=unique_root, **parameters):
-        return run_package(package, tmp_path / "runs", parameters, root=root)
+    def start(root=unique_root, runs="runs", name="", **parameters):
+        return run_package(package, tmp_path / runs, parameters, root=root, name=name)
 
     return start
 
@@ -69,6 +72,22 @@ def test_run_is_resumed_below_its_root(start, server, records):
     assert ends(resumed) == ["CACHED" if records == "intact" else "SUCCEEDED", "SUCCEEDED"]
     assert "evaluate/report.html" in server.sizes(folder_of(failed))
     assert (resumed.directory / "report.html").read_text() == "<p>a report</p>"
+
+
+def test_run_below_the_same_root_on_another_machine_has_another_name(start, tmp_path, monkeypatch):
+    assert folder_of(start(name="first")[0]).endswith("/first")
+    reason = r"^a run 'first' already exists in gs://bucket/.*; give another --name$"
+    assert re.search(reason, refused(start, runs="others", name="first"))
+    assert list((tmp_path / "others").iterdir()) == []
+    now = datetime.datetime(2031, 1, 2, 3, 4, 5)
+    clock = mock.Mock(**{"datetime.now.return_value": now})
+    monkeypatch.setattr(folders, "datetime", clock)
+    one, other = start()[0], start(runs="others")[0]
+    assert folder_of(other) == f"{folder_of(one)}-2"
+    assert {path.name for path in (tmp_path / "others").glob("[!.]*")} == {
+        "latest",
+        other.directory.name,
+    }
 
 
 def test_component_that_writes_to_its_path_fails(start):

@@ -1,10 +1,14 @@
 """Starting a run: refusals, lost answers, retries, and the recipe's fallbacks."""
 
+import datetime
+from unittest import mock
+
 import pytest
 from requests import Session
 
 from components.vertex import vertex_client
 from components.vertex.vertex_client import TOKEN_VARIABLE
+from pipelines.cloud import job_request
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
 from tests.pipelines.cloud.vertex_emulator import Outcome
 
@@ -31,6 +35,16 @@ def test_existing_run_of_the_name_is_not_taken_over(vertex, command, succeed):
         vertex.fail("CreatePipelineJob", 503, "UNAVAILABLE", times=faults)
         code, _, err = command("run digits --name old --detach")
         assert (code, err) == (2, "error: a run 'old' already exists; give another --name\n")
+
+
+def test_unnamed_runs_of_one_second_have_different_names(vertex, succeed, monkeypatch):
+    times = [datetime.datetime(2031, 1, 2, 3, 4, second) for second in (5, 5, 6)]
+    clock = mock.Mock(**{"datetime.now.side_effect": times})
+    monkeypatch.setattr(job_request, "datetime", clock)
+    for _ in range(2):
+        succeed("run digits --detach")
+    names = [f"digits-20310102-03040{second}" for second in (5, 6)]
+    assert list(vertex.pipeline_jobs) == names
 
 
 def test_faults_of_servers_and_connections_are_retried(vertex, succeed):

@@ -1,16 +1,18 @@
 """Runs of a compiled pipeline: what they leave, reuse, send and refuse, and how they fail."""
 
+import datetime
 import json
 import pathlib
 import shutil
 import subprocess
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import yaml
 
 from pipelines import compilation, recipe
-from pipelines.local import execution, run_summary
+from pipelines.local import execution, folders, run_summary
 from pipelines.local.execution import run
 from pipelines.package import Package
 from tests import refusals
@@ -228,12 +230,31 @@ def test_unwritable_runs_folder_is_refused(small_package, tmp_path):
     assert [path.name for path in (tmp_path / "taken").iterdir()] == ["latest"]
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_only_the_flag_sets_the_root_of_a_local_run(refused, monkeypatch):
-    roots = []
+def test_run_has_the_given_name_or_the_next_free_one(records_package, tmp_path, monkeypatch):
+    def run(**options):
+        result, shown = run_package(records_package, tmp_path, {}, **options)
+        assert result.state == "SUCCEEDED" and f"run       {result.directory}\n" in shown
+        return result.directory.name
 
-    def refuse(package, *, root, **others):
-        roots.append(root)
+    assert run(name="first") == "first"
+    assert (tmp_path / "latest").readlink() == pathlib.Path("first")
+    reason = f"a run 'first' already exists in {tmp_path}; give another --name"
+    assert refusals.refused(run, name="first") == reason
+    now = datetime.datetime(2031, 1, 2, 3, 4, 5)
+    clock = mock.Mock(**{"datetime.now.return_value": now})
+    monkeypatch.setattr(folders, "datetime", clock)
+    names = {run(), run()}
+    assert names == {"records-only-20310102-030405", "records-only-20310102-030405-2"}
+    left = {path.name for path in tmp_path.iterdir() if path.name[0] != "."}
+    assert left == {"first", "latest", *names}
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_flags_give_a_local_run_its_root_and_name(refused, monkeypatch):
+    given = []
+
+    def refuse(package, *, root, name, **others):
+        given.append((root, name))
         raise InputError("enough")
 
     command = ("run", "digits", "--local")
@@ -245,8 +266,8 @@ def test_only_the_flag_sets_the_root_of_a_local_run(refused, monkeypatch):
     monkeypatch.setenv("VERTEX_PIPELINE_ROOT", "gs://elsewhere/runs")
     monkeypatch.setattr("pipelines.local.execution.run", refuse)
     assert "enough" in refused(*command)
-    assert "enough" in refused(*command, root)
-    assert roots == ["", "gs://bucket/runs"]
+    assert "enough" in refused(*command, root, "--name=first")
+    assert given == [("", ""), ("gs://bucket/runs", "first")]
 
 
 TEXT = 'source = "images:{}"\nnotify = ["one@example.com", "two@example.com"]\nimage_size = 8\n'
