@@ -19,10 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from pipelines import run_history
-from pipelines.console import say
+from pipelines.console import Console, say
 from pipelines.recipe import Recipe, list_names, load
 from pipelines.run_history import PastRun
 from trainer.errors import InputError

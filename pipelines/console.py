@@ -1,16 +1,26 @@
 """Print text to the console as data, not as markup."""
 
 import os
+import pathlib
 from collections.abc import Collection, Iterable, Sequence
 
-from rich.console import Console
+import rich.console
 from rich.table import Table
 from rich.text import Text
 
 from trainer.errors import escape_controls
 
 
-def print_plain(console: Console, text: str) -> None:
+class Console(rich.console.Console):
+    """A console that drops its output once the reader has left, such as `head`."""
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on; by default, Rich ends the process."""
+        with pathlib.Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
+def print_plain(console: rich.console.Console, text: str) -> None:
     """Print text without markup, colors or line breaks.
 
     Escapes control characters, which a stored name may contain.

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from pipelines import run_history
-from pipelines.console import print_error, say, shorten_path
+from pipelines.console import Console, print_error, say, shorten_path
 from pipelines.emulator import job_state
 from pipelines.json_files import read_json
 from pipelines.local import failures

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Collection
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from pipelines.console import Console
 from pipelines.parameters import PARAMETERS, TOPICS
 from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
 from trainer.errors import InputError

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from rich.console import Console
 from rich.progress import track
 
 from components.registry.model_upload import MADE_BY
@@ -21,6 +20,7 @@ from components.vertex.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated
 from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.idle_endpoints import find_idle_endpoints
+from pipelines.console import Console
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 import copy
 import datetime
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
+from pipelines.console import print_error
 from pipelines.package import Package
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
@@ -41,10 +41,9 @@ def require_image(package: Package, settings: Settings) -> None:
     if image == IMAGE:
         settings.require("image")
     if "@sha256:" not in image:
-        print(
+        print_error(
             f"warning: image {image} has no digest: after a push of other code, runs still use "
-            "cached records of the old code; give IMAGE@sha256:DIGEST",
-            file=sys.stderr,
+            "cached records of the old code; give IMAGE@sha256:DIGEST"
         )
 
 
@@ -87,7 +86,7 @@ def warn_of_serving_image(parameters: ParameterSet, settings: Settings) -> None:
     image = parameters.registry.serving_image or settings.serving_image
     warning = model_upload.describe_withdrawal(image)
     if warning and parameters.registry.model_name:
-        print(f"warning: {warning}", file=sys.stderr)
+        print_error(f"warning: {warning}")
 
 
 def values_from_settings(

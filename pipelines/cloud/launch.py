@@ -5,13 +5,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from components.vertex.cloud_errors import CloudError, is_capacity
 from pipelines.cloud import cloud_logging, experiments, job_request, past_runs, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
-from pipelines.console import print_error, say
+from pipelines.console import Console, print_error, say
 from pipelines.recipe import Recipe
 from pipelines.run_view import Row, choose_view
 from pipelines.startup import INTERRUPTED

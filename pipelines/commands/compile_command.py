@@ -8,6 +8,7 @@ import typer
 
 from pipelines import api, recipe
 from pipelines.commands.arguments import GivenSettings, expand_folder, with_settings
+from pipelines.console import say
 
 
 @with_settings
@@ -52,11 +53,11 @@ def main(
                 directory=output_directory,
                 batch=batch,
             )
-            print(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
+            say(f"{path}  {path.stat().st_size / 1000:.0f} kB, {time.monotonic() - start:.1f} s")
             if not upload:
                 continue
             package = Package(path)
             require_image(package, resolved)
             uri, is_new = storing.upload(Connection(resolved), package)
-            print(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
-            print(f"tags      {', '.join(storing.make_tags())}")
+            say(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
+            say(f"tags      {', '.join(storing.make_tags())}")

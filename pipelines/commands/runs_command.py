@@ -5,13 +5,12 @@ import pathlib
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.padding import Padding
 
 from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
-from pipelines.console import make_cell, say, show_table
+from pipelines.console import Console, make_cell, say, show_table
 from pipelines.run_history import PastRun
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, decimal

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
 
-from rich.console import Console
-
 from components.planning.code_digest import code_digest
 from pipelines import local_runs
-from pipelines.console import say, shorten_path
+from pipelines.console import Console, say, shorten_path
 from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
 from pipelines.emulator.processes import Guardian
 from pipelines.local import failures, folders, run_summary, terminal

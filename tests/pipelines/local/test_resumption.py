@@ -201,6 +201,15 @@ def test_killed_launcher_is_restarted_only_before_its_task(small_package, tmp_pa
     assert list((tmp_path / "t").iterdir()) == []
 
 
+def test_run_goes_on_when_the_reader_of_its_output_has_left(small_package, tmp_path):
+    with started_process(small_package, tmp_path) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=240) == 0
+    assert json.loads((tmp_path / "latest" / "summary.json").read_text())["state"] == "SUCCEEDED"
+    assert "Running pipeline" in (tmp_path / "latest" / "logs" / "pipeline.log").read_text()
+
+
 _KILLED_IN_MKDIR = """
 import os, signal
 from pipelines.emulator import server
