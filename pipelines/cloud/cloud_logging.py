@@ -9,6 +9,7 @@ from typing import Any
 from components.vertex.cloud_errors import CloudError, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
+from pipelines.local.failures import is_noise
 from trainer.errors import InputError
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
@@ -18,9 +19,18 @@ _MARGIN = datetime.timedelta(hours=1)
 
 
 def fetch_lines(
-    connection: Connection, job: Any, job_id: str, replica: str = "", limit: int = 50
+    connection: Connection,
+    job: Any,
+    job_id: str,
+    replica: str = "",
+    limit: int = 50,
+    *,
+    noise: bool = False,
 ) -> list[str]:
-    """Return the last log lines of a run's job, from one replica or all, oldest first."""
+    """Return the last log lines of a run's job, from one replica or all, oldest first.
+
+    Leaves out runtime noise unless `noise`.
+    """
     # Cloud Logging searches slowly without bounds.
     terms = [
         'resource.type="ml_job"',
@@ -41,7 +51,8 @@ def fetch_lines(
     with translated("reading logs"):
         while len(entries) < limit:
             page = connection.call_api("logging", "POST", "v2/entries:list", body)
-            entries += page.get("entries", [])
+            found = page.get("entries", [])
+            entries += [entry for entry in found if noise or not is_noise(_text_of(entry))]
             # A page may be empty although later pages are not.
             if not page.get("nextPageToken"):
                 break
@@ -88,8 +99,11 @@ def link(connection: Connection, job_id: str) -> str:
 
 
 def _format_entry(entry: dict[str, Any], *, with_replica: bool) -> str:
+    name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
+    return f"{name}: {_text_of(entry)}" if with_replica and name else _text_of(entry)
+
+
+def _text_of(entry: dict[str, Any]) -> str:
     payload = entry.get("jsonPayload", {})
     message = payload.get("message") or entry.get("textPayload") or payload
-    text = message if isinstance(message, str) else json.dumps(message)
-    name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
-    return f"{name}: {text.rstrip()}" if with_replica and name else text.rstrip()
+    return (message if isinstance(message, str) else json.dumps(message)).rstrip()

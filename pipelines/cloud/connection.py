@@ -1,6 +1,7 @@
 """Clients of Google Cloud for a project and region, signed in."""
 
 import dataclasses
+import datetime
 import functools
 import os
 import socket
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.machines import regions
-from components.vertex.cloud_errors import CloudError, translated
+from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.vertex.vertex_client import (
     ANSWER_SECONDS,
     add_scheme,
@@ -191,6 +192,14 @@ class Connection:
                 ) from None
 
         return self.retry(send)()
+
+    def now(self) -> datetime.datetime:
+        """Return the time; from an emulator, that of its clock, which may be ahead."""
+        if self._local_endpoint:
+            with translated("asking for the time"), tolerated(NOT_FOUND):
+                answer = self.send_json("GET", f"{self._local_endpoint}/clock")
+                return datetime.datetime.fromisoformat(answer["now"])
+        return datetime.datetime.now(datetime.timezone.utc)
 
     def finish(self, operation: Any) -> None:
         """Wait for a long-running operation; raise its error, if any."""

@@ -36,8 +36,9 @@ def clean(
     """
     from pipelines.cloud import clean as cleaning
 
-    before = _before(older_than)
+    _before(older_than, datetime.datetime.now(datetime.timezone.utc))  # Refuses another text.
     connection = settings.connect()
+    before = _before(older_than, connection.now())
     items, kept = cleaning.find_items(connection, before, recipe or "", keep_last)
     if items:
         show_table(("What", "Name", ""), [(item.kind, item.name, item.detail) for item in items])
@@ -67,13 +68,12 @@ def clean(
     return 1 if kept_runs else 0
 
 
-def _before(age: str) -> datetime.datetime:
+def _before(age: str, now: datetime.datetime) -> datetime.datetime:
     """Return the time that is 30d, 12h or 4w ago; raise InputError for anything else."""
     match = _AGE.fullmatch(age)
     if not match:
         raise InputError(f"--older-than {age!r} is not an age, such as 30d, 12h or 4w")
     try:
-        back = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
-        return datetime.datetime.now(datetime.timezone.utc) - back
+        return now - datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
     except OverflowError:
         raise InputError(f"--older-than {age!r} is too long; give less") from None

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from components.planning.code_digest import code_digest
 from trainer.errors import InputError
 
 _PROJECT, _REGION = "my-project", "us-central1"
@@ -74,11 +75,11 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     pipelines = PipelineService(operations, resources, clock, engine=engine)
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     registry = root / "runs" / FOLDER_NAME
-    models = ModelService(operations, registry, uri=engine.to_uri, local=engine.to_local)
+    models = ModelService(operations, registry, clock, uri=engine.to_uri, local=engine.to_local)
     servers = stack.enter_context(ModelServers(root / "endpoints", guardian))
-    endpoints = EndpointService(operations, registry, models=models, servers=servers)
+    endpoints = EndpointService(operations, registry, clock, models=models, servers=servers)
     batches = BatchService(
-        operations, resources, directory=root / "jobs", guardian=guardian, models=models
+        operations, resources, clock, directory=root / "jobs", guardian=guardian, models=models
     )
     server = stack.enter_context(
         Emulator(
@@ -89,7 +90,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             stack.enter_context(batches),
             models,
             endpoints,
-            MonitoringService(operations, resources, endpoints=endpoints),
+            MonitoringService(operations, resources, clock, endpoints=endpoints),
             MetadataService(operations, pipelines.stored),
             operations,
             ArtifactRegistry(),
@@ -102,15 +103,16 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:
-    image = f"{_REGION}-docker.pkg.dev/{_PROJECT}/images/training"
+    # Runs execute this checkout's code. As with a pushed image, other code has another digest.
+    images, digest = f"{_REGION}-docker.pkg.dev/{_PROJECT}/images", code_digest()
     settings: dict[str, Any] = {
         **environment,
         "GOOGLE_CLOUD_PROJECT": _PROJECT,
         "GOOGLE_CLOUD_REGION": _REGION,
         "VERTEX_PIPELINE_ROOT": f"gs://{_PROJECT}-training/runs",
-        "VERTEX_IMAGE": f"{image}:rehearsal",
-        "VERTEX_GPU_IMAGE": f"{image}:rehearsal-gpu",
-        "VERTEX_SERVING_IMAGE": f"{image}:rehearsal-serving",
+        "VERTEX_IMAGE": f"{images}/training@sha256:{digest}",
+        "VERTEX_GPU_IMAGE": f"{images}/training-gpu@sha256:{digest}",
+        "VERTEX_SERVING_IMAGE": f"{images}/serving@sha256:{digest}",
         "VERTEX_TEMPLATE_REPOSITORY": repository,
         "VERTEX_SERVICE_ACCOUNT": _ACCOUNT,
     }

@@ -101,8 +101,8 @@ def logs(
     replica: Annotated[
         str | None,
         typer.Option(
-            help="Show only this replica, such as workerpool1-0; all: every replica; default: the "
-            "replica that failed."
+            help="Show every line of this replica, such as workerpool1-0; all: of every replica; "
+            "default: the replica that failed, without TensorFlow's own messages."
         ),
     ] = None,
     lines: Annotated[
@@ -122,7 +122,8 @@ def logs(
     job = runs.fetch(connection, run)
     job_id, failed = reading.find_source(job, runs.list_readable_jobs(connection, job))
     chosen = failed if replica is None else {"all": ""}.get(replica, replica)
-    text = reading.fetch_lines(connection, job, job_id, chosen, lines)
+    noise = replica is not None
+    text = reading.fetch_lines(connection, job, job_id, chosen, lines, noise=noise)
     place = f"of {chosen} " if chosen else ""
     say(*text or [f"no lines {place}yet: {reading.link(connection, job_id)}"])
 

@@ -1,12 +1,12 @@
 """Jobs executed by processes on this machine: the base of training and batch prediction."""
 
 import dataclasses
-import datetime
 import pathlib
 import threading
 from typing import Any, Generic, TypeVar
 
 from pipelines.emulator.api_error import ApiError, code_of
+from pipelines.emulator.clock import Clock
 from pipelines.emulator.messages import state_of
 from pipelines.emulator.processes import Guardian, Process
 from pipelines.emulator.resources import Resources
@@ -40,7 +40,7 @@ class BackgroundJob(threading.Thread):
 
     def set_state(self, state: str, status: str = "", error: str = "") -> None:
         """Change the state and store it; a failed job also has a google.rpc.Code and an error."""
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = Clock().now()
         if status:
             self.message.error.code, self.message.error.message = code_of(status), error
         if state == "RUNNING":

@@ -113,7 +113,10 @@ class LogEntries:
         entries = [
             entry for entry in self.entries() if wanted <= entry["resource"]["labels"].items()
         ]
-        return {"entries": entries[::-1][: content["pageSize"]]}
+        first = int(content.get("pageToken") or 0)
+        last = first + content["pageSize"]
+        token = {"nextPageToken": str(last)} if last < len(entries) else {}
+        return {"entries": entries[::-1][first:last], **token}
 
 
 def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:

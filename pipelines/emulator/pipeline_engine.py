@@ -70,7 +70,7 @@ class PipelineEngine:
         (directory / "request.json").write_text(json.dumps(request))
         self._processes[job.name] = Process(
             [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
-            environment=environment.component_environment(),
+            environment={**environment.component_environment(), **self.clock.environment},
             log=directory / "output.log",
             guardian=self.guardian,
         )

@@ -22,7 +22,8 @@ class ScheduleService(Resources):
     """A store of schedules; `fire` starts the runs that are due."""
 
     kind = "Schedule"
-    routes = (("POST", "/clock:forward", "ForwardClock"),)
+    # Methods for rehearsals, which Vertex AI lacks.
+    routes = (("GET", "/clock", "GetClock"), ("POST", "/clock:forward", "ForwardClock"))
     pipelines: PipelineService  # starts the runs
 
     def check(self, schedule: Any, parent: str) -> None:
@@ -64,13 +65,16 @@ class ScheduleService(Resources):
             schedule.last_resume_time = self.clock.now()
             self._plan(schedule)
 
+    def get_clock(self, request: HttpRequest) -> dict[str, Any]:
+        return {"now": self.clock.now().isoformat()}
+
     def forward_clock(self, request: HttpRequest) -> dict[str, Any]:
-        """Set the clock forward by {"days": N}; a method for rehearsals that Vertex AI lacks."""
+        """Set the clock forward by {"days": N}."""
         days = json.loads(request.body)["days"]
         refuse(not 0 <= days <= _MAX_DAYS, f"days is {days}; it must be 0 to {_MAX_DAYS}")
         self.clock.advance(datetime.timedelta(days=days))
         self.fire()
-        return {"now": self.clock.now().isoformat()}
+        return self.get_clock(request)
 
     def fire(self) -> None:
         """Start a run of each active schedule that is due, and plan its next run.

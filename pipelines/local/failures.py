@@ -35,7 +35,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 # Runtime noise that shows no progress: lines of glog, absl, gRPC and kfp's executor.
 _NOISE = re.compile(
-    r"[IWEF]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
+    r"[IWE]\d{4} |WARNING: All log messages|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] "
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
     r"|<frozen runpy>|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
 )
@@ -177,8 +177,13 @@ def remove_noise(lines: Iterable[str]) -> Iterator[str]:
     in_inputs = False
     for line in lines:
         in_inputs = line.startswith(_EXECUTOR) or (in_inputs and line[:1] in ("", " ", "{", "}"))
-        if not in_inputs and line.strip() and not _NOISE.match(line):
+        if not in_inputs and not is_noise(line):
             yield line.rstrip()
+
+
+def is_noise(line: str) -> bool:
+    """Return True for an empty line and one of runtime noise, which no user acts on."""
+    return not line.strip() or bool(_NOISE.match(line))
 
 
 def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:

@@ -7,6 +7,8 @@ from google.cloud.aiplatform_v1 import types
 from pipelines.cloud import runs
 from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, Outcome, now
 
+NOISE = "I0000 00:00:1795478778.113932   22747 port.cc:153] oneDNN custom operations are on."
+
 
 def log_entry(replica, job="1001", **payload):
     labels = {"job_id": job, "task_name": replica}
@@ -73,6 +75,7 @@ def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succ
     vertex.log_entries = [
         log_entry("workerpool0-0", jsonPayload={"message": "the chief waits"}),
         log_entry("workerpool1-0", jsonPayload={"message": "ValueError: bad shard"}),
+        *(log_entry("workerpool1-0", textPayload=line) for line in [NOISE] * 60),
     ]
     failure = "The replica workerpool1-0 exited with a non-zero status of 1."
     vertex.outcomes = [Outcome("FAILED", failure)]
@@ -81,9 +84,10 @@ def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succ
     assert "  ValueError: bad shard" in out
     assert "the chief waits" not in out
     assert succeed("logs one") == "ValueError: bad shard\n"
-    assert succeed("logs one --replica all --lines 2").splitlines() == [
+    assert succeed("logs one --replica all --lines 62").splitlines() == [
         "workerpool0-0: the chief waits",
         "workerpool1-0: ValueError: bad shard",
+        *[f"workerpool1-0: {NOISE}"] * 60,
     ]
     assert vertex.sent("ListLogEntries")[0]["resourceNames"] == ["projects/my-project"]
 

@@ -96,11 +96,10 @@ class VertexEmulator(FaultyEmulator):
         super().__init__(*services, log, monitoring, metadata, operations)
 
     def call(self, name, function, request):
-        if name == "ListLogEntries":
+        if name == "ListLogEntries" and self.empty_log_pages:
             # As documented: a page may be empty, with a token for where the search goes on.
-            number = int(json.loads(request.body).get("pageToken") or 0)
-            if number < self.empty_log_pages:
-                return super().call(name, lambda _: {"nextPageToken": str(number + 1)}, request)
+            self.empty_log_pages -= 1
+            return super().call(name, lambda _: {"nextPageToken": "0"}, request)
         return super().call(name, function, request)
 
     def sent_json(self, name):

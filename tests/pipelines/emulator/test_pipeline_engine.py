@@ -35,3 +35,11 @@ def test_job_ends_with_its_process_not_when_it_is_looked_at(tmp_path):
     job = types.PipelineJob(name=name, start_time=datetime.datetime(2027, 1, 1))
     PipelineEngine(tmp_path, None, Clock()).update(job)
     assert job.end_time.isoformat() == "2027-01-01T00:00:30+00:00"
+
+
+def test_clocks_of_child_processes_are_ahead_as_the_emulators(monkeypatch):
+    clock = Clock()
+    clock.advance(datetime.timedelta(days=30))
+    for name, value in clock.environment.items():
+        monkeypatch.setenv(name, value)
+    assert abs(Clock().now() - clock.now()) < datetime.timedelta(minutes=5)

@@ -49,7 +49,7 @@ def on_emulator(command, elsewhere, monkeypatch):
         for name, value in rehearsal.variables.items():
             monkeypatch.setenv(name, value)
         code, shown, errors = command(line)
-        assert code == 0, errors
+        assert (code, errors) == (0, "")
         return shown
 
     return run
@@ -70,11 +70,17 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
         assert list(rehearsal.runs()) == [name]
         on_emulator(rehearsal, f"cancel {name}")
         wait_for(lambda: rehearsal.runs()[name] == "CANCELLED")
+        on_emulator(rehearsal, "schedule pause digits")
+        for deleted in ("nothing to delete", f"/pipelineJobs/{name} "):
+            # Ages are those of the emulator's clock.
+            assert deleted in on_emulator(rehearsal, "clean --older-than 1d --dry-run")
+            rehearsal.forward(1)
+        on_emulator(rehearsal, "schedule resume digits")
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
         assert "unchanged" in on_emulator(rehearsal, "schedule apply digits")
         # The clock of a new process is the machine's again.
-        rehearsal.forward(21)
+        rehearsal.forward(28)
         assert len(rehearsal.runs()) == 2
 
 
