@@ -29,13 +29,13 @@ def records(tmp_path_factory):
 
 @contextlib.contextmanager
 def training(records, folder: Path, epochs: int, more: str = "", roles=()):
-    """Yield a cluster that has saved a checkpoint of a job in `run`; it logs to `folder`."""
+    """Yield a cluster that trains a job in `run`, which logs to `folder`: it compiles its steps."""
     options = f"--strategy=parameter_server --learning_rate=0.002 --batch_size=16 {more}"
     flags = replicas.flags(records, folder / "run", f"--epochs={epochs} {options}")
     roles = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), *roles]
     with replicas.Cluster("trainer.task", flags, roles, folder) as cluster:
         cluster.start_all()
-        cluster.wait_for(lambda: position(folder) > 0)
+        cluster.wait_for(lambda: "compiling the" in (folder / "chief-0.log").read_text())
         yield cluster
 
 
@@ -58,11 +58,20 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_cancelled_job_ends_at_once_even_while_it_compiles(records, tmp_path):
+    with training(records, tmp_path, epochs=1) as cluster:
+        for process in cluster.processes.values():
+            process.terminate()
+        assert cluster.processes["chief", 0].wait(20) == RETRY_EXIT_CODE, cluster.tails()
+    assert "told to stop, and the parameter servers are gone" in cluster.tails()
+
+
 def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
     epochs, run = 5, tmp_path / "run"
     # The chief leaves validation to the evaluator.
     options = "--keep_epoch=last --evaluator_pool=3"
     with training(records, tmp_path, epochs, options, [("evaluator", 0)]) as cluster:
+        cluster.wait_for(lambda: position(tmp_path) > 0)
         cluster.kill("worker", 1)
         assert position(tmp_path) < epochs * STEPS
         for role in ("chief", "evaluator"):
@@ -97,6 +106,7 @@ def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
 def test_others_continue_without_a_frozen_worker(records, tmp_path):
     epochs, log = 16, tmp_path / "chief-0.log"
     with training(records, tmp_path, epochs) as cluster:
+        cluster.wait_for(lambda: position(tmp_path) > 0)
         cluster.processes["worker", 1].send_signal(signal.SIGSTOP)
         cluster.wait_for(lambda: "worker 1 does not answer; the others continue" in log.read_text())
         assert cluster.processes["chief", 0].wait(300) == 0, cluster.tails()
@@ -108,6 +118,7 @@ def test_others_continue_without_a_frozen_worker(records, tmp_path):
 def test_frozen_parameter_server_asks_for_a_retry(records, tmp_path):
     epochs = 8
     with training(records, tmp_path, epochs) as cluster:
+        cluster.wait_for(lambda: position(tmp_path) > 0)
         cluster.processes["ps", 0].send_signal(signal.SIGSTOP)
         assert cluster.processes["chief", 0].wait(300) == RETRY_EXIT_CODE, cluster.tails()
         assert "error: ps 0 does not answer" in (tmp_path / "chief-0.log").read_text()

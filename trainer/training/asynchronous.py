@@ -113,6 +113,10 @@ class AsynchronousRun(Run):
             local_strategy, self.local_model, self.dataset, self.share
         )
 
+    def _on_sigterm(self, *_: Any) -> None:
+        super()._on_sigterm()
+        liveness.exit_without(self.cluster.addresses["ps"], self.cluster.name)
+
     def set_share(self) -> None:
         self.replicas = len(self.cluster.addresses["worker"])
         self.share = reader.InputShare(batch_size=self.config.batch_size)

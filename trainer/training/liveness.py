@@ -7,6 +7,7 @@ blocks training, and Vertex AI does not restart a process that has not ended. Th
 exits, so that the whole job is retried from the checkpoint.
 """
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -21,6 +22,7 @@ PATIENCE_SECONDS = 60.0
 """Time limit for an answer; a server answers immediately, even while it computes a step."""
 
 _PERIOD_SECONDS = 10.0
+_STOP_PERIOD_SECONDS = 0.2
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """HTTP/2 connection preface with empty settings (RFC 9113, section 3.4)."""
 
@@ -30,6 +32,31 @@ def watch(role: str, addresses: Sequence[str]) -> None:
     watch_replica = {"worker": _watch_worker, "ps": _watch_server}[role]
     for index, address in enumerate(addresses):
         threading.Thread(target=watch_replica, args=(index, address), daemon=True).start()
+
+
+def exit_without(servers: Sequence[str], name: str) -> None:
+    """End the process, which was told to stop, once a parameter server is gone.
+
+    Without the weights there is no checkpoint to save, and without workers no step to wait for.
+    """
+
+    def watch() -> None:
+        while all(map(_is_up, servers)):
+            time.sleep(_STOP_PERIOD_SECONDS)
+        print(f"{name}: told to stop, and the parameter servers are gone", flush=True)
+        os._exit(RETRY_EXIT_CODE)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _is_up(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection((host, int(port)), PATIENCE_SECONDS),
+    ):
+        return True
+    return False
 
 
 def _watch_worker(index: int, address: str) -> None:
