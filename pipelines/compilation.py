@@ -43,7 +43,9 @@ def write_yaml(
             path.parent.mkdir(parents=True, exist_ok=True)
             storage.write_atomically(str(path), text.encode(), shared=True)
     except OSError as error:
-        raise InputError(f"{path} can't be written: {error.strerror}") from None
+        raise InputError(
+            f"{path} can't be written ({error.strerror}); use another folder"
+        ) from None
     return path
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from pipelines.recipe import Recipe
 from trainer.data import storage
+from trainer.data.tables.file_reader import missing_column
 from trainer.errors import InputError
-from trainer.fields import suggest
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
@@ -27,6 +27,7 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     if ending not in kinds:
         raise InputError(f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}")
     try:
+        storage.size(file)  # Refuses a named pipe, whose end may never come.
         content = storage.read(file)
     except OSError as error:
         why = error.strerror or error
@@ -38,7 +39,13 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{file!r} is not UTF-8; save it as such") from None
-    yield from _parse_rows(file, text, columns) if ending == ".csv" else _parse_lines(file, text)
+    if ending == ".jsonl":
+        yield from _parse_lines(file, text)
+        return
+    try:
+        yield from _parse_rows(file, text, columns)
+    except csv.Error as error:
+        raise InputError(f"{file} is not a table in CSV ({error}); write it again") from None
 
 
 def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
@@ -49,7 +56,7 @@ def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[
         raise InputError(f"{file} is empty: it has no header; use a table with a header")
     for name in columns:
         if name not in header:
-            raise InputError(f"{file} has no column {name!r}{suggest(name, header)}")
+            raise missing_column(file, name, header)
     for row in reader:
         position = f"{file}:{reader.line_num}"
         if None in row or None in row.values():

@@ -16,6 +16,7 @@ from typing import Any
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters
 from pipelines.run_options import FALLBACK, RunOptions, split_document
 from trainer import fields
+from trainer.data import storage
 from trainer.errors import InputError
 from trainer.toml_reader import tomllib
 
@@ -79,6 +80,7 @@ def load(name: str, *folders: Path) -> Recipe:
     if others:
         raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")
     try:
+        storage.size(str(path))  # Refuses a named pipe, whose end may never come.
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
         given, run_options = split_document({"model_name": name, **document})

@@ -1,6 +1,7 @@
 """python -m pipelines: what it shows, and mistakes that end in one line."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -118,7 +119,10 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run digits --local --set records_store=gs://", "is neither gs://BUCKET/FOLDER nor"),
         ("doctor --set epochs=1 --project p", "name it: doctor RECIPE --set"),
         ("logs x --replica '' --project p", "--replica '' is empty"),
-        ("plan digits --minutes inf", "'--minutes'"),
+        ("plan digits --minutes inf", "Invalid value 'inf' for '--minutes': "),
+        ("runs --limit=x", "Invalid value 'x' for '--limit': "),
+        ("plan pipe", "recipes/pipe.toml can't be read: not a regular file"),
+        ("compile digits --output-directory file", "can't be written (File exists); use another"),
         ("plan digits --rate n1-standard-4=1e99", "is not NAME=PRICE"),
         ("plan digits --rate foo=1", "disk type of this job; known: n1-standard-4, pd-ssd"),
         ("plan digits --rate n1-standard4=1", "did you mean 'n1-standard-4'?"),
@@ -136,6 +140,8 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
 )
 def test_mistake_is_one_line_before_anything_starts(tmp_path, refused, arguments, message):
     (tmp_path / "file").touch()
+    (tmp_path / "recipes").mkdir()
+    os.mkfifo(tmp_path / "recipes" / "pipe.toml")
     assert message in refused(arguments)
     assert not (tmp_path / "runs").exists()
 

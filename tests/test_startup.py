@@ -167,6 +167,15 @@ def test_closed_streams_are_no_error(closed):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+def test_deleted_working_folder_is_one_line(tmp_path):
+    shell = 'mkdir gone && cd gone && rmdir ../gone && exec "$0" -m pipelines recipes'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = ["/bin/sh", "-c", shell, sys.executable]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    message = "error: no working folder (No such file or directory); cd to another\n"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
+
+
 SERVICES = """
 import sys
 import components

@@ -1,7 +1,6 @@
 """Format numbers, durations and values for people; the report's templates use them as filters."""
 
 import json
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,7 +39,9 @@ def choices(names: Iterable[Any]) -> str:
 
 def listing(names: Iterable[str], width: int = 300) -> str:
     """Format names in one line, `a, b, c`; leave out those beyond `width` characters: `a, ...`."""
-    return textwrap.shorten(", ".join(names), width, placeholder=" ...")
+    text = ", ".join(names)
+    shown = text[:width]
+    return text if text == shown else f"{shown.rpartition(', ')[0] or shown}, ..."
 
 
 def size(count: int) -> str:

@@ -47,7 +47,13 @@ def _find_first_file(input: str) -> str:
     if first is None:
         raise InputError(f"input={input!r}: there is no such file; give a file or a pattern")
     bucket, slash, _ = input.removeprefix("gs://").partition("/")
-    return f"gs://{bucket}{slash}{first.path}" if storage.is_object(input) else first.path
+    file = f"gs://{bucket}{slash}{first.path}" if storage.is_object(input) else first.path
+    try:
+        storage.size(file)  # Refuses a folder and a named pipe.
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"input: {file!r} can't be read ({why}); give files") from None
+    return file
 
 
 def _check_header(file: str, columns: Sequence[str]) -> None:

@@ -12,8 +12,9 @@ from components.registry import model_upload
 from pipelines import plan, resource_names
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
-from pipelines.package import Package
+from pipelines.package import Package, read_images
 from pipelines.parameters import ParameterSet
+from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe
 from pipelines.run_history import check_name
 from trainer.data.sources import parse_source
@@ -29,16 +30,15 @@ def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) 
     """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
     from pipelines import api
 
+    name = batch_name(recipe.name) if batch else recipe.name
+    require_image(settings.image or read_images(api.BUILD / f"{name}.yaml")[0], settings)
     path = api.compile(recipe, image=settings.image, gpu_image=settings.gpu_image, batch=batch)
-    package = Package(path)
-    require_image(package, settings)
-    return package
+    return Package(path)
 
 
-def require_image(package: Package, settings: Settings) -> None:
-    """Raise InputError if the image is local; warn if it has no digest."""
-    image = package.image
-    if image == IMAGE:
+def require_image(image: str, settings: Settings) -> None:
+    """Raise InputError if the image is local or empty; warn if it has no digest."""
+    if image in ("", IMAGE):
         settings.require("image")
     if "@sha256:" not in image:
         print_error(

@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ from trainer.errors import EXIT_CODE, InputError, one_line
 FAILED = 1
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_INVALID = re.compile(r"Invalid value for '(--[a-z-]+)'")
 _LONGEST_MESSAGE, _KEPT = 1000, 300
 _LONGEST_MINUTES = 366 * 24 * 60
 
@@ -94,6 +96,11 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
             return EXIT_CODE
         end = "" if message.endswith("?") else ";"
         message = f"{message.rstrip('.')}{end} --help lists commands and options"
+        # Typer names the option and what it takes, but not the value.
+        words = [part for word in arguments for part in word.split("=", 1)]
+        if (match := _INVALID.match(message)) and match[1] in words[:-1]:
+            value = words[words.index(match[1]) + 1]
+            message = message.replace("Invalid value", f"Invalid value {value!r}", 1)
     line = one_line(message)
     if len(line) > _LONGEST_MESSAGE:
         # Cut out the middle, which is a long value from the user; keep the error and the remedy.
@@ -201,7 +208,12 @@ def main(application: typer.Typer = app) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     # Recipes name models and steps in the working folder, which an installed command lacks.
-    if (here := os.getcwd()) not in sys.path and "" not in sys.path:  # noqa: PTH109
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except OSError as error:
+        print(f"error: no working folder ({error.strerror}); cd to another", file=sys.stderr)
+        startup.end(EXIT_CODE)
+    if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
     code = run(application, sys.argv[1:])
     startup.end(code)

@@ -57,7 +57,7 @@ def main(
             if not upload:
                 continue
             package = Package(path)
-            require_image(package, resolved)
+            require_image(package.image, resolved)
             uri, is_new = storing.upload(Connection(resolved), package)
             say(f"{'uploaded' if is_new else 'unchanged'}  {uri}")
             say(f"tags      {', '.join(storing.make_tags())}")

@@ -90,7 +90,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     found.sort(key=lambda run: (run.started, run.name), reverse=True)
     if not found and not unreadable:
         where = f" and none in {resolved.project}, {resolved.region}" if resolved.project else ""
-        say(f"no runs in the folder {folder}{where}")
+        say(f"no runs{f' of {recipe!r}' if recipe else ''} in the folder {folder}{where}")
     width = max((len(run.name) for run in found[:limit]), default=0)
     for number, run in enumerate(found[:limit]):
         earlier = (other for other in found[number + 1 :] if other.recipe == run.recipe)

@@ -143,7 +143,7 @@ def test_recipe_is_utf_8_with_or_without_a_byte_order_mark(tmp_path):
     (tmp_path / "mine.toml").write_text(text, encoding="latin-1")
     assert "write TOML in UTF-8" in refused(recipe.load, "mine", tmp_path)
     (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(InputError, match=r"folder\.toml can't be read: Is a directory$"):
+    with pytest.raises(InputError, match=r"folder\.toml can't be read: not a regular file$"):
         recipe.load("folder", tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -179,11 +180,15 @@ def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, r
         ("empty.csv", "", " is empty: it has no header; use a table with a header"),
         ("blank.csv", "\n", " is empty: it has no header; use a table with a header"),
         ("other.csv", typo, " has no column 'hour'; did you mean 'hours'?"),
+        ("semicolons.csv", header.replace(",", ";"), " has no column 'miles'; its fields are"),
+        ("long.csv", f"{'x' * 200_000}\n", " is not a table in CSV (field larger than"),
         ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3 does not have the header's"),
         ("text.csv", f"{header}far,2,3,4,5\n", ":2 miles is not a number: 'far'"),
     ):
         (tmp_path / file).write_text(content)
         assert file + words in refused("predict", "trips", file)
+    os.mkfifo("pipe.csv")
+    assert "'pipe.csv' can't be read (not a regular file)" in refused("predict trips pipe.csv")
     error = refused("predict", "trips", "photo.png")
     assert "trips takes files that end in .csv, .jsonl" in error
 
@@ -229,8 +234,10 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
     line = shown.splitlines()[-1]
     assert line.startswith("2,400 rows since the training of trips@1, threshold 0.1: drift in paym")
     assert "no drift in " in line
+    os.mkfifo("pipe")
     for arguments, words in (
         ("monitor trips none.jsonl", "'none.jsonl' can't be read (No such file or direc"),
+        ("monitor trips pipe", "'pipe' can't be read (not a regular file); use the"),
         ("monitor digits asked.jsonl", "monitor is for models of tables, but digits is"),
         ("serve digits --log a", "--log is for models of tables, but digits is a"),
     ):

@@ -27,10 +27,10 @@ R = TypeVar("R")
 REMOTE_READERS = 32
 """Reads in flight against remote storage, to hide its latency of tens of ms."""
 
-_FILE_ERRORS = ("NotFound", "InvalidArgument", "OutOfRange")
-"""TensorFlow's errors that describe a remote file. All others may be temporary: a service that
-does not answer for minutes, a host name that is not resolved (FailedPrecondition), credentials
-that are unavailable (PermissionDenied)."""
+_FILE_ERRORS = ("NotFound", "InvalidArgument", "OutOfRange", "Unimplemented")
+"""TensorFlow's errors that describe a remote file, or an unknown scheme. All others may be
+temporary: a service that does not answer for minutes, a host name that is not resolved
+(FailedPrecondition), credentials that are unavailable (PermissionDenied)."""
 
 _PATH_ERRORS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_json
 
+from trainer.data import storage
 from trainer.errors import InputError
 
 Log = Callable[[Sequence[Any]], None]
@@ -69,6 +70,7 @@ def read(path: str) -> Iterator[Any]:
     for file in [*filter(Path.exists, files), Path(path)]:
         position = str(file)
         try:
+            storage.size(position)  # Refuses a named pipe, whose end may never come.
             with file.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
                     position = f"{file}:{number}"

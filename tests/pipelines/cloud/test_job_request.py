@@ -1,5 +1,7 @@
 """Requests that start runs: what is sent, and what is refused before."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -168,4 +170,5 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
         assert words in refused(f"run digits {arguments}")
     monkeypatch.delenv("VERTEX_IMAGE")
     assert "no image: give --image" in refused("run flowers")
+    assert not Path("build", "flowers.yaml").exists()
     assert vertex.requests == []

@@ -1,6 +1,7 @@
 """`run --batch --local`: the champion's answers in Vertex AI's files, from the compiled YAML."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -57,6 +58,8 @@ def test_images_are_predicted_as_evaluated(command, untrained_model, digit_recor
 def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_records, tmp_path):
     for name in ("rows.csv", "rows.parquet", "images.txt", "rows.jsonl"):
         Path(name).write_text("hour,miles\n1,2\n")
+    os.mkfifo("pipe.jsonl")
+    Path("folder.txt").mkdir()
     assert "'digits' has no champion in runs/.registry yet" in refused(*BATCH, "rows.jsonl")
     register(tmp_path, "digits", untrained_model)
     register(tmp_path, "chicago_taxi", row_model)
@@ -64,6 +67,8 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
         ("none.jsonl", "none.jsonl': there is no such file; give a file or a pattern"),
         ("none*.jsonl", "there is no such file"),
         ("rows.parquet", "in no format of batch prediction; give files that end in .js"),
+        ("pipe.jsonl", "pipe.jsonl' can't be read (not a regular file); give files"),
+        ("folder.txt", "folder.txt' can't be read (not a regular file); give files"),
         ("rows.csv", "has rows of a table, and the model takes images; give a .txt"),
         ("bq://p.d.t", "input='bq://p.d.t' is on Google Cloud; leave out --local"),
         ("bq://p", "input='bq://p' is not bq://PROJECT.DATASET.TABLE"),

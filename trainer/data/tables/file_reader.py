@@ -110,12 +110,17 @@ def check_header(table: str, header: Sequence[str], schema: TableSchema) -> None
         raise InputError(f"{table} is empty: it has no header; use a table with a header")
     for name in schema.needed:
         if name not in header:
-            hint = suggest(name, header)
-            if len(header) == 1 and (separator := re.search("[;\t|]", header[0])):
-                hint = f"; its fields are separated by {separator[0]!r}: convert it to commas"
-            raise InputError(f"{table} has no column {name!r}{hint}")
+            raise missing_column(table, name, header)
         if header.count(name) > 1:
             raise InputError(f"{table}: its header has {name!r} twice; rename one")
+
+
+def missing_column(table: str, name: str, header: Sequence[str]) -> InputError:
+    """Return the error for a table whose header lacks a column."""
+    hint = suggest(name, header)
+    if len(header) == 1 and (separator := re.search("[;\t|]", header[0])):
+        hint = f"; its fields are separated by {separator[0]!r}: convert it to commas"
+    return InputError(f"{table} has no column {name!r}{hint}")
 
 
 def _short_names(uris: list[str]) -> list[str]:
