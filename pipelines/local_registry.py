@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipelines import recipe as recipes
 from pipelines.run_history import directory_flag
+from trainer.data.storage import is_remote
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,22 +50,25 @@ def fetch_champion(
 
     `option` is what the error puts before the name of another model that the recipe has trained.
     """
+    from components.vertex.cloud_errors import translated
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
     train = f"train one: python -m pipelines run {recipe} --local"
     if not place.exists():
         raise InputError(f"model {model!r} has no champion in {place} yet; {train}")
-    with opened(runs_directory) as registry:
-        if champion := registry.find_champion(model):
-            return champion
-        return registry.fetch_champion(
+    with translated(f"looking for the champion of {model!r}"), opened(runs_directory) as registry:
+        champion = registry.find_champion(model) or registry.fetch_champion(
             model,
             place=place,
             promote=_promote_command(recipe, model, runs_directory),
             others=_describe_others(registry, recipe, model, runs_directory, option),
             train=train,
         )
+    uri = champion.artifact_uri
+    if not is_remote(uri) and not Path(uri).is_dir():
+        raise InputError(f"the champion {champion.name} is not at {uri}; move it back, or {train}")
+    return champion
 
 
 def _promote_command(recipe: str, model: str, runs_directory: Path) -> str:
@@ -83,7 +87,7 @@ def _describe_others(
     trained, champions = [], []
     for name in registry.list_models():
         versions = registry.list_versions(name) if name != model else []
-        if versions and versions[-1].labels.get("run", "").startswith(to_label(f"{recipe}-")):
+        if versions and versions[-1].labels.get("recipe") == to_label(recipe):
             trained.append(name)
             champions += [name for version in versions if CHAMPION in version.aliases]
     if champions:

@@ -26,6 +26,7 @@ _BODY_BYTES = 1_500_000
 """Size of the largest request that a shared public endpoint accepts."""
 _SHOWN = 5
 _SECONDS = 60.0
+_EXAMPLE = "http://127.0.0.1:8080"
 
 
 def predict(
@@ -110,7 +111,7 @@ def _connect_server(endpoint: str) -> Ask:
     match = _ENDPOINT.fullmatch(endpoint)
     if not match:
         raise InputError(
-            f"--endpoint {endpoint!r} is neither a URL, such as http://127.0.0.1:8080, nor the ID "
+            f"--endpoint {endpoint!r} is neither a URL, such as {_EXAMPLE}, nor the ID "
             "or the name of an endpoint: projects/P/locations/L/endpoints/ID"
         )
     from components.vertex.cloud_errors import translated
@@ -143,6 +144,8 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
     except requests.JSONDecodeError:
         raise CloudError(f"{url} answers {response.status_code} {response.reason}") from None
     except requests.RequestException as error:
+        if isinstance(error, ValueError):
+            raise InputError(f"--endpoint {url!r} is not a URL, such as {_EXAMPLE}") from None
         raise InputError(
             f"--endpoint {url}: no server answers ({type(error).__name__}); start one with "
             "`python -m pipelines serve`"

@@ -25,10 +25,10 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]
 
 
-def register(folder, model, uri, role="champion", run="", **options):
+def register(folder, model, uri, role="champion", recipe="", **options):
     with ModelService(folder / "runs" / FOLDER_NAME, project_number="") as server:
         registry = registry_at(server.environment, "local", "local")
-        options["labels"] = {**MADE_BY, "run": run}
+        options["labels"] = {**MADE_BY, "recipe": recipe}
         registry.register(model, candidate(uri, **options), role, "")
 
 
@@ -105,9 +105,9 @@ def test_rejected_version_is_named_and_promoted_by_the_command_shown(
 def test_model_of_another_name_with_a_champion_is_named(
     refused, succeed, scans, tmp_path, untrained_model
 ):
-    register(tmp_path, "mnist", untrained_model, run="mnist-20270101-000000")
+    register(tmp_path, "mnist", untrained_model, recipe="mnist")
     assert "no champion in runs/.registry yet; train one: python" in refused("serve digits")
-    ours = {"run": "digits-20270101-000000"}
+    ours = {"recipe": "digits"}
     register(tmp_path, "photos", untrained_model, "candidate", **ours)
     promote = "python -m pipelines promote digits --local --model-name photos"
     error = refused("predict digits scan0.png")
@@ -253,12 +253,28 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         ("serve dgits", "did you mean 'digits'?"),
         ("predict digits", "Missing argument 'FILE'"),
         ("predict digits a.png --endpoint 'a b'", "neither a URL, such as"),
+        (
+            "predict digits a.jsonl --endpoint http://a:99999",
+            "http://a:99999/predict' is not a URL,",
+        ),
         ("predict digits a.png --endpoint 7", "no project: give --project, set GOOG"),
         ("predict digits a.png --endpoint 7 --model-name m", "--endpoint excludes --model-name"),
     ],
 )
 def test_invalid_arguments_are_refused(refused, arguments, words):
+    Path("a.jsonl").write_text("[]")
     assert words in refused(arguments)
+
+
+@pytest.mark.parametrize("line", ["predict digits a.png", "serve digits", "run digits --local"])
+def test_champion_that_is_lost_or_damaged_is_refused(tmp_path, refused, line):
+    register(tmp_path, "digits", str(tmp_path / "moved"))
+    Path("a.jsonl").write_text("[]")
+    line += " --batch a.jsonl" * line.startswith("run")
+    lost = f"the champion digits@1 is not at {tmp_path}/moved; move it back, or train one: python"
+    assert lost in refused(line)
+    Path("runs/.registry/models/digits.json").write_text("{")
+    assert "runs/.registry/models/digits.json can't be read (" in refused(line)
 
 
 @pytest.mark.parametrize(
