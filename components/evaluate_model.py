@@ -66,8 +66,7 @@ def evaluate_model(
     dataset = schema.load_dataset(records.uri)
     evaluated = evaluate(model.uri, records.uri)
     current = registry.find_champion()
-    registers = register and bool(registry.model_name)
-    verdict = judge(evaluated, options, current, registry=registers)
+    verdict = judge(evaluated, options, current, registry=bool(register and registry.model_name))
     drifts = _measure_drift(dataset, current) if current else None
     write_report(
         report.uri,

@@ -89,16 +89,13 @@ def test_rejected_version_is_named_and_promoted_by_the_command_shown(
 ):
     why = "digits-1: accuracy 0.1000 is below min_accuracy 0.9000"
     register(tmp_path, "digits", untrained_model, "candidate", description=why)
-    command = "promote digits --local"
+    command = "promote digits --local --version 1"
     for asked in ("predict digits scan0.png", "serve digits"):
         assert refused(asked) == (
             "error: model 'digits' has no champion in runs/.registry yet; version 1 is registered, "
-            f"but not as champion ({why}): python -m pipelines {command} --version 1 makes it the "
-            "champion\n"
+            f"but not as champion ({why}): python -m pipelines {command} makes it the champion\n"
         )
-    # The registry itself makes the first version of a model its default.
-    assert succeed(command).splitlines()[1].split()[:2] == ["1", "default"]
-    assert succeed(f"{command} --version 1") == "digits@1 is the champion of digits\n"
+    assert succeed(command) == "digits@1 is the champion of digits\n"
     assert "scan0.png" in succeed("predict digits scan0.png")
 
 
@@ -109,20 +106,19 @@ def test_model_of_another_name_with_a_champion_is_named(
     assert "no champion in runs/.registry yet; train one: python" in refused("serve digits")
     ours = {"recipe": "digits"}
     register(tmp_path, "photos", untrained_model, "candidate", **ours)
-    promote = "python -m pipelines promote digits --local --model-name photos"
-    error = refused("predict digits scan0.png")
-    assert error.endswith(f"; photos has versions, but no champion: {promote} lists them\n")
+    promote = "python -m pipelines promote digits --local --model-name"
+    hint = f"; photos has versions, but no champion: {promote} photos lists them\n"
+    assert refused("predict digits scan0.png").endswith(hint)
     register(tmp_path, "scans", untrained_model, **ours)
-    error = refused("predict digits scan0.png")
-    assert error.endswith(" in runs/.registry yet; scans has one: --model-name scans\n")
+    hint = " in runs/.registry yet; scans has one: --model-name scans\n"
+    assert refused("predict digits scan0.png").endswith(hint)
     assert "scan0.png" in succeed("predict digits scan0.png --model-name scans")
     register(tmp_path, "better", untrained_model, "candidate", description="why")
     error = refused("predict digits scan0.png --model-name better")
-    promote = "python -m pipelines promote digits --local --model-name better --version 1"
-    assert f"(why): {promote} makes it the champion; scans has one" in error
+    assert f"(why): {promote} better --version 1 makes it the champion; scans has one" in error
     (tmp_path / "scans.jsonl").write_text("{}")
-    error = refused("run digits --local --batch scans.jsonl")
-    assert error.endswith("; scans has one: --set model_name=scans\n")
+    hint = "; scans has one: --set model_name=scans\n"
+    assert refused("run digits --local --batch scans.jsonl").endswith(hint)
 
 
 @contextlib.contextmanager
