@@ -63,6 +63,19 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     )
 
 
+def estimate(parameters: ParameterSet, minutes: float) -> str:
+    """Return the price of a run in words: its training job, of unknown duration if 0, and fee."""
+    plan = _Plan(parameters, price_table.load_table())
+    try:
+        hour, run = plan.prices.hourly_price(plan.pools), plan.prices.run
+    except UnknownPriceError as error:
+        return str(error)
+    if not minutes:
+        return f"{format_money(hour)} {plan.prices.currency} an hour"
+    total = hour * Decimal(str(minutes)) / 60 + run
+    return f"about {format_money(total)} {plan.prices.currency} and its other steps"
+
+
 @dataclasses.dataclass(frozen=True)
 class _Plan:
     """The machines of a run and their prices."""

@@ -24,6 +24,7 @@ from pipelines.commands import (
     compile_command,
     deploy_command,
     emulator_command,
+    first_hour_command,
     monitor_command,
     predict_command,
     promote_command,
@@ -197,6 +198,7 @@ app.command()(serve_command.serve)
 app.command()(predict_command.predict)
 app.command()(monitor_command.monitor)
 app.command()(emulator_command.emulator)
+app.command()(first_hour_command.first_hour)
 app.command()(clean_command.clean)
 app.add_typer(schedule_commands.app, name="schedule")
 

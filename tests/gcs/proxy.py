@@ -21,6 +21,7 @@ import re
 import ssl
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -54,7 +55,15 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, upstream_port: int, folder: Path, *, rate: float = 0.0, seed: int = 0):
+    def __init__(
+        self,
+        upstream_port: int,
+        folder: Path,
+        *,
+        rate: float = 0.0,
+        seed: int = 0,
+        hosts: Sequence[str] = HOSTS,
+    ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests = 0
@@ -62,7 +71,7 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         self.downloads: collections.Counter[str] = collections.Counter()
         self.composed: set[str] = set()
         self.upstream_port = upstream_port
-        self.authority = write_certificate(folder / "server.pem", *HOSTS)
+        self.authority = write_certificate(folder / "server.pem", *hosts)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.authority)
         # Paths of resumable uploads that are complete.

@@ -17,6 +17,7 @@ from pipelines.emulator.artifact_registry import (
 )
 from pipelines.emulator.cloud_storage import CloudStorage
 from tests.faulty_emulator import OpenEmulator
+from tests.gcs.proxy import FaultyProxy
 
 COMMANDS = [
     *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),
@@ -77,21 +78,47 @@ class TokenServer(OpenEmulator):
         raise ApiError("invalid_grant", "Token has been expired or revoked.", 400)
 
 
+def write_key(path, token_uri):
+    """Write the key of a service account, whose tokens are from `token_uri`; return its path."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    account = {
+        "type": "service_account",
+        "client_email": "trainer@my-project.iam.gserviceaccount.com",
+        "private_key": key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        ).decode(),
+        "token_uri": token_uri,
+    }
+    path.write_text(json.dumps(account))
+    return str(path)
+
+
 @contextlib.contextmanager
 def expired_sign_in(folder):
     """Yield the path of a service account's key, which is refused while the block lasts."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     with TokenServer() as server:
-        account = {
-            "type": "service_account",
-            "client_email": "trainer@my-project.iam.gserviceaccount.com",
-            "private_key": key.private_bytes(
-                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
-            ).decode(),
-            "token_uri": f"{server.url}/token",
+        yield write_key(folder / "expired.json", f"{server.url}/token")
+
+
+@contextlib.contextmanager
+def as_google(port, folder):
+    """Direct Google's hosts to a server on this machine; yield the variables for that.
+
+    The server also answers POST /token.
+    """
+    names = ("us-central1-aiplatform", "logging", "serviceusage", "cloudresourcemanager", "iam")
+    names += ("storage", "artifactregistry", "oauth2")
+    hosts = [*(f"{name}.googleapis.com" for name in names), "us-central1-kfp.pkg.dev"]
+    with FaultyProxy(port, folder, hosts=hosts) as proxy:
+        yield {
+            "HTTPS_PROXY": proxy.url,
+            "NO_PROXY": "127.0.0.1",
+            "REQUESTS_CA_BUNDLE": str(proxy.authority),
+            "GOOGLE_APPLICATION_CREDENTIALS": write_key(
+                folder / "key.json", "https://oauth2.googleapis.com/token"
+            ),
+            "VERTEX_AI_TRANSPORT": "rest",
         }
-        (folder / "expired.json").write_text(json.dumps(account))
-        yield str(folder / "expired.json")
 
 
 @contextlib.contextmanager
