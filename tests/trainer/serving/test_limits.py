@@ -28,7 +28,7 @@ class Waiting(Predictor):
     def decode(self, body):
         return json.loads(body)
 
-    def preprocess(self, prediction_input):
+    def parse(self, prediction_input):
         return Request([None] * len(instances_of(prediction_input)), [])
 
     def predict_together(self, requests):
