@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tests.odd_images import chunk, png, saved
+from trainer.data.write.pixels import PixelFormat
 
 SIDE = 5000
 """Height and width, in pixels, of the largest image that a server accepts."""
@@ -113,3 +114,11 @@ def hurtful_images() -> dict[str, bytes]:
         "bomb of the accepted size": png(SIDE, SIDE, 1, 0, b"\0" * 100_000_000),
         "random bytes": b"\x89PNG\r\n\x1a\n" + random.Random(0).randbytes(1_000_000),
     }
+
+
+class EndlessFormat(PixelFormat):
+    """A decoder that never ends."""
+
+    def decode(self, data, check=None):
+        while True:
+            pass

@@ -1,6 +1,8 @@
 """Pictures made to hurt delay no other request, and take little memory."""
 
+import asyncio
 import contextlib
+import functools
 import json
 import signal
 import threading
@@ -11,9 +13,13 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.hurtful_images import SIDE, hurtful_images, jpeg_of_scans
+from tests.hurtful_images import SIDE, EndlessFormat, hurtful_images, jpeg_of_scans
 from tests.odd_images import picture, png, saved
 from tests.trainer.serving.serving_processes import b64, serve
+from trainer.data.record_options import RecordOptions
+from trainer.data.write.pixels import PixelFormat
+from trainer.serving.decoding_processes import DecodingProcesses
+from trainer.serving.image_files import decode_in_process
 
 OTHER_SECONDS = 2.0
 GROWTH = 300e6
@@ -82,6 +88,27 @@ def test_request_of_too_many_pixels_is_refused_before_they_are_decoded(server):
     assert status == 400
     assert "more than 250,000,000 pixels together; send fewer at once" in content["error"]
     assert time.monotonic() - sent < OTHER_SECONDS
+
+
+@pytest.mark.slow
+def test_file_that_takes_too_long_is_refused_and_the_others_are_decoded():
+    endless = EndlessFormat(RecordOptions(image_size=8))
+    file = saved(picture((40, 30), 0), "PNG")
+
+    async def decode(records, files):
+        processes = DecodingProcesses(functools.partial(decode_in_process, records))
+        working = asyncio.create_task(processes.work())
+        try:
+            return await processes.decode(files), processes.check()
+        finally:
+            working.cancel()
+            processes.close()
+
+    ((outcome,), is_healthy) = asyncio.run(decode(endless, [file]))
+    assert outcome.problem == "takes over 5 s to decode; send an image with fewer pixels"
+    assert is_healthy
+    outcomes, _ = asyncio.run(decode(PixelFormat(RecordOptions(image_size=8)), [file] * 9))
+    assert len(outcomes) == 9 and all(outcome.stored for outcome in outcomes)
 
 
 def test_killed_decoders_are_replaced(server):
