@@ -39,6 +39,7 @@ def import_modules(*, serving: bool = False) -> list[str]:
     `BEAM` is imported only if Apache Beam is installed.
     """
     names = []
+    importlib.import_module("cv2")  # Modules import it in functions.
     for package in map(importlib.import_module, [SERVING] if serving else PACKAGES):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name == BEAM and not importlib.util.find_spec("apache_beam"):

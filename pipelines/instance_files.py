@@ -10,10 +10,9 @@ from typing import Any
 
 from pipelines.recipe import Recipe
 from trainer.data import storage
+from trainer.data.sources.images import SUFFIXES
 from trainer.data.tables.file_reader import missing_column
 from trainer.errors import InputError
-
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 
 
 def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
@@ -23,7 +22,7 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     """
     ending = PurePath(file).suffix.lower()
     columns = [column["name"] for column in recipe.parameters.records.columns]
-    kinds = (".csv", ".jsonl") if columns else (*IMAGES, ".jsonl")
+    kinds = (".csv", ".jsonl") if columns else (*SUFFIXES, ".jsonl")
     if ending not in kinds:
         raise InputError(f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}")
     try:
@@ -32,7 +31,7 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
     except OSError as error:
         why = error.strerror or error
         raise InputError(f"{file!r} can't be read ({why}); give the name of a file") from None
-    if ending in IMAGES:
+    if ending in SUFFIXES:
         yield file, {"b64": base64.b64encode(content).decode()}
         return
     try:

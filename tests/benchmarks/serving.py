@@ -95,11 +95,12 @@ def _measured(what: str, uri: str, requests: list, signature: str, inputs: dict)
     spawned = multiprocessing.get_context("spawn")
     with serve(uri) as server, spawned.Pool(1) as clients:
         process = psutil.Process(server.process.pid)
+        processes = [process, *process.children()]
         for turn in range(1 + ROUNDS):  # The first warms up.
             called.append(_called(call, inputs))
-            before = sum(process.cpu_times()[:2])
+            before = _core_seconds(processes)
             took, seconds = clients.apply(ask_at_once, (server.port, bodies, SECONDS))
-            cores = sum(process.cpu_times()[:2]) - before
+            cores = _core_seconds(processes) - before
             count = len(took) * len(requests[0])
             served.append((count / seconds, count / cores))
             latencies += took if turn else []
@@ -114,6 +115,10 @@ def _measured(what: str, uri: str, requests: list, signature: str, inputs: dict)
         (name, ratio, 0.6, figures),
         (f"the same by core seconds of server and call, {what}", work_ratio, 0.6, work_figures),
     ]
+
+
+def _core_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def _called(call: Any, inputs: dict[str, tf.Tensor]) -> tuple[float, float]:

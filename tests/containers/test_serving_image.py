@@ -42,7 +42,7 @@ ENVIRONMENT = {
     "AIP_PREDICT_ROUTE": f"{ROUTE}:predict",
     "MODEL_VERSION": "model@7",
 }
-LARGEST = 1.6e9
+LARGEST = 1.7e9
 """Bytes of the image."""
 
 

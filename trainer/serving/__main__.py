@@ -78,7 +78,8 @@ def _serve(address: str) -> None:
         failure = error
         server.should_exit = True
 
-    app = PredictionServer(load, ready=ready, failed=failed, log=log).build_application(
+    predictions = PredictionServer(load, ready=ready, failed=failed, log=log)
+    app = predictions.build_application(
         os.environ.get("AIP_HEALTH_ROUTE") or HEALTH_ROUTE, predict_route
     )
     server = _Server(
@@ -94,6 +95,8 @@ def _serve(address: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, server.handle_exit)
     server.run(sockets=[listener])
+    if predictions.is_computing:
+        os._exit(0)  # The process would wait for the model, but all requests have been answered.
     if failure:
         raise failure
 

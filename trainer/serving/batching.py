@@ -7,6 +7,8 @@ The call runs in a separate thread, so that the event loop can read and parse ot
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -33,6 +35,7 @@ class Batcher:
         limit: target size of a batch; its last item may exceed the limit.
         delay: maximum time in seconds that an item waits for others while `run` is idle.
         capacity: maximum total size of waiting items; beyond it, `submit` raises QueueFullError.
+        threads: number of concurrent calls.
     """
 
     def __init__(
@@ -42,12 +45,14 @@ class Batcher:
         limit: int,
         delay: float,
         capacity: int,
+        threads: int = 1,
     ) -> None:
         self._run = run
         self._limit, self._delay, self._capacity = limit, delay, capacity
-        self._waiting = 0
+        self._waiting, self._started = 0, math.inf
         self._queue: asyncio.Queue[_Entry] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self._count = threads
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="batches")
 
     async def submit(self, item: Any, size: int) -> Any:
         """Return the result of `item`; if this call is cancelled in time, the item is not run.
@@ -62,18 +67,28 @@ class Batcher:
         self._queue.put_nowait(entry)
         return await entry.result
 
+    @property
+    def running_seconds(self) -> float:
+        """Return for how long the last call of `run` has lasted; 0 if there is none."""
+        return max(0.0, time.monotonic() - self._started)
+
     async def work(self) -> None:
         """Run batches until cancelled."""
+        await asyncio.gather(*(self._run_batches() for _ in range(self._count)))
+
+    async def _run_batches(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             batch = [entry for entry in await self._take_batch() if not entry.result.done()]
             if not batch:
                 continue
             items = [entry.item for entry in batch]
+            self._started = time.monotonic()
             try:
-                results = await loop.run_in_executor(self._thread, self._run, items)
+                results = await loop.run_in_executor(self._threads, self._run, items)
             except Exception as error:
                 results = [error] * len(batch)
+            self._started = math.inf
             for entry, result in zip(batch, results, strict=True):
                 if entry.result.done():
                     continue

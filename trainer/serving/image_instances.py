@@ -10,7 +10,6 @@
 import base64
 import contextlib
 import io
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,12 +17,17 @@ import numpy as np
 import pydantic_core
 from PIL import Image
 
+from trainer.data.write.pixels import FORMATS, PixelFormat
 from trainer.formats import choices
+from trainer.serving import image_files
+from trainer.serving.image_files import Outcome
 from trainer.serving.instances import (
     BYTES,
     DEFAULT,
     EXAMPLES,
+    FILES,
     KEY,
+    BadInstancesError,
     InstanceError,
     Part,
     Request,
@@ -33,15 +37,10 @@ from trainer.serving.instances import (
     parse_features,
 )
 
-FORMATS = ("JPEG", "PNG", "BMP", "GIF")
-"""Image formats that serving_bytes decodes."""
-MAX_PIXELS = 25_000_000
-"""Limit for an image file: a megabyte can unpack to gigabytes. Phones' photos have 12 million."""
-
 _BODY_START = b'{"instances":'
 _DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
-_FILE_STARTS = (b"\xff\xd8", b"\x89PNG", b"BM", b"GIF8")
-"""First bytes of FORMATS; a serialized tf.Example begins with b"\\n"."""
+_EXAMPLE_START = b"\n"
+"""First byte of a serialized tf.Example, and of no image file."""
 
 
 class ImageInstances:
@@ -50,15 +49,20 @@ class ImageInstances:
     Args:
         name: name of the argument of serving_default and of the image feature in records.
         shape: height, width and channels of the model's input.
+        records: format of the records that the model was trained on; None: unknown.
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], records: PixelFormat | None = None
+    ) -> None:
+        self.records = records
         self._name = name
         self._shape = shape
         self._list_shapes = (shape, shape[:-1]) if shape[-1] == 1 else (shape,)
         self._brackets = [_brackets(list_shape) for list_shape in self._list_shapes]
         self._arguments = {DEFAULT: name, BYTES: "image_bytes", EXAMPLES: "examples"}
         self._names = {"b64", *self._arguments.values()}
+        self._arguments[FILES] = FILES
 
     def parse_array(self, body: bytearray) -> np.ndarray | None:
         """Parse a body that contains only pixels to [n, height, width, channels], or return None.
@@ -93,8 +97,40 @@ class ImageInstances:
         """Return an instance for each signature for images, to warm up the model."""
         buffer = io.BytesIO()
         pixels = np.zeros(self._shape, np.uint8)
-        Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels).save(buffer, "PNG")
-        return [pixels.tolist(), {"b64": base64.b64encode(buffer.getvalue()).decode()}]
+        image = Image.fromarray(pixels.squeeze(-1) if self._shape[-1] == 1 else pixels)
+        image.save(buffer, "JPEG")
+        content = buffer.getvalue()
+        if self.records:
+            is_raw = self.records.feature.encoding == "raw"
+            content = self._build_example(pixels.tobytes() if is_raw else content)
+        return [pixels.tolist(), {"b64": base64.b64encode(content).decode()}]
+
+    def decode_files(self, request: Request) -> Request:
+        """Decode the files of a request in this process; raise as `merge_files`."""
+        return self.merge_files(request, image_files.decode_all(self.records, request.files))
+
+    def merge_files(self, request: Request, outcomes: Sequence[Outcome]) -> Request:
+        """Return a request with decoded images in place of its files.
+
+        Raise BadInstancesError if some can't be used.
+        """
+        parts = {part.signature: part for part in request.parts}
+        files = parts.pop(FILES, None)
+        if files is None:
+            return request
+        indexed = dict(zip(files.indices, outcomes, strict=True))
+        problems = {index: outcome.problem for index, outcome in indexed.items() if outcome.problem}
+        if problems:
+            raise BadInstancesError(problems, request.keys)
+        values: list[Any]
+        signature, values = BYTES, [outcome.stored for outcome in outcomes]
+        if self.records and self.records.feature.encoding == "raw":
+            signature = DEFAULT
+            values = [np.frombuffer(image, np.uint8).reshape(self._shape) for image in values]
+        elif self.records:
+            signature, values = EXAMPLES, [self._build_example(image) for image in values]
+        inputs = self._build_inputs(signature, dict(enumerate(values)), {})
+        return Request(request.keys, [*parts.values(), Part(signature, files.indices, inputs)])
 
     def _parse_instance(self, instance: Any) -> tuple[str, Any]:
         value = instance
@@ -114,9 +150,8 @@ class ImageInstances:
                 f'is {format_value(value)}; an image is {{"b64": "..."}} or a nested list of pixels'
             )
         content = decode_base64(value)
-        if content.startswith(_FILE_STARTS):
-            check_file(content)
-            return BYTES, content
+        if not content.startswith(_EXAMPLE_START):
+            return FILES, content
         self._check_example(content)
         return EXAMPLES, content
 
@@ -150,8 +185,15 @@ class ImageInstances:
                 f"feature {self._name!r}"
             )
         for image in features[self._name].bytes_list.value:
-            if image.startswith(_FILE_STARTS):
-                check_file(image)
+            image_files.check_stored(image, self._shape, self.records)
+
+    def _build_example(self, image: bytes) -> bytes:
+        # Imported here, as in instances.py.
+        import tensorflow as tf
+
+        example = tf.train.Example()
+        example.features.feature[self._name].bytes_list.value.append(image)
+        return example.SerializeToString()
 
 
 def _brackets(shape: Sequence[int]) -> bytes:
@@ -160,23 +202,3 @@ def _brackets(shape: Sequence[int]) -> bytes:
     for size in reversed(shape):
         text = b"[" + b",".join([text] * size) + b"]"
     return text
-
-
-def check_file(content: bytes) -> None:
-    """Check the header of an image file, because decoding may take too much memory.
-
-    Raise InstanceError if the image is too large or animated, or its header is damaged.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
-        width, height = image.size
-        animated = image.format == "GIF" and image.is_animated  # type: ignore[attr-defined]
-    # Malicious bytes can make a parser raise anything (OSError, SyntaxError, struct.error, ...).
-    except Exception:
-        raise InstanceError(f"is a damaged image, or more than {MAX_PIXELS:,} pixels") from None
-    if width * height > MAX_PIXELS:
-        raise InstanceError(f"is an image of {width}x{height}; send at most {MAX_PIXELS:,} pixels")
-    if animated:
-        raise InstanceError("is an animated GIF; send a single frame")

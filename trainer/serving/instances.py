@@ -22,6 +22,8 @@ BATCH = 64
 KEY = "key"
 DEFAULT, BYTES, EXAMPLES = "serving_default", "serving_bytes", "serving_examples"
 """Signatures; see trainer/training/export.py."""
+FILES = "files"
+"""In place of a signature: image files, which have to be decoded first."""
 _NAMED = 20
 """Number of bad instances that an answer describes; the others are only counted."""
 
@@ -66,7 +68,7 @@ class BadInstancesError(RequestError):
 class Part:
     """The instances of a request that a signature answers."""
 
-    signature: str
+    signature: str  # or FILES
     indices: list[int]  # indices of these instances in the request
     inputs: dict[str, np.ndarray]  # an array [n, ...] for each argument of the signature
 
@@ -80,6 +82,11 @@ class Request:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def files(self) -> list[bytes]:
+        """Return the image files, which have to be decoded first."""
+        return [file for part in self.parts for file in part.inputs.get(FILES, ())]
 
 
 def instances_of(body: Any) -> Any:

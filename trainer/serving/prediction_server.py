@@ -10,6 +10,7 @@ any exception; and it keeps one copy of the model per core.
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -24,6 +25,7 @@ from starlette.routing import Route
 
 from trainer.serving import MAX_INSTANCES
 from trainer.serving.batching import Batcher, QueueFullError
+from trainer.serving.decoding_processes import DecodingProcesses, UnavailableError
 from trainer.serving.instances import RequestError
 
 MAX_BYTES = 32 << 20
@@ -34,7 +36,8 @@ DEADLINE = 10.0
 MAX_REQUESTS = 128
 """Largest number of concurrent requests."""
 MAX_BODIES = 192 << 20
-"""Largest total size of request bodies in memory: 1.5 MB for each of MAX_REQUESTS."""
+"""Largest total size, in memory, of request bodies and the images that their files become: 1.5 MB
+for each of MAX_REQUESTS."""
 CAPACITY = 4 * MAX_INSTANCES
 BATCH_DELAY = 0.003
 """Seconds that the first instance of a batch waits for others."""
@@ -63,6 +66,7 @@ class PredictionServer:
     ) -> None:
         self._load, self._ready, self._failed, self._log = load, ready, failed, log
         self._predictor: Any = None
+        self._decoding: DecodingProcesses | None = None
         self._requests = self._bytes = 0
 
     def build_application(self, health_route: str, predict_route: str) -> Starlette:
@@ -80,6 +84,8 @@ class PredictionServer:
             loading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await loading
+            if self._decoding:
+                self._decoding.close()
 
     async def _start(self) -> None:
         """Load the model, then run its batches until cancelled."""
@@ -94,20 +100,33 @@ class PredictionServer:
             delay=BATCH_DELAY,
             capacity=CAPACITY,
         )
+        workers: list[Batcher | DecodingProcesses] = [self._batcher]
+        if predictor.decode_files:
+            self._decoding = DecodingProcesses(predictor.decode_files)
+            workers.append(self._decoding)
         self._predictor = predictor
         self._ready()
-        await self._batcher.work()
+        await asyncio.gather(*(worker.work() for worker in workers))
+
+    @property
+    def is_computing(self) -> bool:
+        """Return whether a call of the model has begun and not ended."""
+        return self._predictor is not None and self._batcher.running_seconds > 0
 
     async def _health(self, _: Request) -> Response:
         if self._predictor is None:
             return JSONResponse({"error": "the model is not loaded yet"}, 503)
+        if self._batcher.running_seconds > DEADLINE:
+            return JSONResponse({"error": f"the model computes for over {DEADLINE:.0f} s"}, 503)
+        if self._decoding and not self._decoding.check():
+            return JSONResponse({"error": "a process that decodes images has ended"}, 503)
         return JSONResponse({"model_version": self._predictor.version})
 
     async def _predict(self, request: Request) -> Response:
         self._requests += 1
-        body = bytearray()
+        held = _Held()
         try:
-            return Response(await self._answer(request, body), media_type="application/json")
+            return Response(await self._answer(request, held), media_type="application/json")
         except RequestError as error:
             return JSONResponse(error.body, 400)
         except HTTPException as error:
@@ -120,9 +139,9 @@ class PredictionServer:
             return JSONResponse({"error": "the server failed; see its log"}, 500)
         finally:
             self._requests -= 1
-            self._bytes -= len(body)
+            self._bytes -= held.bytes
 
-    async def _answer(self, request: Request, body: bytearray) -> bytes:
+    async def _answer(self, request: Request, held: "_Held") -> bytes:
         loop = asyncio.get_running_loop()
         end = loop.time() + DEADLINE
         if self._predictor is None:
@@ -131,21 +150,23 @@ class PredictionServer:
             raise HTTPException(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
             with anyio.fail_after(end - loop.time()):
-                await self._read(request, body)
+                body = await self._read(request, held)
         except TimeoutError:
             raise HTTPException(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
-        try:
-            content = self._predictor.decode(body)
-        except ValueError as error:
-            raise RequestError(f"the request is not JSON in UTF-8: {str(error)[:200]}") from None
-        instances = self._predictor.preprocess(content)
-        if self._log:
-            self._log(content["instances"])
+        instances = self._parse(body)
+        del body  # From here on, files are in memory only once.
         try:
             with anyio.fail_after(end - loop.time()):
+                if self._decoding and (files := instances.files):
+                    self._hold(held, len(files) * self._predictor.stored_bytes)
+                    decoded = await self._decoding.decode(files)
+                    instances = self._predictor.merge_files(instances, decoded)
+                    del files, decoded
                 answers = await self._batcher.submit(instances, len(instances))
         except QueueFullError:
             raise HTTPException(429, "too many instances are waiting; try again") from None
+        except UnavailableError:
+            raise HTTPException(503, "no process that decodes images starts; try again") from None
         except TimeoutError:
             raise HTTPException(503, f"no answer within {DEADLINE:.0f} s; try again") from None
         content = pydantic_core.to_json(self._predictor.postprocess(answers))
@@ -156,15 +177,43 @@ class PredictionServer:
             )
         return content
 
-    async def _read(self, request: Request, body: bytearray) -> None:
-        """Append a request's body to `body`; raise HTTPException if it is too large."""
+    def _parse(self, body: bytearray) -> Any:
+        """Return the instances of a request's body, and log them."""
+        try:
+            content = self._predictor.decode(body)
+        except ValueError as error:
+            raise RequestError(f"the request is not JSON in UTF-8: {str(error)[:200]}") from None
+        instances = self._predictor.parse(content)
+        if self._log:
+            self._log(content["instances"])
+        return instances
+
+    async def _read(self, request: Request, held: "_Held") -> bytearray:
+        """Return a request's body; raise HTTPException if it is too large."""
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BYTES:
             raise HTTPException(413, f"the request has more than {MAX_BYTES:,} bytes")
+        body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            self._bytes += len(chunk)
             if len(body) > MAX_BYTES:
                 raise HTTPException(413, f"the request has more than {MAX_BYTES:,} bytes")
-            if self._bytes > MAX_BODIES:
-                raise HTTPException(429, "the requests take too much memory; try again")
+            self._hold(held, len(chunk))
+        return body
+
+    def _hold(self, held: "_Held", size: int) -> None:
+        """Count bytes that a request takes until it is answered; raise HTTPException for too many.
+
+        A request that is alone may take more: it could never be answered otherwise.
+        """
+        if self._bytes + size > max(MAX_BODIES, held.bytes + size):
+            raise HTTPException(429, "the requests take too much memory; try again")
+        self._bytes += size
+        held.bytes += size
+
+
+@dataclasses.dataclass
+class _Held:
+    """What a request holds in memory."""
+
+    bytes: int = 0

@@ -11,6 +11,8 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 import collections
 import dataclasses
+import functools
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +25,9 @@ from trainer import saved_model
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
 from trainer.errors import first_line
-from trainer.serving import VERSION_VARIABLE
+from trainer.serving import VERSION_VARIABLE, image_files
+from trainer.serving.decoding_processes import Decode
+from trainer.serving.image_files import Outcome
 from trainer.serving.image_instances import ImageInstances
 from trainer.serving.instances import (
     BATCH,
@@ -57,6 +61,10 @@ class Predictor:
 
     batch = BATCH
     """Number of instances per call of the model."""
+    decode_files: Decode | None = None
+    """Decodes image files in another process; None for a model of rows."""
+    stored_bytes = 0
+    """Memory that the image of a file takes, once it is decoded."""
 
     def __init__(self, version: str = "") -> None:
         self.version = version
@@ -72,13 +80,16 @@ class Predictor:
         self._signatures = self._model.signatures
         specs = self._signatures[DEFAULT].structured_input_signature[1]
         self._parser: ImageInstances | RowInstances
+        dataset = find_training_data(artifacts_uri)
         if BYTES in self._signatures:
             ((name, spec),) = specs.items()
-            self._parser = ImageInstances(name, tuple(spec.shape[1:]))
+            records = image_files.find_format(dataset)
+            self._parser = ImageInstances(name, tuple(spec.shape[1:]), records)
+            self.stored_bytes = math.prod(spec.shape[1:])
+            self.decode_files = functools.partial(image_files.decode_in_process, records)
         else:
             columns = {name: spec.dtype.name for name, spec in specs.items()}
             # The signature has neither the order of the columns nor their own names.
-            dataset = find_training_data(artifacts_uri)
             trained_on = list_columns(dataset) if dataset else []
             self._parser = RowInstances(columns, trained_on)
             # Rows take little memory, and a call has the overhead of a few hundred rows.
@@ -94,11 +105,23 @@ class Predictor:
         return pydantic_core.from_json(body)
 
     def preprocess(self, prediction_input: Any) -> Request:
-        """Check a request's body and convert its instances to arrays.
+        """Check a request's body, convert its instances to arrays, and decode its image files.
 
         Raise RequestError if there are no instances, too many, or unusable ones.
         """
+        request = self.parse(prediction_input)
+        if isinstance(self._parser, ImageInstances):
+            request = self._parser.decode_files(request)
+        return request
+
+    def parse(self, prediction_input: Any) -> Request:
+        """Do the same, but leave image files as they are: as `Request.files`."""
         return self._parser.parse(instances_of(prediction_input))
+
+    def merge_files(self, request: Request, outcomes: Sequence[Outcome]) -> Request:
+        """Return a request with the decoded images of its files; raise BadInstancesError."""
+        assert isinstance(self._parser, ImageInstances)
+        return self._parser.merge_files(request, outcomes)
 
     def predict(self, instances: Request) -> Predictions:
         """Answer a request."""

@@ -5,7 +5,7 @@ most probable class):
 
     serving_default    image: uint8 [n, height, width, channels]; for a table, an argument for each
                        column, float32, int64 or string [n]; missing values are NaN, -1 or ""
-    serving_bytes      image_bytes: string [n], encoded images (JPEG, PNG, BMP, GIF) of any size
+    serving_bytes      image_bytes: string [n], encoded images, upright JPEGs and PNGs of any size
     serving_examples   examples: string [n], serialized tf.Examples as in the records
 """
 

@@ -1,9 +1,8 @@
 """Convert encoded images to the pixels of the records, in a SavedModel's graph.
 
 The pixels are those of trainer/data/write/pixels.py and resizing.py, within one level of 255: a
-JPEG is scaled while it is decoded, other images are halved by taking means of 2x2 pixels and then
-sampled. EXIF orientation and alpha are ignored, because TensorFlow supports neither, and BMPs of
-fewer than 8 bits per pixel can't be decoded.
+JPEG is scaled while it is decoded; a PNG is laid over white, halved by taking means of 2x2 pixels
+and then sampled. Other images are refused (image_headers.py).
 """
 
 from typing import Any
@@ -11,25 +10,29 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.data.write.resizing import SINGLE_AXIS_FACTOR
+from trainer.training import image_headers
 
 _RATIOS = (1, 2, 4, 8)
 """Factors by which libjpeg can downscale an image while it decodes."""
 
 
 def decode_and_resize(encoded: tf.Tensor, shape: list[int], method: str) -> tf.Tensor:
-    """Decode an image (JPEG, PNG, BMP or GIF) and resize it to `shape` with `method`, as uint8."""
+    """Decode a JPEG or PNG and resize it to `shape` with `method`, as uint8; fail for others."""
     *target, channels = shape
+    encoded = image_headers.check(encoded)
     image = tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: _decode_jpeg(encoded, shape, scaled=method != "nearest"),
-        lambda: _convert(_decode_other(encoded), channels),
+        lambda: _convert(_decode_png(encoded), channels),
     )
     image = tf.ensure_shape(image, [None, None, channels])
     if method == "bilinear":
         return _to_levels(tf.image.resize(_halve(image, target), target))
     # By axis, like Pillow, which rounds and clips the result of the first.
-    for size in ([tf.shape(image)[0], target[1]], target):
-        if method == "area":
+    for size in (_first_size(image, target), target):
+        if method == "nearest":
+            image = _sample(image, size)
+        elif method == "area":
             image = _average(image, size)
         else:
             image = _to_levels(tf.image.resize(image, size, method=method, antialias=True))
@@ -50,25 +53,23 @@ def _convert(image: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.cast(tf.bitwise.right_shift(total + (1 << 15), 16), tf.uint8)
 
 
-def _decode_other(encoded: tf.Tensor) -> tf.Tensor:
-    """Decode a PNG, BMP or GIF to RGB."""
-    pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-    header = tf.io.decode_raw(tf.strings.substr(encoded, 0, 30), tf.uint8, fixed_length=30)
-    header = tf.cast(header, tf.int32)
-    has_palette = tf.equal(tf.strings.substr(encoded, 0, 2), "BM") & (header[28] == 8)
-    # TensorFlow takes the indices of a palette for levels of gray.
-    return tf.cond(has_palette, lambda: _look_up_colors(encoded, pixels, header), lambda: pixels)
+def _decode_png(encoded: tf.Tensor) -> tf.Tensor:
+    """Decode a PNG to RGB, a channel of alpha over white, bit for bit like Pillow."""
+    color_type = tf.io.decode_raw(tf.strings.substr(encoded, 25, 1), tf.uint8, fixed_length=1)[0]
+    has_alpha = (color_type == 4) | (color_type == 6)
+    # In four channels, TensorFlow misreads pixels of fewer than 8 bits.
+    return tf.cond(
+        has_alpha,
+        lambda: _lay_over_white(tf.io.decode_png(encoded, channels=4)),
+        lambda: tf.io.decode_png(encoded, channels=3),
+    )
 
 
-def _look_up_colors(encoded: tf.Tensor, indices: tf.Tensor, header: tf.Tensor) -> tf.Tensor:
-    """Return the colors, uint8 [height, width, 3], of a BMP's indices, which each channel has."""
-    places = tf.constant([1, 1 << 8, 1 << 16, 1 << 24])
-    pixels_start, header_size = (tf.reduce_sum(header[at : at + 4] * places) for at in (10, 14))
-    start = 14 + header_size
-    count = tf.clip_by_value((pixels_start - start) // 4, 1, 256)
-    palette = tf.io.decode_raw(tf.strings.substr(encoded, start, 4 * count), tf.uint8)
-    colors = tf.reshape(palette, [-1, 4])[:, 2::-1]  # Blue, green, red, unused.
-    return tf.gather(colors, tf.cast(indices[..., 0], tf.int32))
+def _lay_over_white(pixels: tf.Tensor) -> tf.Tensor:
+    colors, alpha = tf.split(tf.cast(pixels, tf.uint16), [3, 1], axis=-1)
+    total = colors * alpha + 255 * (255 - alpha) + 128
+    divided = tf.bitwise.right_shift(tf.bitwise.right_shift(total, 8) + total, 8)
+    return tf.cast(divided, tf.uint8)
 
 
 def _decode_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Tensor:
@@ -86,6 +87,23 @@ def _decode_jpeg(encoded: tf.Tensor, shape: list[int], *, scaled: bool) -> tf.Te
     return tf.switch_case(branch, [lambda ratio=ratio: decode(ratio) for ratio in _RATIOS])
 
 
+def _first_size(image: tf.Tensor, target: list[int]) -> list[Any]:
+    """Return the size after Pillow has resized one axis, which costs less than the other first."""
+    height, width = tf.unstack(tf.shape(image)[:2])
+    shrinkage = height - target[0]
+    is_height = (shrinkage > 0) & (shrinkage > 2 * (width - target[1]))
+    return [tf.where(is_height, target[0], height), tf.where(is_height, width, target[1])]
+
+
+def _sample(image: tf.Tensor, target: list[Any]) -> tf.Tensor:
+    """Return the pixels at the centers of those of the `target` size, with Pillow's rounding."""
+    for axis, size in enumerate(target):
+        step = _divide(tf.shape(image)[axis], size)
+        centers = tf.cumsum(tf.concat([[step / 2], tf.fill([size - 1], step)], 0))
+        image = tf.gather(image, tf.cast(centers, tf.int32), axis=axis)
+    return image
+
+
 def _average(image: tf.Tensor, target: list[Any]) -> tf.Tensor:
     """Return the means (uint8) of the pixels whose centers are in each pixel of the `target` size.
 
@@ -98,15 +116,22 @@ def _average(image: tf.Tensor, target: list[Any]) -> tf.Tensor:
         sums = tf.cumsum(tf.pad(tf.cast(image, tf.int32), before), axis=axis)
         totals = tf.gather(sums, stop, axis=axis) - tf.gather(sums, start, axis=axis)
         counts = tf.reshape(stop - start, [-1 if index == axis else 1 for index in range(3)])
-        image = tf.cast((2 * totals + counts) // (2 * counts), tf.uint8)
+        # Pillow multiplies by 1 / counts, in units of 2^-22.
+        weights = tf.cast(0.5 + (1 << 22) / counts, tf.int32)
+        image = tf.cast(tf.bitwise.right_shift(totals * weights + (1 << 21), 22), tf.uint8)
     return image
+
+
+def _divide(length: tf.Tensor, size: Any) -> tf.Tensor:
+    """Return length / size as float64, exactly rounded."""
+    # Not a constant, for TensorFlow would multiply by its reciprocal, which is rounded.
+    divisor = tf.minimum(size, length + size)
+    return tf.cast(length, tf.float64) / tf.cast(divisor, tf.float64)
 
 
 def _find_boxes(length: tf.Tensor, size: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the start and the end, int32 [size], of each box of pixels, with Pillow's rounding."""
-    # Not a constant, for TensorFlow would multiply by its reciprocal, which is rounded.
-    divisor = tf.minimum(size, length + size)
-    scale = tf.cast(length, tf.float64) / tf.cast(divisor, tf.float64)
+    scale = _divide(length, size)
     centers = (tf.range(size, dtype=tf.float64) + 0.5) * scale
     factor = tf.maximum(scale, 1.0)
     start = tf.maximum(tf.cast(centers - 0.5 * factor + 0.5, tf.int32), 0)

@@ -20,7 +20,7 @@ def started(monkeypatch, two_processes) -> list:
     monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
     # List nothing here while they start.
     monkeypatch.setattr(process_pool.Processes, "ready", property(lambda pool: pool.count > 0))
-    start, started = process_pool._start, []
+    start, started = process_pool.start_process, []
 
     def watched(modules=()):
         connection, process = start(modules)
@@ -28,7 +28,7 @@ def started(monkeypatch, two_processes) -> list:
         started.append(process)
         return connection, process
 
-    monkeypatch.setattr(process_pool, "_start", watched)
+    monkeypatch.setattr(process_pool, "start_process", watched)
     return started
 
 
@@ -56,14 +56,14 @@ def test_processes_end_when_the_source_is_refused(tmp_path, started):
 
 
 def test_killed_process_is_named_and_the_others_end(photos, tmp_path, monkeypatch, two_processes):
-    start = process_pool._start
+    start = process_pool.start_process
 
     def start_and_kill(*modules):
         connection, process = start(*modules)
         process.kill()
         return connection, process
 
-    monkeypatch.setattr(process_pool, "_start", start_and_kill)
+    monkeypatch.setattr(process_pool, "start_process", start_and_kill)
     with pytest.raises(RuntimeError, match=r"killed by SIGKILL.*run again"):
         write(photos, tmp_path / "out")
     children = [" ".join(process.cmdline()) for process in psutil.Process().children()]

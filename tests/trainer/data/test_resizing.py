@@ -16,7 +16,7 @@ SIZE = 24
 """Of the records, in pixels."""
 
 SIZES = [(17, 11), (36, 36), (40, 33), (53, 41), (61, 47), (121, 120), (217, 223)]
-SIZES += [(359, 31), (19, 171)]
+SIZES += [(359, 31), (19, 171), (14, 72), (98, 256)]
 """Width and height of pictures; many are odd, so that halving leaves half a block."""
 
 
@@ -31,13 +31,10 @@ def save_formats(picture: Image.Image, folder: Path) -> list[Path]:
     few = picture.convert("P", palette=Image.Palette.ADAPTIVE, colors=40)
     forms = {
         "png": {mode: picture.convert(mode) for mode in ("RGB", "L", "RGBA", "LA", "1")},
-        "bmp": {mode: picture.convert(mode) for mode in ("RGB", "L", "RGBA")},
-        "gif": {"L": picture.convert("L")},
         "jpg": {mode: picture.convert(mode) for mode in ("RGB", "L")},
     }
     forms["png"]["noise"] = random_picture(picture.size, cells=picture.size)
-    for ending in ("png", "bmp", "gif"):
-        forms[ending]["few"] = few
+    forms["png"]["few"] = few
     files = []
     for ending, images in forms.items():
         for name, image in images.items():
@@ -52,9 +49,7 @@ def test_every_format_and_method_gives_the_pixels_of_the_record(tmp_path, method
     source = tmp_path / "in"
     write_pictures(source / "other", 20)
     (source / "this").mkdir()
-    # Where one axis grows and the other shrinks, Pillow's filters may take the axes in any order.
-    sizes = SIZES if method == "bilinear" else SIZES[:-1]
-    files = [file for size in sizes for file in save_formats(random_picture(size), source / "this")]
+    files = [file for size in SIZES for file in save_formats(random_picture(size), source / "this")]
     options = {"image_size": SIZE, "channels": channels, "resize_method": method}
     stored = all_records(write(source, tmp_path / "out", **options))
 

@@ -145,7 +145,7 @@ def test_16_clients_get_their_own_answers(image_server, image_model, digit_recor
 def test_undecodable_file_fails_only_its_request(image_server):
     whole = png(np.full((8, 8, 1), 9, np.uint8))
     requests = [[b64(whole)] for _ in range(8)]
-    requests[3] = [b64(whole), {**b64(whole[:-20]), "key": "cut"}, b64(whole)]
+    requests[3] = [b64(whole), {**b64(whole[:-40]), "key": "cut"}, b64(whole)]
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(image_server.ask, requests))
     status, content = results.pop(3)

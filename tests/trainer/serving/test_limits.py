@@ -6,12 +6,14 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from trainer.data.write import process_pool
 from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
-from trainer.serving.instances import Request, instances_of
+from trainer.serving.instances import FILES, Part, Request, instances_of
 from trainer.serving.prediction_server import PredictionServer
 from trainer.serving.predictor import Predictions, Predictor
 
@@ -28,7 +30,7 @@ class Waiting(Predictor):
     def decode(self, body):
         return json.loads(body)
 
-    def preprocess(self, prediction_input):
+    def parse(self, prediction_input):
         return Request([None] * len(instances_of(prediction_input)), [])
 
     def predict_together(self, requests):
@@ -149,6 +151,38 @@ def test_deadline_ends_a_wait_and_cancels_the_request(monkeypatch):
         predictor.go.set()
         assert ask(client).status_code == 200
     assert predictor.batches == [1, 1]
+
+
+def test_model_that_computes_for_too_long_is_unhealthy(monkeypatch):
+    with busy() as (client, _, predictor, first):
+        assert client.get("/health").status_code == 200
+        monkeypatch.setattr(prediction_server, "DEADLINE", 0.0)
+        unhealthy = client.get("/health")
+        assert (unhealthy.status_code, unhealthy.json()["error"][:18]) == (
+            503,
+            "the model computes",
+        )
+        predictor.go.set()
+        first.result(60)
+        wait_until_ready(client)
+
+
+def test_decoder_that_does_not_start_is_status_503(monkeypatch):
+    def start(_):
+        raise OSError
+
+    monkeypatch.setattr(process_pool, "start_process", start)
+    predictor = Waiting(waits=False)
+    predictor.decode_files = print
+    with running(lambda: predictor) as (client, _, _):
+        while (health := client.get("/health")).json()["error"] == "the model is not loaded yet":
+            pass
+        assert health.json() == {"error": "a process that decodes images has ended"}
+        part = Part(FILES, [0], {FILES: np.array([b"file"], object)})
+        predictor.parse = lambda _: Request([None], [part])
+        refused = ask(client)
+        assert refused.status_code == 503
+        assert "no process that decodes images starts" in refused.json()["error"]
 
 
 def test_body_that_does_not_arrive_times_out(monkeypatch):

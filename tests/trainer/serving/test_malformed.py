@@ -1,6 +1,5 @@
 """Test that malformed requests are answered by a status of 4xx, and harm nothing else."""
 
-import io
 import json
 import random
 import re
@@ -9,7 +8,6 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.refusals import mutated
 from tests.trainer.serving.serving_processes import b64, png
@@ -22,16 +20,12 @@ GROWTH = 60e6
 
 def png_header(width, height):
     """Return a PNG of a few bytes whose header declares a large image."""
-    chunk = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    sizes = struct.pack(">I", 13), struct.pack(">I", zlib.crc32(chunk))
-    return chunk.join([b"\x89PNG\r\n\x1a\n" + sizes[0], sizes[1]])
-
-
-def animated():
-    frames = [Image.new("RGB", (8, 8), (99 * number, 0, 0)) for number in range(3)]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:])
-    return buffer.getvalue()
+    chunks = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT"
+    framed = (
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+        for chunk in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
 
 
 INSTANCES = re.split(
@@ -42,7 +36,7 @@ INSTANCES = re.split(
 {"miles": [1]} | {"payment": "\ud800"} | {"payment": true} | {"h\ud800": 1} | {"hour": 0.5}""",
 )
 IMAGES = [png_header(60_000, 60_000), png_header(0, 0), b"\xff\xd8\xff" * 1000, b"GIF89a"]
-IMAGES += [b"BM" + b"\xff" * 100, animated(), b"\n\x05\n\x03abc"]
+IMAGES += [b"BM" + b"\xff" * 100, b"\n\x05\n\x03abc"]
 BODIES = [
     b"",
     b"\xff\xfe{",
@@ -128,9 +122,13 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("image", [[1, 2], [3, 4]], "has pixels of shape [2, 2]; the model needs [8, 8, 1]"),
         ("image", [[[300]] * 8] * 8, "that are not integers from 0 to 255; don't scale them"),
         ("image", {"b64": "?"}, "is not base64"),
-        ("image", b64(b"text"), "neither a JPEG, PNG, BMP or GIF image nor a serialized tf.Exam"),
-        ("image", b64(png_header(9000, 9000)), "more than 25,000,000 pixels"),
-        ("image", b64(animated()), "is an animated GIF; send a single frame"),
+        ("image", b64(b"text"), "can't be read: not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
+        (
+            "image",
+            b64(png_header(9000, 9000)),
+            "9000x9000 is too large; send at most 25,000,000 pixels",
+        ),
+        ("image", b64(b"\n\x05\n\x03abc"), "is neither a JPEG, PNG, BMP, GIF, WEBP or TIFF imag"),
         ("image", {"pixels": []}, "'pixels'; use one of b64, examples, image, image_bytes"),
         ("row", [1, 2], "a row is an object with columns by name, or a list of"),
         ("row", {"Zone Id": "1", "Zone_Id": "2"}, "has two columns whose names are equal in the m"),

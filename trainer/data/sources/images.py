@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 256 * 10**6
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
-_SUPPORTED = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
-_SIGNATURE = re.compile(
+SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
 )
 """The first bytes of images in supported formats."""
@@ -150,7 +150,7 @@ class ImageFolder(ImageSource):
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
         label, split = self._parse_path(path)
-        is_named = path.lower().endswith(_SUPPORTED + _UNSUPPORTED)
+        is_named = path.lower().endswith(SUFFIXES + _UNSUPPORTED)
         if is_named and label < 0:
             return Rejection(path, "not in the folder of a class")
         uri, size, content_digest = join(self.location, path), file.size, file.md5
@@ -161,7 +161,7 @@ class ImageFolder(ImageSource):
                 return Rejection(path, f"larger than {MAX_FILE_BYTES // 10**6} MB")
             if not is_named or not content_digest:
                 content = storage.read(uri)
-                if not is_named and not _SIGNATURE.match(content):
+                if not is_named and not SIGNATURE.match(content):
                     reason = "not an image, neither by name nor by content"
                     return Rejection(path, reason, tolerated=True)
                 content_digest = self.digest(content)

@@ -23,7 +23,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,11 +32,11 @@ from PIL import Image, ImageFile
 from trainer import formats
 from trainer.data.schema import Feature
 from trainer.data.write import resizing
-from trainer.data.write.records import Values
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.record_options import RecordOptions
+    from trainer.data.write.records import Values
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 
@@ -45,6 +45,8 @@ MAX_PIXELS = 89_478_485
 MAX_SIDE = 65_535
 """JPEG's limit, in pixels. Even for a narrow image, Pillow needs 20 more bytes per row."""
 
+_BAND = 1 << 20
+"""Number of pixels to convert at a time."""
 _MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")
 """A marker in a JPEG's pixels, except markers that restart decoding."""
 _END = b"\xff\xd9"
@@ -84,8 +86,13 @@ class PixelFormat:
             encoding=self.options.encoding,
         )
 
-    def decode(self, data: bytes) -> np.ndarray:
+    def decode(
+        self, data: bytes, check: Callable[[ImageFile.ImageFile], None] = lambda image: None
+    ) -> np.ndarray:
         """Return an image file's resized pixels, uint8 [size, size] or [size, size, 3].
+
+        Args:
+            check: called with the image whose header was read, and may raise RejectedError.
 
         Raises:
             RejectedError: the file is not an image, is damaged, or is too large.
@@ -98,6 +105,7 @@ class PixelFormat:
                 warnings.simplefilter("ignore")  # They are about unusual but readable images.
                 image = Image.open(io.BytesIO(data), formats=FORMATS)
                 _check_size(image)
+                check(image)
                 return self._rotate_upright(image, data)
         except RejectedError:
             raise
@@ -156,7 +164,7 @@ class PixelFormat:
         return self.options.image_size, self.options.image_size
 
     def _rotate_upright(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray:
-        orientation = _read_orientation(image)
+        orientation = read_orientation(image)
         pixels = None
         if image.format in ("JPEG", "MPO") and self.options.resize_method != "nearest":
             # libjpeg scales by powers of 2 while it decodes, but never below the target size.
@@ -164,10 +172,36 @@ class PixelFormat:
             pixels = self._decode_sampled(image, data)
         if pixels is None:
             image.load()
-            pixels = self.resize(_remove_alpha(image))
+            pixels = self.resize(self._convert(image))
         turn = _UPRIGHT.get(orientation)
         # The target is square, so turning it after resizing has the same result, and is cheaper.
         return pixels if turn is None else _turn(pixels, turn)
+
+    def _convert(self, image: Image.Image) -> Image.Image:
+        """Return a loaded image in mode L or RGB without alpha, perhaps halved as by `resize`.
+
+        Converts and halves by bands of rows, because copies of the whole image take memory.
+        """
+        if image.mode in ("L", "RGB") and "transparency" not in image.info:
+            return image
+        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+            raise RejectedError("32-bit numbers as pixels, whose range is unknown")
+        across, down = 1, 1
+        if self.options.resize_method == "bilinear":
+            across, down = resizing.halvings(image.size, self._target)
+        converted = None
+        rows = 2 * max(1, _BAND // image.width // 2)
+        for top in range(0, image.height, rows):
+            bottom = min(top + rows, image.height)
+            band = _remove_alpha(image.crop((0, top, image.width, bottom)))
+            if self.options.channels == 1:
+                band = band.convert("L")
+            band = band.reduce((across, down))
+            if converted is None:
+                converted = Image.new(band.mode, (band.width, -(-image.height // down)))
+            converted.paste(band, (0, top // down))
+        assert converted is not None
+        return converted
 
     def _decode_sampled(self, image: ImageFile.ImageFile, data: bytes) -> np.ndarray | None:
         """Return the result of `resize` in two thirds of the time; None if that is not possible."""
@@ -193,12 +227,17 @@ class PixelFormat:
 def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
         raise RejectedError(f"{image.width}x{image.height} is more than {MAX_PIXELS:,} pixels")
-    tags = getattr(image, "tag_v2", {})
-    tile = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
-    if tile[0] * tile[1] > MAX_PIXELS:  # Even for a small image, a whole tile is unpacked.
+    tile = tile_size(image)
+    if tile[0] * tile[1] > MAX_PIXELS:
         raise RejectedError(f"{tile[0]}x{tile[1]}: a tile of more than {MAX_PIXELS:,} pixels")
     if max(image.size) > MAX_SIDE:
         raise RejectedError(f"{image.width}x{image.height}: a side of over {MAX_SIDE:,} pixels")
+
+
+def tile_size(image: Image.Image) -> tuple[int, int]:
+    """Return the size of a TIFF's tiles: even for a small image, a whole tile is unpacked."""
+    tags = getattr(image, "tag_v2", {})
+    return tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)
 
 
 def _is_out_of_memory(error: Exception, data: bytes) -> bool:
@@ -206,7 +245,8 @@ def _is_out_of_memory(error: Exception, data: bytes) -> bool:
     return str(error).endswith("error -9") and not data.startswith((b"II", b"MM"))
 
 
-def _read_orientation(image: Image.Image) -> Any:
+def read_orientation(image: Image.Image) -> Any:
+    """Return the EXIF orientation of an image whose header was read; 1 if it has none."""
     if "exif" not in image.info:
         return 1
     try:
@@ -216,11 +256,7 @@ def _read_orientation(image: Image.Image) -> Any:
 
 
 def _remove_alpha(image: Image.Image) -> Image.Image:
-    """Return a loaded image as mode L or RGB, without alpha."""
-    if image.mode in ("L", "RGB") and "transparency" not in image.info:
-        return image
-    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise RejectedError("32-bit numbers as pixels, whose range is unknown")
+    """Return an image in mode L or RGB, without alpha."""
     if image.mode.startswith("I"):  # 16-bit gray; Pillow's conversion would clip.
         return image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
     if image.has_transparency_data:

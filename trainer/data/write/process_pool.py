@@ -1,4 +1,4 @@
-"""A pool of processes that digest files, parse tables or write shards.
+"""A pool of processes that digest files, parse tables, write shards or decode requests' images.
 
 multiprocessing's pool is unsuitable: its processes import the caller's main module, which usually
 imports TensorFlow (4 s), and they outlive a parent that is killed. The processes of this pool
@@ -30,7 +30,8 @@ START_SECONDS = 0.3
 """The time that a process needs to start; work that takes less time is done without a pool."""
 
 _REPORT_SECONDS = 0.25
-_WORK, _TASK = "work", "task"
+WORK, TASK = "work", "task"
+"""Kinds of messages to a process; it answers a task by counts and, last, the result."""
 
 MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -74,7 +75,7 @@ class Processes:
     def start(self, count: int, modules: Iterable[str] = ()) -> None:
         """Start processes until there are `count`; each first imports `modules`."""
         for _ in range(self.count, count):
-            connection, process = _start(modules)
+            connection, process = start_process(modules)
             self._workers[connection] = process
 
     @property
@@ -121,7 +122,7 @@ class Processes:
         connection = None
         try:
             for connection in self._workers:
-                connection.send((_WORK, work))
+                connection.send((WORK, work))
             for connection in self._workers:
                 if not _send_task(connection, remaining):
                     busy.discard(connection)
@@ -173,7 +174,8 @@ def _map_chunk(
     return number, [function(item) for item in items]
 
 
-def _start(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
+def start_process(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
+    """Start a process that imports modules and then sends 0; return the connection to it."""
     parent_end, child_end = Pipe()
     root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
@@ -191,7 +193,7 @@ def _send_task(connection: Connection, tasks: Iterator[Any]) -> bool:
     """Send the next task, if any; return whether there was one."""
     task = next(tasks, None)
     if task is not None:
-        connection.send((_TASK, task))
+        connection.send((TASK, task))
     return task is not None
 
 
@@ -215,7 +217,7 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
     connection.send(0)  # Zero examples done, which signals readiness.
     while True:
         kind, content = received.get()
-        if kind == _WORK:
+        if kind == WORK:
             work = content
         else:
             connection.send(_perform(work, content, connection))
@@ -224,9 +226,10 @@ def main(descriptor: int, modules: Iterable[str]) -> None:
 def _receive(connection: Connection, received: queue.SimpleQueue) -> None:
     """Queue what the parent sends; end this process immediately when the parent is gone."""
     try:
-        while True:
-            received.put(connection.recv())
-    except (EOFError, OSError):
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                received.put(connection.recv())
+    finally:  # Also if the memory does not suffice for a message.
         os._exit(1)
 
 
@@ -246,8 +249,9 @@ def _perform(work: Callable[[Any, Report], Any], task: Any, connection: Connecti
     except InputError as error:
         return error
     except Exception:
-        return RuntimeError(f"a task of create_tfrecords failed:\n{traceback.format_exc()}")
-    connection.send(done)
+        return RuntimeError(f"a process of the pool failed:\n{traceback.format_exc()}")
+    if done:
+        connection.send(done)
     return result
 
 

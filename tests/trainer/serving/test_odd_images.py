@@ -1,0 +1,133 @@
+"""Image files of all kinds are answered as they are evaluated: as their records."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.odd_images import FORMS, exif, odd_images, picture, saved
+from tests.trainer.data.picture_folders import read_examples
+from tests.trainer.serving.served_pixels import (
+    export_revealing,
+    rejections,
+    revealed,
+    stored_pixels,
+    write_records,
+)
+from tests.trainer.serving.serving_processes import b64, predicted, serve
+from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, find_training_data
+from trainer.data.write.pixels import PixelFormat
+from trainer.data.write.records import serialize
+from trainer.errors import first_line
+from trainer.serving import image_files
+from trainer.serving.instances import BadInstancesError
+
+OPTIONS = [
+    {"encoding": "raw"},
+    {"encoding": "jpeg", "channels": 1, "jpeg_quality": 70},
+    {"encoding": "raw", "resize_method": "area", "channels": 1},
+    {"encoding": "jpeg", "resize_method": "nearest"},
+    {"encoding": "raw", "resize_method": "lanczos3"},
+]
+
+
+@pytest.fixture(scope="module")
+def files():
+    """A file of each kind."""
+    return odd_images(len(FORMS))
+
+
+@pytest.fixture(scope="module", params=OPTIONS, ids=str)
+def served(request, files, tmp_path_factory):
+    """The URI of a model, the pixels of its records by file, and the reasons of rejected files."""
+    folder = tmp_path_factory.mktemp("odd")
+    dataset = write_records(files, folder, **request.param)
+    pixels, reasons = stored_pixels(dataset), rejections(dataset)
+    assert pixels.keys() | reasons.keys() == files.keys()
+    assert len(pixels) > 90 and len(reasons) > 5
+    return export_revealing(dataset, str(folder / "model")), pixels, reasons
+
+
+def test_files_have_the_pixels_of_their_records(served, files):
+    uri, pixels, reasons = served
+    answers = revealed(predicted(uri, [b64(files[name]) for name in pixels]))
+    for name, answer in zip(pixels, answers, strict=True):
+        np.testing.assert_array_equal(answer, pixels[name], name)
+    with pytest.raises(BadInstancesError) as refused:
+        predicted(uri, [b64(files[name]) for name in reasons])
+    problems = refused.value.body["instances"]
+    assert [problem["error"] for problem in problems] == [
+        f"can't be read: {reason}" for reason in reasons.values()
+    ]
+
+
+def test_signature_reads_files_within_a_level_or_refuses_them_by_name(served, files):
+    uri, pixels, _ = served
+    model = tf.saved_model.load(uri)
+    signature, refusals = model.signatures["serving_bytes"], {}
+    options = image_files.find_format(find_training_data(uri)).options
+    raw = PixelFormat(dataclasses.replace(options, encoding="raw"))
+    for name, content in files.items():
+        try:
+            answer = signature(image_bytes=tf.constant([content]))["probabilities"].numpy()
+        except tf.errors.OpError as error:
+            refusals[name[5:-4]] = first_line(error)
+        else:
+            expected = np.frombuffer(raw.encode(raw.decode(content)), np.uint8)
+            assert np.abs(revealed(answer)[0] - expected).max() <= 1, name
+    assert len(files) - len(refusals) > 25
+    accepted = {name[5:-4] for name in pixels} & refusals.keys()
+    assert {refusals[form][:29] for form in accepted} == {"assertion failed: [the image "}
+    for form, words in {
+        "JPEG with orientation 6": "has EXIF orientation 6; convert it to an upright JPEG or PNG",
+        "PNG with orientation 3": "has EXIF orientation 3",
+        "JPEG turned by XMP": "is turned, by its XMP data",
+        "JPEG in CMYK": "is in CMYK",
+        "PNG with palette of alphas": "has a transparent color",
+        "WebP": "is neither a JPEG nor a PNG",
+    }.items():
+        assert words in refusals[form]
+
+
+def test_server_answers_files_as_their_records(files, tmp_path):
+    dataset = write_records(files, tmp_path, **OPTIONS[1])
+    pixels, reasons = stored_pixels(dataset), rejections(dataset)
+    with serve(export_revealing(dataset, str(tmp_path / "model"))) as server:
+        status, content = server.ask([b64(files[name]) for name in pixels])
+        assert status == 200, content
+        answers = revealed([answer["probabilities"] for answer in content["predictions"]])
+        np.testing.assert_array_equal(answers, [*pixels.values()])
+        status, content = server.ask([b64(files[name]) for name in reasons])
+    assert (status, len(content["instances"])) == (400, len(reasons))
+
+
+def test_model_without_a_description_refuses_what_it_reads_in_another_way(tmp_path, digit_records):
+    """Serve a model of the time when models had no dataset.json."""
+    uri = export_revealing(digit_records, str(tmp_path / "model"))
+    (tmp_path / "model" / EXTRA_ASSETS / FILE_NAME).unlink()
+    image = picture((40, 30), 0)
+    upright = [saved(image, "JPEG"), saved(image, "PNG"), saved(image, "JPEG", exif=exif(1))]
+    assert len(predicted(uri, [b64(file) for file in upright])) == 3
+    refusals = {
+        "EXIF orientation 6": saved(image, "JPEG", exif=exif(6)),
+        "transparency": FORMS["PNG in mode RGBA"](image),
+        "CMYK": FORMS["JPEG in CMYK"](image),
+        "a WEBP": FORMS["WebP"](image),
+    }
+    with pytest.raises(BadInstancesError) as refused:
+        predicted(uri, [b64(file) for file in refusals.values()])
+    for problem, words in zip(refused.value.body["instances"], refusals, strict=True):
+        assert problem["error"].startswith(f"can't be read: {words}; this model has no dataset")
+
+
+@pytest.mark.parametrize("encoding", ["raw", "jpeg"])
+def test_file_in_an_example_is_refused(tmp_path, encoding):
+    dataset = write_records({}, tmp_path, encoding=encoding)
+    uri = export_revealing(dataset, str(tmp_path / "model"))
+    (stored, *_) = (example["image"][0] for example in read_examples(dataset, "train"))
+    assert predicted(uri, [b64(serialize({"image": stored}))]).shape == (1, 193)
+    large = saved(picture((1000, 800), 0), "JPEG")
+    for image in (saved(picture((8, 8), 0), "PNG"), large, b""):
+        with pytest.raises(BadInstancesError, match="whose image is not one of a record of 8x8"):
+            predicted(uri, [b64(serialize({"image": image}))])
