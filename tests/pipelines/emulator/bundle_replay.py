@@ -116,7 +116,8 @@ class Replay(http.server.ThreadingHTTPServer):
             if not queue:
                 if not is_optional(call):
                     self.problems.append(f"unknown: {identify(call, query, body)}")
-                return 501, {"error": {"code": 501, "message": "not in the bundle"}}
+                status = 404 if call == "GET /clock" else 501
+                return status, {"error": {"code": status, "message": "not in the bundle"}}
             pair = next((pair for pair in queue if not pair[0]), queue[-1])
             pair[0], exchange = True, pair[1]
             self._learn([exchange["call"], exchange.get("body")], [call, body])
@@ -148,8 +149,11 @@ class Replay(http.server.ThreadingHTTPServer):
 
 
 def is_optional(call):
-    """Return True for a request that Google's client sends in a thread, if it comes to it."""
-    return re.fullmatch(r"GET /storage/v1/b/[^/]+", call) is not None
+    """Return True for a request that is not sent in each replay of a bundle.
+
+    Google's client asks for a bucket in a thread, if it comes to it; only the emulator has a clock.
+    """
+    return call == "GET /clock" or re.fullmatch(r"GET /storage/v1/b/[^/]+", call) is not None
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
