@@ -46,6 +46,7 @@ def plan_prediction(
     ).find_champion()
     if champion is None:
         raise no_champion_error(options.model_name, project)
+    champion.check_files()
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

@@ -42,16 +42,19 @@ def model_of(recipe: str, model_name: str | None) -> str:
 
 
 def fetch_champion(recipe: str, model_name: str | None, runs_directory: Path) -> "Version":
-    """Return the champion of a recipe's model; raise InputError if there is none."""
+    """Return the champion of a recipe's model; raise InputError if it is missing or damaged."""
     from components.registry.model_registry import no_champion_error
+    from components.vertex.cloud_errors import translated
     from pipelines.emulator.model_service import FOLDER_NAME
 
     model = model_of(recipe, model_name)
     champion = None
     if (runs_directory / FOLDER_NAME).exists():
-        with opened(runs_directory) as registry:
+        doing = f"looking for the champion of {model!r}"
+        with translated(doing), opened(runs_directory) as registry:
             champion = registry.find_champion(model)
     if champion is None:
         remedy = f"train one: python -m pipelines run {recipe} --local"
         raise no_champion_error(model, runs_directory / FOLDER_NAME, remedy)
+    champion.check_files()
     return champion

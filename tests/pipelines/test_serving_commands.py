@@ -16,7 +16,7 @@ from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.conftest import started
-from tests.registry_service import ModelService, candidate, registry_at
+from tests.registry_service import ModelService, exported, registry_at
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]
@@ -25,7 +25,7 @@ SCANS = ["scan0.png", "scan1.png", "scan2.png"]
 def register(folder, model, uri):
     with ModelService(folder / "runs" / FOLDER_NAME, project_number="") as server:
         registry = registry_at(server.environment, "local", "local")
-        registry.register(model, candidate(uri), "champion", "")
+        registry.register(model, exported(uri), "champion", "")
 
 
 @pytest.fixture
