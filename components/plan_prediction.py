@@ -43,6 +43,7 @@ def plan_prediction(
     champion = RegisteredModel(
         model_name=options.model_name, project=project, location=location
     ).fetch_champion()
+    champion.check_files()
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)
     print(f"{champion.name} predicts {options.input}")

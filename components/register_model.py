@@ -8,7 +8,7 @@ from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
 from components.evaluate_model import judge
-from components.registry.model_registry import Version
+from components.registry.model_registry import FILES_LABEL, Version
 from components.registry.model_upload import MADE_BY, Candidate, to_label
 from components.registry.registered_model import (
     RegisteredModel,
@@ -16,7 +16,7 @@ from components.registry.registered_model import (
     training_labels,
 )
 from components.typed import component
-from trainer import quiet
+from trainer import model_files, quiet
 from trainer.data import storage
 from trainer.evaluation.gate_options import CANDIDATE, ROLES, GateOptions
 
@@ -67,6 +67,8 @@ def register_model(
     """
     digest = digest_dataset(records.uri)
     provenance = {"run": to_label(run), **training_labels(digest, configuration), **MADE_BY}
+    if files := model_files.identify(model.uri):
+        provenance[FILES_LABEL] = files
     candidate = Candidate(
         artifact_uri=model.uri,
         serving_image=serving_image,

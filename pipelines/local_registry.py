@@ -46,7 +46,7 @@ def model_of(recipe: str, model_name: str | None) -> str:
 def fetch_champion(
     recipe: str, model_name: str | None, runs_directory: Path, *, option: str = "--model-name "
 ) -> "Version":
-    """Return the champion of a recipe's model; raise InputError if there is none.
+    """Return the champion of a recipe's model; raise InputError if it is missing or damaged.
 
     `option` is what the error puts before the name of another model that the recipe has trained.
     """
@@ -68,6 +68,7 @@ def fetch_champion(
     uri = champion.artifact_uri
     if not is_remote(uri) and not Path(uri).is_dir():
         raise InputError(f"the champion {champion.name} is not at {uri}; move it back, or {train}")
+    champion.check_files()
     return champion
 
 

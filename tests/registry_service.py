@@ -1,13 +1,14 @@
 """A Model Registry for tests: slow operations, pages of two, project numbers in names, faults."""
 
-from components.registry.model_registry import ModelRegistry
+from components.registry.model_registry import FILES_LABEL, ModelRegistry
 from components.registry.model_upload import MADE_BY, Candidate
 from components.vertex.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations
 from tests.faulty_emulator import NUMBER, FaultyEmulator
+from trainer import model_files
 
-__all__ = ["NUMBER", "ModelService", "candidate", "registry_at"]
+__all__ = ["NUMBER", "ModelService", "candidate", "exported", "registry_at"]
 
 
 class ModelService(FaultyEmulator):
@@ -33,3 +34,9 @@ def candidate(artifact_uri, **changes):
         "metrics": {},
     }
     return Candidate(artifact_uri=artifact_uri, **{**empty, **changes})
+
+
+def exported(uri, **labels):
+    """Return a version to register of a SavedModel that exists, with the digest of its files."""
+    files = {FILES_LABEL: model_files.identify(uri)}
+    return candidate(uri, labels={**MADE_BY, **files, **labels})

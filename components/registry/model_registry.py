@@ -11,15 +11,19 @@ import contextlib
 import dataclasses
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from components.registry.model_upload import MADE_BY, Candidate, import_evaluation, upload
 from components.registry.promotion_lock import promotion_lock
 from components.vertex.vertex_client import connect_vertex
+from trainer import model_files
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 
+FILES_LABEL = "files"
+"""Label of a version that identifies the files of its model: `model_files.identify`."""
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
 
@@ -45,6 +49,23 @@ class Version:
     def is_ours(self) -> bool:
         """Return True for a version that this project registered, or a user made the champion."""
         return MADE_BY.items() <= self.labels.items() or CHAMPION in self.aliases
+
+    def check_files(self) -> None:
+        """Raise InputError if a file of the model has changed since its registration.
+
+        Warns of a version of an earlier release, which has no digests to compare with.
+        """
+        digest = self.labels.get(FILES_LABEL, "")
+        if not digest:
+            print(
+                f"warning: {self.name} was registered without digests of its files, so damage to "
+                "them goes unnoticed; versions of new runs have digests",
+                file=sys.stderr,
+            )
+        try:
+            model_files.check(self.artifact_uri, digest)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}, or promote another version") from None
 
     @property
     def promotions(self) -> list[int]:

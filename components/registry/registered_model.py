@@ -83,6 +83,7 @@ class RegisteredModel:
             return warm_start
         champion = self.find_champion()
         if champion:
+            champion.check_files()
             print(f"training starts from the weights of {champion.name}", flush=True)
             return champion.artifact_uri
         missing = f"{self.model_name!r} has no champion yet"

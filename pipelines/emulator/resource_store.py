@@ -3,7 +3,11 @@
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
+import json
+import os
 import pathlib
+import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -12,6 +16,10 @@ from pipelines.emulator.environment import LOCAL_PARENT
 from trainer.data import storage
 
 _LONGEST_FILE_NAME = 255
+_LOCK_SECONDS = 30.0
+"""Longest wait for another process, which holds the lock for milliseconds unless it hangs."""
+_POLL_SECONDS = 0.02
+_SHA256 = "sha256"
 
 
 class MemoryStore(dict[str, Any]):
@@ -40,8 +48,11 @@ class FolderStore(MutableMapping[str, Any]):
         folder = self.folder / self.collection
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / ".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            # Only for the owner: others could otherwise hold the lock for ever.
+            lock = os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT, mode=0o600)
+            with os.fdopen(lock, "w"):
+                os.fchmod(lock, 0o600)  # An earlier version of this project made it 0644.
+                _acquire(lock, folder)
                 yield
         except OSError as error:
             raise ApiError(
@@ -54,7 +65,7 @@ class FolderStore(MutableMapping[str, Any]):
         if len(path.name) > _LONGEST_FILE_NAME:
             raise KeyError(key)
         try:
-            return self.parse(path.read_text(encoding="utf-8"))
+            return self.parse(_verify(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise KeyError(key) from None
         # A file that was edited by hand may raise any error.
@@ -67,7 +78,9 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        storage.write_atomically(str(path), self.dump(resource).encode())
+        content = json.loads(self.dump(resource))
+        text = json.dumps({**content, _SHA256: _digest(content)}, indent=1)
+        storage.write_atomically(str(path), f"{text}\n".encode())
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()
@@ -87,3 +100,34 @@ class FolderStore(MutableMapping[str, Any]):
         if ".." in name.split("/"):
             raise invalid(f"{name} is not the name of a resource")
         return self.folder / f"{name.removeprefix(f'{LOCAL_PARENT}/')}.json"
+
+
+def _acquire(lock: int, folder: pathlib.Path) -> None:
+    """Wait for a folder's lock, a file descriptor; raise ApiError if another process hangs."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ApiError(
+                    "FAILED_PRECONDITION",
+                    f"another process has held {folder / '.lock'} for {_LOCK_SECONDS:g} s; end it",
+                ) from None
+        time.sleep(_POLL_SECONDS)
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _verify(text: str) -> str:
+    """Return a file's JSON without its checksum; raise ValueError if it is damaged.
+
+    A file without a checksum is accepted: earlier versions of this project wrote none.
+    """
+    content = json.loads(text)
+    if content.pop(_SHA256, None) not in (None, _digest(content)):
+        raise ValueError(f"its {_SHA256} differs: it is damaged, or was edited without removing it")
+    return json.dumps(content)

@@ -1,6 +1,7 @@
 """The commands serve, predict and monitor."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -12,14 +13,13 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from components.registry.model_upload import MADE_BY
 from pipelines.commands.monitor_command import TITLES
 from pipelines.console import show_table
 from pipelines.emulator.model_service import FOLDER_NAME
 from tests import tables
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.conftest import started
-from tests.registry_service import ModelService, candidate, registry_at
+from tests.registry_service import ModelService, exported, registry_at
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SCANS = ["scan0.png", "scan1.png", "scan2.png"]
@@ -28,8 +28,8 @@ SCANS = ["scan0.png", "scan1.png", "scan2.png"]
 def register(folder, model, uri, role="champion", recipe="", **options):
     with ModelService(folder / "runs" / FOLDER_NAME, project_number="") as server:
         registry = registry_at(server.environment, "local", "local")
-        options["labels"] = {**MADE_BY, "recipe": recipe}
-        registry.register(model, candidate(uri, **options), role, "")
+        version = exported(uri, recipe=recipe)
+        registry.register(model, dataclasses.replace(version, **options), role, "")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from tests.refusals import refused
 from tests.trainer.training_runs import train
+from trainer import model_files
 from trainer.errors import InputError
 from trainer.models import check_model
 from trainer.training import checkpoint, weights
@@ -157,3 +159,22 @@ def test_checkpoint_is_listed_once_complete_and_may_vanish(tmp_path):
     for damage in (data.unlink, lambda: data.write_bytes(b"")):
         damage()
         assert checkpoint.load(path, [variable]) is None
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_flipped_bit_of_a_keras_file_is_named(trained, digit_records, tmp_path, listed):
+    """Damage is found by its digest or, in a job of an earlier version, by the archive's checks."""
+    file = tmp_path / "job" / weights.FILE_NAME
+    shutil.copytree(trained, file.parent)
+    if not listed:
+        (file.parent / "model" / model_files.LIST).unlink()
+    whole = file.read_bytes()
+    model = check_model("small_cnn", digit_records, {}).build(digit_records)
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :])
+    assert "damaged" in refused(weights.load_model, str(file.parent), "small_cnn")
+
+    def start():
+        weights.load(model, weights.copy(str(file), str(tmp_path)))
+
+    assert "damaged" in refused(start)

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer import model_files
 from trainer.data import storage
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
@@ -23,8 +24,11 @@ from trainer.data.tables.inputs import Encoder, clean_columns, parse_columns
 from trainer.training import preprocessing
 
 
-def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
-    """Write `model`, which maps inputs of `parse_examples` to logits, as a SavedModel to `uri`."""
+def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None:
+    """Write `model`, which maps inputs of `parse_examples` to logits, as a SavedModel to `uri`.
+
+    Last come the digests of its files and of the files `beside` the folder; see `model_files`.
+    """
     classes = tf.constant(dataset.classes)
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
@@ -41,6 +45,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str) -> None:
     folder = join(uri, EXTRA_ASSETS)
     storage.make_folder(folder)
     storage.write_atomically(join(folder, FILE_NAME), dataset.to_json().encode())
+    model_files.write_digests(uri, *beside)
 
 
 def _add_table_signatures(

@@ -117,7 +117,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
     """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
-    export(trained.model, trained.dataset, join(base, "model"))
+    export(trained.model, trained.dataset, join(base, "model"), weights.FILE_NAME)
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch includes tracing the step.

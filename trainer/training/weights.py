@@ -2,17 +2,20 @@
 
 import itertools
 import re
+import zipfile
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
-from trainer import files
+from trainer import files, model_files
 from trainer.data.schema import Dataset, find_training_data, join
 from trainer.errors import InputError, first_line, one_line
 from trainer.models import find_model_class
 
 FILE_NAME = "model.keras"
+_DAMAGED = (zipfile.BadZipFile, KeyError, NotImplementedError, OSError)
+"""Errors of a Keras file, a ZIP archive, that is damaged."""
 _MISMATCH = re.compile(
     r"<\w+ name=([^,>]+).*?variable\.shape=(\([^)]*\)), Received: value\.shape=(\([^)]*\))",
     re.DOTALL,
@@ -42,8 +45,15 @@ def copy(start: str, directory: str) -> str:
         )
     target = join(directory, "warm_start.keras")
     if not tf.io.gfile.exists(target):
+        _check_intact(existing[0])
         files.copy(existing[0], target)
     return target
+
+
+def _check_intact(uri: str) -> None:
+    """Raise InputError if a Keras file differs from the one that training wrote there."""
+    folder, _, name = uri.rpartition("/")
+    model_files.check_beside(join(folder, "model"), name)
 
 
 def check_meaning(start: str, dataset: Dataset) -> None:
@@ -74,6 +84,8 @@ def load(model: keras.Model, uri: str) -> None:
     """Load the weights of a file into a model; raise InputError if they do not fit."""
     try:
         model.load_weights(uri)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"the weights to start from are damaged: {error}; give others") from None
     except (ValueError, KeyError, OSError) as error:
         match = _MISMATCH.search(str(error))
         reason = one_line(error)[:300]
@@ -98,8 +110,11 @@ def load_model(directory: str, name: str) -> keras.Model:
     uri = join(directory, FILE_NAME)
     if not tf.io.gfile.exists(uri):
         raise InputError(f"there is no {uri}: training did not finish, or predates such files")
+    _check_intact(uri)
     try:
         return keras.saving.load_model(uri)
+    except _DAMAGED as error:
+        raise InputError(f"{uri} is damaged ({first_line(error)}); train the model again") from None
     except (ValueError, TypeError) as error:
         reason = first_line(error)
         if "safe_mode" in str(error):
