@@ -15,6 +15,7 @@ from trainer import quiet
 from trainer.config import TrainingConfig
 from trainer.data import schema
 from trainer.data.record_options import RecordOptions
+from trainer.errors import InputError
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import Results, load
 from trainer.fields import default_of
@@ -66,7 +67,8 @@ def evaluate_model(
     dataset = schema.load_dataset(records.uri)
     evaluated = evaluate(model.uri, records.uri)
     current = registry.find_champion()
-    verdict = judge(evaluated, options, current, registry=bool(register and registry.model_name))
+    registers = bool(register and registry.model_name)
+    verdict = judge(evaluated, options, current, registry, registers=registers)
     drifts = _measure_drift(dataset, current) if current else None
     write_report(
         report.uri,
@@ -93,14 +95,33 @@ def evaluate_model(
     return outputs
 
 
-def judge(evaluated: Any, options: GateOptions, current: Version | None, *, registry: bool) -> Any:
-    """Return the gate's verdict on a model compared with the champion, if there is one."""
+def judge(
+    evaluated: Any,
+    options: GateOptions,
+    current: Version | None,
+    registry: RegisteredModel,
+    *,
+    registers: bool = True,
+) -> Any:
+    """Return the gate's verdict on a model compared with the champion, if there is one.
+
+    `registers` is False if the run registers no model.
+    """
     from trainer.evaluation import champion_scores, gate
 
     scored = None
     if current:
-        scored = champion_scores.score(current.name, current.artifact_uri, evaluated)
-    return gate.judge(evaluated, options, registry=registry, champion=scored)
+        try:
+            current.check_files()
+            scored = champion_scores.score(
+                current.name,
+                current.artifact_uri,
+                evaluated,
+                recorded_accuracy=registry.find_accuracy(current, evaluated.dataset),
+            )
+        except InputError as error:
+            scored = gate.ChampionScores(name=current.name, problem=str(error))
+    return gate.judge(evaluated, options, registry=registers, champion=scored)
 
 
 def _measure_drift(dataset: schema.Dataset, current: Version) -> Any:

@@ -78,7 +78,7 @@ def register_model(
         pipeline_job=f"{registry.parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
-    judge_again = _JudgeAgain(model.uri, records.uri, evaluation.metadata["gate"], reason)
+    judge_again = _JudgeAgain(model.uri, records.uri, registry, evaluation.metadata["gate"], reason)
     registered = registry.register(candidate, role, champion, judge_again)
     if registered is None:
         print("The model is not registered")
@@ -94,6 +94,7 @@ class _JudgeAgain:
 
     model_uri: str
     records_uri: str
+    registry: RegisteredModel
     options: dict[str, Any]  # of the gate
     reason: str
 
@@ -104,7 +105,7 @@ class _JudgeAgain:
         from trainer.evaluation.scoring import evaluate
 
         evaluated = evaluate(self.model_uri, self.records_uri)
-        verdict = judge(evaluated, GateOptions(**self.options), current, registry=True)
+        verdict = judge(evaluated, GateOptions(**self.options), current, self.registry)
         print(f"Judged again: the champion is now {current.name if current else 'none'}")
         print(verdict.line)
         self.reason = verdict.reason

@@ -64,6 +64,16 @@ class RegisteredModel:
         with as_input_error(f"looking for the champion of {self.model_name!r}"):
             return self.connect().find_champion(self.model_name)
 
+    def find_accuracy(self, version: Version, records: str) -> float | None:
+        """Return the accuracy of a version on records (URI), as recorded at its registration.
+
+        None if it was registered with other records, or its evaluation was not imported.
+        """
+        if version.labels.get("dataset") != digest_dataset(records)[:DATASET_DIGITS]:
+            return None
+        with as_input_error(f"reading the evaluation of {version.name}"):
+            return self.connect().find_accuracy(version)
+
     def fetch_champion(self) -> Version:
         """Return the champion; raise InputError if there is none."""
         with as_input_error(f"looking for the champion of {self.model_name!r}"):

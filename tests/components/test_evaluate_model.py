@@ -16,10 +16,11 @@ from components.evaluate_model import evaluate_model
 from components.register_model import register_model
 from components.vertex.vertex_client import connect_vertex
 from tests.components.artifacts import artifact, write_training_counts
-from tests.registry_service import candidate, registry_at
+from tests.registry_service import exported, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
-from trainer.evaluation import prediction_file
+from trainer import model_files
+from trainer.evaluation import champion_scores, prediction_file, scoring
 from trainer.evaluation.gate_options import GateOptions
 from trainer.files import write_csv, write_json
 
@@ -102,7 +103,7 @@ def register(artifacts, outputs, out):
 def put_champion(service, artifact_uri):
     """Register a champion of the model `flowers`."""
     registry = registry_at(service.environment)
-    return registry.register("flowers", candidate(artifact_uri), "champion", "")
+    return registry.register("flowers", exported(artifact_uri), "champion", "")
 
 
 def test_report_prices_training_on_vertex_ai(folder, tmp_path):
@@ -294,3 +295,30 @@ def test_registry_error_ends_the_step_with_one_line(folder, service, tmp_path, r
     error = refused(evaluate, folder, tmp_path, **FLOWERS)
     assert error.startswith("looking for the champion of 'flowers': 403")
     assert "no access" in error and "roles/aiplatform.user" in error
+
+
+def test_damaged_champion_is_named_and_keeps_its_place(folder, service, tmp_path):
+    champion = shutil.copytree(folder / "worse", tmp_path / "champion")
+    (champion / "assets.extra").mkdir(exist_ok=True)
+    model_files.write_digests(str(champion))
+    put_champion(service, str(champion))
+    (champion / "saved_model.pb").write_bytes(b"damaged")
+    outputs, _ = evaluate(folder, tmp_path, **FLOWERS)
+    assert outputs[1:4] == ("rejected", "", "flowers@1")
+    file = champion / "saved_model.pb"
+    assert f"not comparable with the champion flowers@1: flowers@1: {file} is dama" in outputs[4]
+
+
+def test_champion_that_contradicts_its_recorded_score_keeps_its_place(folder, service, tmp_path):
+    outputs, artifacts = evaluate(folder, tmp_path, **FLOWERS)
+    registered, *_ = register(artifacts, outputs, tmp_path)
+    assert registered == "flowers@1"
+    registry = registry_at(service.environment)
+    (version,) = registry.list_versions("flowers")
+    # An earlier version recorded no digests; then other files took the place of the champion's.
+    other = dataclasses.replace(version, artifact_uri=str(folder / "worse"), labels={})
+    recorded = registry.find_accuracy(version)
+    assert recorded == pytest.approx(outputs[0])
+    evaluated = scoring.evaluate(str(folder / "model"), str(folder / "records"))
+    scored = champion_scores.score(other.name, other.artifact_uri, evaluated, recorded)
+    assert f"was {recorded:.4f} when it was registered, and now is " in scored.problem

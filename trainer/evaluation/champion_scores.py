@@ -22,21 +22,41 @@ from trainer.evaluation.prediction import (
 )
 from trainer.evaluation.scoring import Evaluation
 
+_CONTRADICTION = 0.005
+"""Difference of two accuracies of a model on the same records that no machine explains."""
 
-def score(name: str, uri: str, evaluation: Evaluation) -> ChampionScores:
+
+def score(
+    name: str, uri: str, evaluation: Evaluation, recorded_accuracy: float | None = None
+) -> ChampionScores:
     """Score the champion `name` (model@version), whose SavedModel is at `uri`.
 
     Return its scores paired with those of a candidate's evaluation, or the problem that prevents
     scoring. The pairs have no gains if its classes or their order differ.
+
+    Args:
+        recorded_accuracy: its accuracy on the same records when it was registered; None: unknown.
     """
     try:
         dataset = schema.load_dataset(evaluation.dataset)
         pairs = _score_pairs(uri, dataset, evaluation.answers)
+        _check_recorded(pairs, recorded_accuracy)
     except InputError as error:
         # The verdict is one line: leave out the details in parentheses.
         return ChampionScores(name=name, problem=str(error).partition(" (")[0])
     print(f"Scored the champion {name} on {pairs.examples:,} test examples")
     return ChampionScores(name=name, pairs=pairs)
+
+
+def _check_recorded(pairs: Pairs, recorded: float | None) -> None:
+    """Raise InputError if the champion's accuracy contradicts the recorded one."""
+    accuracy = float(pairs.right[:, 1].sum()) / pairs.examples
+    # Another kind of machine may answer a few examples differently.
+    if recorded is not None and abs(accuracy - recorded) > 1 / pairs.examples + _CONTRADICTION:
+        raise InputError(
+            f"its accuracy on these records was {recorded:.4f} when it was registered, and now is "
+            f"{accuracy:.4f}, so its files are damaged or are those of another model"
+        )
 
 
 def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
