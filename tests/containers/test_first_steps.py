@@ -10,9 +10,11 @@ from tests.containers.delivery_files import DECLARED, body, load, run_stubbed
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory):
-    """The commands that steps 1 and 3 of docs/vertex.md call, with their arguments."""
+    """The commands that steps 1 and 3, and their special cases, call, with their arguments."""
     page = (ROOT / "docs" / "vertex.md").read_text()
+    special = (ROOT / "docs" / "vertex-special.md").read_text()
     steps = page[page.index("\n## 1.") : page.index("\n## 2.")]
+    steps += special[special.index("\n## Accounts") : special.index("\n## Runs")]
     steps += page[page.index("\n## 3.") : page.index("\n## 4.")]
     script = "".join(re.findall(r"```sh\n(.*?)```", steps, re.DOTALL))
     return run_stubbed(script, tmp_path_factory.mktemp("steps"))
