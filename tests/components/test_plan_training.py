@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
+from components.registry.model_registry import FILES_LABEL
 from components.registry.registered_model import digest_dataset, training_labels
 from components.skip_training import skip_training
 from components.vertex.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import artifact, write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
+from trainer import model_files
 from trainer.config import TrainingConfig
 from trainer.data import schema
 from trainer.training.job import parse
@@ -120,6 +122,8 @@ def register(service, records, role, compared_with="", artifact_uri="", **change
     configuration = planned(records.parent, **changes)[0]["configuration"]
     uri = artifact_uri or f"gs://bucket/{len(service.sent('UploadModel'))}"
     labels = {"team": "vision", **training_labels(digest_dataset(str(records)), configuration)}
+    if artifact_uri:
+        labels[FILES_LABEL] = model_files.identify(artifact_uri)
     registry = registry_at(service.environment, "p", "us-central1")
     return registry.register("digits", candidate(uri, labels=labels), role, compared_with).name
 

@@ -1,6 +1,7 @@
 """Image files of all kinds are answered as they are evaluated: as their records."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tests.trainer.serving.served_pixels import (
     write_records,
 )
 from tests.trainer.serving.serving_processes import b64, predicted, serve
-from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, find_training_data
+from trainer.data.schema import EXTRA_ASSETS, find_training_data
 from trainer.data.write.pixels import PixelFormat
 from trainer.data.write.records import serialize
 from trainer.errors import first_line
@@ -105,7 +106,7 @@ def test_server_answers_files_as_their_records(files, tmp_path):
 def test_model_without_a_description_refuses_what_it_reads_in_another_way(tmp_path, digit_records):
     """Serve a model of the time when models had no dataset.json."""
     uri = export_revealing(digit_records, str(tmp_path / "model"))
-    (tmp_path / "model" / EXTRA_ASSETS / FILE_NAME).unlink()
+    shutil.rmtree(tmp_path / "model" / EXTRA_ASSETS)
     image = picture((40, 30), 0)
     upright = [saved(image, "JPEG"), saved(image, "PNG"), saved(image, "JPEG", exif=exif(1))]
     assert len(predicted(uri, [b64(file) for file in upright])) == 3
