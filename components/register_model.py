@@ -8,8 +8,8 @@ from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
 from components.evaluate_model import judge
-from components.registry.model_registry import FILES_LABEL, Version
-from components.registry.model_upload import MADE_BY, Candidate, to_label
+from components.registry.model_registry import Version
+from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
 from components.registry.registered_model import (
     RegisteredModel,
     digest_dataset,

@@ -1,7 +1,7 @@
 """A Model Registry for tests: slow operations, pages of two, project numbers in names, faults."""
 
-from components.registry.model_registry import FILES_LABEL, ModelRegistry
-from components.registry.model_upload import MADE_BY, Candidate
+from components.registry.model_registry import ModelRegistry
+from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
 from components.vertex.vertex_client import connect_vertex
 from pipelines.emulator import model_service
 from pipelines.emulator.operations import Operations

@@ -15,15 +15,19 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from components.registry.model_upload import MADE_BY, Candidate, import_evaluation, upload
+from components.registry.model_upload import (
+    FILES_LABEL,
+    MADE_BY,
+    Candidate,
+    import_evaluation,
+    upload,
+)
 from components.registry.promotion_lock import promotion_lock
 from components.vertex.vertex_client import connect_vertex
 from trainer import model_files
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
 
-FILES_LABEL = "files"
-"""Label of a version that identifies the files of its model: `model_files.identify`."""
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")
 

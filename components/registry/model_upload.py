@@ -12,6 +12,8 @@ from trainer.errors import InputError, one_line
 METRICS_SCHEMA = (
     "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
 )
+FILES_LABEL = "files"
+"""Label of a version that identifies the files of its model: `model_files.identify`."""
 MADE_BY = {"made-by": "vertex-tensorflow-training"}
 """Label by which `clean` recognizes resources of this project."""
 
@@ -54,6 +56,8 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
         # The version number is unknown before the upload, so use the run.
         version = f"{name}/{candidate.labels.get('run', '')}"
         container.env = [types.EnvVar(name=serving.VERSION_VARIABLE, value=version)]
+        if digest := candidate.labels.get(FILES_LABEL):
+            container.env.append(types.EnvVar(name=serving.DIGEST_VARIABLE, value=digest))
     model = types.Model(
         display_name=name,
         artifact_uri=candidate.artifact_uri,

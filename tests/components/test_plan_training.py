@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from components.registry.model_registry import FILES_LABEL
+from components.registry.model_upload import FILES_LABEL
 from components.registry.registered_model import digest_dataset, training_labels
 from components.skip_training import skip_training
 from components.vertex.vertex_client import LOCAL_PROJECT

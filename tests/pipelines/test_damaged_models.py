@@ -11,8 +11,10 @@ from PIL import Image
 
 from components.registry.model_upload import MADE_BY
 from pipelines.emulator.model_service import FOLDER_NAME
+from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
 from trainer import model_files
+from trainer.serving.predictor import Predictor
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 FLIPS = 12
@@ -94,3 +96,10 @@ def test_registry_of_the_version_before_is_read(command, model):
     assert content.pop("sha256")
     file.write_text(json.dumps(content))
     assert "champion" in command("promote digits --local")[1]
+
+
+def test_server_refuses_another_model_than_the_registered(model, monkeypatch):
+    monkeypatch.setenv("MODEL_DIGEST", model_files.identify(str(model)))
+    Predictor().load(str(model))
+    monkeypatch.setenv("MODEL_DIGEST", "0" * 32)
+    assert "another model than the registered one" in refused(Predictor().load, str(model))

@@ -6,5 +6,7 @@ MAX_INSTANCES = 1024
 """Largest number of instances per request; all are answered together."""
 VERSION_VARIABLE = "MODEL_VERSION"
 """Environment variable with the model version that each answer contains."""
+DIGEST_VARIABLE = "MODEL_DIGEST"
+"""Environment variable with the digest of the model's files: `trainer.model_files.identify`."""
 LOG_VARIABLE = "REQUEST_LOG"
 """Environment variable with the path of the request log; unset: nothing is logged."""

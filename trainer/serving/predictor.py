@@ -25,7 +25,7 @@ from trainer import saved_model
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
 from trainer.errors import first_line
-from trainer.serving import VERSION_VARIABLE, image_files
+from trainer.serving import DIGEST_VARIABLE, VERSION_VARIABLE, image_files
 from trainer.serving.decoding_processes import Decode
 from trainer.serving.image_files import Outcome
 from trainer.serving.image_instances import ImageInstances
@@ -76,7 +76,9 @@ class Predictor:
             or os.environ.get(VERSION_VARIABLE, "")
             or os.environ.get("AIP_DEPLOYED_MODEL_ID", "")
         )
-        self._model = saved_model.load(artifacts_uri, DEFAULT, EXAMPLES)
+        self._model = saved_model.load(
+            artifacts_uri, DEFAULT, EXAMPLES, digest=os.environ.get(DIGEST_VARIABLE, "")
+        )
         self._signatures = self._model.signatures
         specs = self._signatures[DEFAULT].structured_input_signature[1]
         self._parser: ImageInstances | RowInstances

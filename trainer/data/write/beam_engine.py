@@ -58,7 +58,7 @@ class BeamEngine:
         if importlib.util.find_spec("apache_beam") is None:
             raise InputError(
                 "records_engine='dataflow' needs Apache Beam, which is not installed; "
-                "install the extra [dataflow] (docs/vertex-special.md, Records beyond one machine), or "
+                "install the extra [dataflow] (docs/vertex-special.md), or "
                 "use records_engine='local'"
             )
         self._job, self._say = job, say

@@ -14,7 +14,7 @@ from trainer.errors import InputError
 
 _REFUSED = (
     "check that Dataflow's API is enabled, that the run's account has roles/dataflow.developer, "
-    "and the workers' account roles/dataflow.worker (docs/vertex-special.md, Records beyond one machine)"
+    "and the workers' account roles/dataflow.worker (docs/vertex-special.md)"
 )
 _ACTIVE = "an earlier run still writes these records: wait for it, or cancel it, and run again"
 
