@@ -14,6 +14,7 @@ from pipelines.cloud.first_hour_rows import Row, Step
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.cloud_servers import as_google
 from tests.pipelines.cloud.independent_server import NUMBER, IndependentServer
+from tests.pipelines.cloud.test_runs import NOISE, log_entry
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.emulator import bundle_replay
 
@@ -66,6 +67,15 @@ def test_rows_name_only_earlier_rows_and_known_commands(succeed):
         names.append(row.name)
         for step in row.steps:
             assert f"{step.typed.split()[0]}" in succeed("--help")
+
+
+def test_row_of_logs_finds_a_replica_that_logs_only_noise(hour, vertex):
+    (step,) = (step for row in first_hour_rows.load() for step in row.steps if "logs" in step.typed)
+    for replica, text in (("workerpool0-0", "epoch 1/12"), ("workerpool1-0", NOISE)):
+        vertex.log_entries.append(log_entry(replica, textPayload=text))
+    run = Step("run {recipe} --detach --name first{hour}", "^status")
+    code, shown = hour({"name": "logs", "steps": [run, step]})
+    assert (code, results()) == (0, {"logs": "as expected"}), shown
 
 
 def test_it_asks_before_anything_is_sent(vertex, refused, monkeypatch):
