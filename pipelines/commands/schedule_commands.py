@@ -47,9 +47,10 @@ def list_schedules(settings: GivenSettings) -> None:
     rows = []
     for schedule in schedules.list_schedules(settings.connect()):
         labels = schedule.create_pipeline_job_request.pipeline_job.labels
-        next_run = f"{schedule.next_run_time:%Y-%m-%d %H:%M} UTC" if schedule.next_run_time else ""
         started, template = str(schedule.started_run_count), f"sha256:{labels.get('template', '')}"
         state = schedule.state.name
+        due = schedule.next_run_time if state == "ACTIVE" else None
+        next_run = f"{due:%Y-%m-%d %H:%M} UTC" if due else ""
         recipe = schedules.recipe_of(schedule)
         rows.append((recipe, state, schedule.cron, next_run, started, template))
     show_table(("Recipe", "State", "Cron", "Next run", "Started", "Template"), rows)

@@ -49,8 +49,11 @@ def test_schedule_is_paused_resumed_and_deleted(vertex, succeed, refused, declar
     succeed("schedule apply digits")
     succeed("schedule pause digits")
     succeed("schedule pause digits")
-    assert succeed("schedule list").splitlines()[1].split()[:2] == ["digits", "PAUSED"]
+    (paused,) = succeed("schedule list").splitlines()[1:]
+    assert paused.split()[:2] == ["digits", "PAUSED"]
+    assert " UTC" not in paused
     succeed("schedule resume digits")
+    assert "2031-01-06 02:00 UTC" in succeed("schedule list")
     succeed("schedule resume digits")
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     assert succeed("schedule delete digits").endswith("nothing was deleted\n")
