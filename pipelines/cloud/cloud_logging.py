@@ -94,7 +94,7 @@ def fetch_failure_lines(
 
 def link(connection: Connection, job_id: str) -> str:
     """Return the URL of a job's log in the console."""
-    query = f'logs/query;query=resource.labels.job_id%3D"{job_id}"'
+    query = f"logs/query;query=resource.labels.job_id%3D%22{job_id}%22"
     return console_link(connection.settings, query)
 
 

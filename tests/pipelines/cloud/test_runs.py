@@ -114,6 +114,13 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
     assert end - begin < datetime.timedelta(hours=3)
 
 
+def test_link_to_the_log_is_a_url(vertex, succeed):
+    succeed("run digits --name one")
+    (number,) = vertex.custom_jobs
+    link = succeed("logs one").partition("no lines yet: ")[2]
+    assert f"query;query=resource.labels.job_id%3D%22{number}%22?project=my-project" in link
+
+
 def test_job_that_no_container_launched_is_in_the_details_of_its_task(vertex, succeed):
     succeed("run digits --name one")
     (custom_job,) = vertex.custom_jobs.values()
