@@ -6,7 +6,8 @@
     [retraining]     # not `schedule`, which is the learning rate's parameter
     cron = "0 3 * * 1"
 
-The fields of `RunOptions` are its keys and tables; docs/vertex.md shows each of them.
+The fields of `RunOptions` are its keys and tables; docs/vertex.md and
+docs/vertex-special.md show each of them.
 """
 
 import dataclasses

@@ -278,7 +278,7 @@ def examine_image(connection: Connection, setting: str = "image") -> Finding:
                 f"image {image}: it is in another project than the runs",
                 "check that Vertex AI's service agents may pull it; they need "
                 f"roles/artifactregistry.reader on {match['repository']} in {match['project']}: "
-                "docs/vertex.md, step 3",
+                "docs/vertex-special.md, Accounts and keys",
             )
         return Finding(True, f"image {image}")
     return Finding(False, f"image {image}: does not exist", "build it and push it")

@@ -8,6 +8,7 @@ import pytest
 from pipelines.cloud.project_checks import ACCOUNT_ROLES, DEPLOYMENT_ROLES
 from pipelines.emulator.api_error import not_found
 from pipelines.emulator.project_services import ROLES, ProjectServices
+from tests.child_processes import ROOT
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.cloud.cloud_servers import expired_sign_in
 
@@ -180,6 +181,9 @@ def test_impossible_check_is_no_failure(cloud, vertex, command, succeed, monkeyp
     (line,) = [line for line in out.splitlines() if "our-images" in line]
     assert line.startswith("? image us-central1-docker.pkg.dev/our-images/images/training:1: it is")
     assert "service agents may pull it; they need roles/artifactregistry.reader on images" in line
+    page, heading = line.rpartition(": ")[2].split(", ")
+    commands = (ROOT / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    assert "gcp-sa-aiplatform-cc" in commands and "add-iam-policy-binding REPOSITORY" in commands
 
     vertex.fail("ListPipelineJobs", 403, "PERMISSION_DENIED", "Permission denied", times=9)
     code, out, _ = command("doctor")
