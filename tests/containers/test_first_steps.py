@@ -97,6 +97,30 @@ def test_steps_build_every_image_that_a_run_needs(calls):
         assert build["gcs-source-staging-dir"].startswith("gs://my-project-training/")
 
 
+def test_upload_to_cloud_build_leaves_out_what_commands_write():
+    # Without a .gcloudignore, gcloud uploads what .gitignore does not list.
+    assert not (ROOT / ".gcloudignore").exists()
+    ignored = (ROOT / ".gitignore").read_text().split()
+    assert {"runs/", "build/", "emulated/", ".venv"} <= set(ignored)
+
+
+def headings(page):
+    """Return the anchors that GitHub gives to a page's headings."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    lines = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_links_between_pages_lead_to_headings():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\((?!https:)([^)]+)\)", text):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), (page.name, link)
+            assert not anchor or anchor in headings(target), (page.name, link)
+
+
 @pytest.mark.parametrize("page", ["vertex", "delivery", "cloud-storage", "serving"])
 def test_gcloud_names_the_region_of_vertex_ai(page):
     text = (ROOT / "docs" / f"{page}.md").read_text().replace("\\\n", " ")
