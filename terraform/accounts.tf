@@ -80,7 +80,8 @@ resource "google_artifact_registry_repository_iam_member" "releaser_pipelines" {
   member     = google_service_account.releaser.member
 }
 
-# Schedules alone; no predefined role is limited to them.
+# Schedules alone. The page on schedules names roles/aiplatform.user, which may also train; no
+# predefined role is limited to schedules (machine-learning/pipelines/schedule-pipeline-run).
 resource "google_project_iam_custom_role" "scheduler" {
   role_id     = "trainingScheduler"
   title       = "Schedules of training pipelines"

@@ -25,11 +25,8 @@ def commands():
     """Return the page's commands of this project, in order."""
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
-    project_lines = [
-        line for line in lines if line.startswith(("python -m pipelines ", "python compile.py"))
-    ]
-    # Needs Apache Beam and Dataflow.
-    return [line for line in project_lines if "records_engine=dataflow" not in line]
+    starts = ("python -m pipelines ", "python compile.py")
+    return [line for line in lines if line.startswith(starts)]
 
 
 def put_photos(folder):
