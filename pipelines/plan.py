@@ -73,7 +73,7 @@ def estimate(parameters: ParameterSet, minutes: float) -> str:
     if not minutes:
         return f"{format_money(hour)} {plan.prices.currency} an hour"
     total = hour * Decimal(str(minutes)) / 60 + run
-    return f"about {format_money(total)} {plan.prices.currency} and its other steps"
+    return f"about {format_money(total)} {plan.prices.currency}, and the pipeline's other steps"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Hour:
                 say(f"{row.name}: {results[row.name]}, earlier")
                 continue
             say("", f"{'minute':10}{row.minute}: {self._fill(row.what)}")
-            say(f"{'expected':10}{self._fill(row.shows)}")
+            say(f"{'shows':10}{self._fill(row.shows)}")
             lacking = [name for name in row.after if results[name] != EXPECTED]
             commands: list[dict[str, Any]] = []
             if lacking:

@@ -30,7 +30,7 @@ class Row:
     shows: str
     remedy: str = ""
     after: tuple[str, ...] = ()  # rows without which this one can show nothing
-    asks: str = ""  # costs or deletes
+    asks: str = ""  # "costs", or what it deletes
     run_minutes: float = 0.0  # expected duration of the training job; 0: the recipe's
 
     @property

@@ -53,7 +53,8 @@ def first_hour(
             return answer, typer.prompt("what instead?") if answer == OTHER else why
         minutes = row.run_minutes or loaded.run_options.expected_minutes
         price = plan.estimate(loaded.parameters, minutes)
-        say(f"costs     {price}" if row.asks == "costs" else "deletes   what it names")
+        deleted = row.asks.replace("{recipe}", recipe)
+        say(f"costs     {price}" if row.asks == "costs" else f"deletes   {deleted}")
         answer = "y" if yes else _choose("do it?", "y", "n", "skip")
         return {"y": "", "skip": SKIPPED}.get(answer, answer), ""
 

@@ -115,7 +115,7 @@ def test_failing_row_skips_only_the_rows_that_need_it(hour, vertex):
 def test_it_does_what_is_answered(hour, vertex):
     given = (
         {"name": "costs", "steps": [LISTED], "asks": "costs"},
-        {"name": "deletes", "steps": [LISTED], "asks": "deletes"},
+        {"name": "deletes", "steps": [LISTED], "asks": "the schedule of {recipe}"},
         {"name": "free", "steps": [LISTED]},
         {"name": "sees", "do": "the console"},
         {"name": "last", "steps": [LISTED], "asks": "costs", "run_minutes": 60},
@@ -124,8 +124,8 @@ def test_it_does_what_is_answered(hour, vertex):
         *given, answers=["y", "skip", "other", f"an error in projects/{NUMBER}", "n"]
     )
     assert code == 130
-    assert "costs     about 0.11 USD" in shown
-    assert "deletes   what it names" in shown
+    assert "shows     it\ncosts     about 0.11 USD, and the pipeline's other steps\n" in shown
+    assert "deletes   the schedule of digits\n" in shown
     assert "costs     about 0.52 USD" in shown
     assert results() == {
         "costs": "as expected",
