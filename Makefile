@@ -16,13 +16,14 @@ unsupported = $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),missing
   3.10 to 3.13: install one and name it, such as: make $(MAKECMDGOALS) PYTHON=python3.11
 
 # The stamp is a copy of the lock, so packages are installed again only if the lock changed. An environment of
-# another Python, or one without pip, is replaced: its creation was interrupted.
+# another Python, or one without pip, is replaced: its creation was interrupted. --no-deps: the lock is complete, and
+# pip would take the newest version of a package that another one requires with extras, for which there is no hash.
 $(READY): FORCE
 	$(if $(and $(call supported,$(BIN)/python),$(wildcard $(VENV)/lib/*/site-packages/pip)),, \
 	  $(if $(call supported,$(PYTHON)),@$(PYTHON) -m venv --clear $(VENV),$(error $(unsupported))))
 	@cmp -s requirements.lock $@ || { \
 	  echo "Installing the locked packages into $(VENV) (once, about two minutes)"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements.lock \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --no-deps --require-hashes -r requirements.lock \
 	    && cp requirements.lock $@; \
 	}
 
