@@ -18,6 +18,7 @@ unsupported = $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),missing
 # The stamp is a copy of the lock, so packages are installed again only if the lock changed. An environment of
 # another Python, or one without pip, is replaced: its creation was interrupted. --no-deps: the lock is complete, and
 # pip would take the newest version of a package that another one requires with extras, for which there is no hash.
+# project.pth puts emulator/, whose path from the environment it has, on the import path.
 $(READY): FORCE
 	$(if $(and $(call supported,$(BIN)/python),$(wildcard $(VENV)/lib/*/site-packages/pip)),, \
 	  $(if $(call supported,$(PYTHON)),@$(PYTHON) -m venv --clear $(VENV),$(error $(unsupported))))
@@ -26,6 +27,7 @@ $(READY): FORCE
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --no-deps --require-hashes -r requirements.lock \
 	    && cp requirements.lock $@; \
 	}
+	@for site in $(VENV)/lib/*/site-packages; do echo ../../../../emulator > $$site/project.pth; done
 
 run: $(READY) ## Train, evaluate and judge the digits recipe on this machine
 	@$(BIN)/python -m pipelines run digits --local

@@ -20,10 +20,10 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     """Start a server for the registry of a folder of runs, and connect to it."""
     from components.registry.model_registry import ModelRegistry
     from components.vertex.vertex_client import connect_vertex
-    from pipelines.emulator import environment
-    from pipelines.emulator.model_service import FOLDER_NAME, ModelService
-    from pipelines.emulator.operations import Operations
-    from pipelines.emulator.server import Emulator
+    from vertex_emulator import environment
+    from vertex_emulator.model_service import FOLDER_NAME, ModelService
+    from vertex_emulator.operations import Operations
+    from vertex_emulator.server import Emulator
 
     # The client reads these variables.
     os.environ.update(environment.bypass_proxies(os.environ))
@@ -51,7 +51,7 @@ def fetch_champion(
     `option` is what the error puts before the name of another model that the recipe has trained.
     """
     from components.vertex.cloud_errors import translated
-    from pipelines.emulator.model_service import FOLDER_NAME
+    from vertex_emulator.model_service import FOLDER_NAME
 
     model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
     train = f"train one: python -m pipelines run {recipe} --local"

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from pipelines import run_history
 from pipelines.console import Console, print_error, say, shorten_path
-from pipelines.emulator import job_state
 from pipelines.json_files import read_json
 from pipelines.local import failures
 from trainer.data.storage import is_object
@@ -19,6 +18,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import decimal
 from trainer.training.cluster import ROLES
+from vertex_emulator import job_state
 
 if TYPE_CHECKING:
     from pipelines.local.run_state import RunState

@@ -3,10 +3,10 @@
 from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
 from components.vertex.vertex_client import connect_vertex
-from pipelines.emulator import model_service
-from pipelines.emulator.operations import Operations
 from tests.faulty_emulator import NUMBER, FaultyEmulator
 from trainer import model_files
+from vertex_emulator import model_service
+from vertex_emulator.operations import Operations
 
 __all__ = ["NUMBER", "ModelService", "candidate", "exported", "registry_at"]
 

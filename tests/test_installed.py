@@ -34,7 +34,7 @@ def installed(shared):
 
 
 def install(folder):
-    image_files.copy_folders(("components", "pipelines", "trainer"), folder / "source")
+    image_files.copy_folders(("components", "emulator", "pipelines", "trainer"), folder / "source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -63,8 +63,9 @@ def run(*command, cwd=None, code=0):
 
 def test_wheel_has_every_file_and_the_version(installed):
     (site,) = installed.parent.glob("lib/python*/site-packages")
-    for name in ("components", "pipelines", "trainer"):
-        files = [path.relative_to(ROOT) for path in (ROOT / name).rglob("*") if path.is_file()]
+    for name in ("components", "pipelines", "trainer", "emulator/vertex_emulator"):
+        files = [path for path in (ROOT / name).rglob("*") if path.is_file()]
+        files = [path.relative_to((ROOT / name).parent) for path in files]
         files = [path for path in files if "__pycache__" not in path.parts]
         assert len(files) > 10
         assert not [path for path in files if not (site / path).is_file()]

@@ -29,8 +29,8 @@ def emulator(
         raise InputError(
             f"--folder {folder!r} can't be created ({error.strerror}); give another folder"
         ) from None
-    from pipelines.emulator.artifact_registry import REPOSITORY
-    from pipelines.emulator.server import to_api_error
+    from vertex_emulator.artifact_registry import REPOSITORY
+    from vertex_emulator.server import to_api_error
 
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
@@ -48,23 +48,23 @@ def emulator(
 
 def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     """Start an emulator of all services, which `stack` stops; return it and its schedules."""
-    from pipelines.emulator.artifact_registry import ArtifactRegistry
-    from pipelines.emulator.batch_service import BatchService
-    from pipelines.emulator.clock import Clock
-    from pipelines.emulator.cloud_storage import CloudStorage, FolderBuckets
-    from pipelines.emulator.endpoint_service import EndpointService
-    from pipelines.emulator.job_service import JobService, LogEntries
-    from pipelines.emulator.metadata_service import MetadataService
-    from pipelines.emulator.model_server import ModelServers
-    from pipelines.emulator.model_service import FOLDER_NAME, ModelService
-    from pipelines.emulator.monitoring_service import MonitoringService
-    from pipelines.emulator.operations import Operations
-    from pipelines.emulator.pipeline_engine import PipelineEngine
-    from pipelines.emulator.pipeline_service import PipelineService
-    from pipelines.emulator.processes import Guardian
-    from pipelines.emulator.project_services import ProjectServices
-    from pipelines.emulator.schedule_service import ScheduleService
-    from pipelines.emulator.server import Emulator
+    from vertex_emulator.artifact_registry import ArtifactRegistry
+    from vertex_emulator.batch_service import BatchService
+    from vertex_emulator.clock import Clock
+    from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
+    from vertex_emulator.endpoint_service import EndpointService
+    from vertex_emulator.job_service import JobService, LogEntries
+    from vertex_emulator.metadata_service import MetadataService
+    from vertex_emulator.model_server import ModelServers
+    from vertex_emulator.model_service import FOLDER_NAME, ModelService
+    from vertex_emulator.monitoring_service import MonitoringService
+    from vertex_emulator.operations import Operations
+    from vertex_emulator.pipeline_engine import PipelineEngine
+    from vertex_emulator.pipeline_service import PipelineService
+    from vertex_emulator.processes import Guardian
+    from vertex_emulator.project_services import ProjectServices
+    from vertex_emulator.schedule_service import ScheduleService
+    from vertex_emulator.server import Emulator
 
     guardian = stack.enter_context(Guardian())
     clock, operations = Clock(), Operations(seconds=1.0)

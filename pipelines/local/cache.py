@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.planning.code_digest import PACKAGES
-from pipelines.emulator.environment import component_file
 from pipelines.local import run_files
 from trainer.data import storage
+from vertex_emulator.environment import component_file
 
 _JOURNAL_NAME = ".completed"
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

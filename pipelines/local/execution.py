@@ -14,8 +14,6 @@ from typing import Any
 from components.planning.code_digest import code_digest
 from pipelines import local_runs
 from pipelines.console import Console, say, shorten_path
-from pipelines.emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
-from pipelines.emulator.processes import Guardian
 from pipelines.local import failures, folders, run_summary, terminal
 from pipelines.local.cache import Journal
 from pipelines.local.kfp_patches import TaskExecutor, make_constants
@@ -33,6 +31,8 @@ from pipelines.run_history import (
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
 from trainer.errors import InputError
+from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
+from vertex_emulator.processes import Guardian
 
 _FRAME_SECONDS = 0.1
 

@@ -13,9 +13,9 @@ from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, escape_controls
 from trainer.formats import size
 
 if TYPE_CHECKING:
-    from pipelines.emulator.replica_process import Replica
     from pipelines.local.run_state import RunState, Task
     from pipelines.local.services import Services
+    from vertex_emulator.replica_process import Replica
 
 LAST_LINES = 20
 _DISK_ERROR_LINES = 30

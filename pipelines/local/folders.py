@@ -8,11 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.processes import Guardian, new_folder
 from pipelines.local import run_files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
+from vertex_emulator.custom_job import CustomJob
+from vertex_emulator.processes import Guardian, new_folder
 
 _ATTEMPT = "attempt-"
 

@@ -22,10 +22,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.emulator.environment import LOCATION, PROJECT
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
+from vertex_emulator.environment import LOCATION, PROJECT
 
 _JOB_NAME = "{{$.pipeline_job_name}}"
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")

@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.job_rules import is_empty
 from pipelines.local import run_files
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
@@ -21,6 +19,8 @@ from pipelines.run_history import (
     select_validation,
 )
 from trainer.training.cluster import ROLES
+from vertex_emulator.custom_job import CustomJob
+from vertex_emulator.job_rules import is_empty
 
 REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"

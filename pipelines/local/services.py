@@ -5,17 +5,17 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator
 
-from pipelines.emulator.batch_job import BatchJob
-from pipelines.emulator.batch_service import BatchService
-from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import CustomJob
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.job_service import JobService
-from pipelines.emulator.model_server import ModelServers
-from pipelines.emulator.model_service import FOLDER_NAME, ModelService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian
-from pipelines.emulator.server import Emulator
+from vertex_emulator.batch_job import BatchJob
+from vertex_emulator.batch_service import BatchService
+from vertex_emulator.containers import Containers
+from vertex_emulator.custom_job import CustomJob
+from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.job_service import JobService
+from vertex_emulator.model_server import ModelServers
+from vertex_emulator.model_service import FOLDER_NAME, ModelService
+from vertex_emulator.operations import Operations
+from vertex_emulator.processes import Guardian
+from vertex_emulator.server import Emulator
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.artifact_metadata import TASK_BYTES, size
-from pipelines.emulator import environment
-from pipelines.emulator.background_jobs import TASK_LABEL
-from pipelines.emulator.processes import Process
 from pipelines.local import bucket_executor
 from pipelines.local.cache import Journal
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.package import MAIL_MODULE, find_launcher
 from trainer.data.storage import is_object
+from vertex_emulator import environment
+from vertex_emulator.background_jobs import TASK_LABEL
+from vertex_emulator.processes import Process
 
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]

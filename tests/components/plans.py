@@ -5,9 +5,9 @@ from google.protobuf import json_format
 from kfp import dsl
 
 from components.plan_training import plan_training
-from pipelines.emulator import job_rules
 from tests.components.artifacts import artifact
 from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
+from vertex_emulator import job_rules
 
 DEFAULTS = {"model_name": "digits", "project": "p", "location": "us-central1", "run": "digits-1"}
 DEFAULTS |= {"serving_image": "", "class_floors": {}, "recipe_sets": []}

@@ -7,13 +7,13 @@ from kfp import dsl
 
 from components.deploy_champion import deploy_champion
 from components.registry.registered_model import RegisteredModel
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.model_server import ModelServers
-from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian
 from tests.faulty_emulator import ById, FaultyEmulator
 from tests.registry_service import candidate, registry_at
+from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.model_server import ModelServers
+from vertex_emulator.model_service import ModelService
+from vertex_emulator.operations import Operations
+from vertex_emulator.processes import Guardian
 
 
 class ServersOfArtifacts(ModelServers):

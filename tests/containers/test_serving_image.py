@@ -12,7 +12,6 @@ import numpy as np
 import psutil
 import pytest
 
-from pipelines.emulator.processes import reserve_port
 from tests.containers.conftest import NAME, build, run
 from tests.gcs.bucket import BucketServer
 from tests.gcs.proxy import FaultyProxy
@@ -29,6 +28,7 @@ from tests.trainer.serving.test_answers import (  # noqa: F401
 from tests.trainer.serving.test_malformed import (  # noqa: F401
     test_500_malformed_requests_cost_no_error_and_no_memory,
 )
+from vertex_emulator.processes import reserve_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 ROUTE = "/v1/endpoints/1/deployedModels/2"

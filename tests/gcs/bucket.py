@@ -8,8 +8,8 @@ from google.api_core.exceptions import NotFound
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from pipelines.emulator.processes import reserve_port
 from tests.child_processes import started
+from vertex_emulator.processes import reserve_port
 
 GOOGLE = "https://www.googleapis.com"
 

@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 
 from components.registry.model_upload import MADE_BY
-from pipelines.emulator.model_service import FOLDER_NAME
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
 from trainer import model_files
 from trainer.serving.predictor import Predictor
+from vertex_emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 FLIPS = 12

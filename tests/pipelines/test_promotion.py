@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.emulator.model_service import FOLDER_NAME
 from tests.registry_service import ModelService, candidate, registry_at
+from vertex_emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 LOCAL = ("local", "local")

@@ -8,16 +8,16 @@ import threading
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.artifact_registry import (
+from tests.faulty_emulator import OpenEmulator
+from tests.gcs.proxy import FaultyProxy
+from vertex_emulator.api_error import ApiError
+from vertex_emulator.artifact_registry import (
     REPOSITORY,
     ArtifactRegistry,
     parse_form,
     parse_multipart,
 )
-from pipelines.emulator.cloud_storage import CloudStorage
-from tests.faulty_emulator import OpenEmulator
-from tests.gcs.proxy import FaultyProxy
+from vertex_emulator.cloud_storage import CloudStorage
 
 COMMANDS = [
     *("status", "status one", "logs one", "cancel one", "run digits --detach", "promote digits"),

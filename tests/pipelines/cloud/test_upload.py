@@ -5,11 +5,11 @@ import hashlib
 import pytest
 
 from pipelines.cloud import upload
-from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.artifact_registry import check_names
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.conftest import IMAGE
 from trainer.toml_reader import tomllib
+from vertex_emulator.api_error import ApiError
+from vertex_emulator.artifact_registry import check_names
 
 
 def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkeypatch):

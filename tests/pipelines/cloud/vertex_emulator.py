@@ -8,17 +8,17 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from components.registry.model_upload import PREBUILT
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.job_service import LogEntries
-from pipelines.emulator.metadata_service import MetadataService
-from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.monitoring_service import MonitoringService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.pipeline_service import PipelineService
-from pipelines.emulator.resources import Resources
-from pipelines.emulator.schedule_service import ScheduleService
 from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
+from vertex_emulator.clock import Clock
+from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.job_service import LogEntries
+from vertex_emulator.metadata_service import MetadataService
+from vertex_emulator.model_service import ModelService
+from vertex_emulator.monitoring_service import MonitoringService
+from vertex_emulator.operations import Operations
+from vertex_emulator.pipeline_service import PipelineService
+from vertex_emulator.resources import Resources
+from vertex_emulator.schedule_service import ScheduleService
 
 LOCATION = f"projects/{NUMBER}/locations/us-central1"
 POOL = {

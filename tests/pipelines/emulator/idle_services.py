@@ -5,20 +5,20 @@ import datetime
 
 from components.registry.model_upload import PREBUILT
 from components.vertex.vertex_client import connect_service, import_client_class, local_credentials
-from pipelines.emulator.batch_service import BatchService
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.job_service import JobService
-from pipelines.emulator.metadata_service import MetadataService
-from pipelines.emulator.model_server import ModelServers
-from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.monitoring_service import MonitoringService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.pipeline_service import PipelineService
-from pipelines.emulator.processes import Guardian
-from pipelines.emulator.schedule_service import ScheduleService
-from pipelines.emulator.server import Emulator
 from tests.faulty_emulator import NoServers
+from vertex_emulator.batch_service import BatchService
+from vertex_emulator.clock import Clock
+from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.job_service import JobService
+from vertex_emulator.metadata_service import MetadataService
+from vertex_emulator.model_server import ModelServers
+from vertex_emulator.model_service import ModelService
+from vertex_emulator.monitoring_service import MonitoringService
+from vertex_emulator.operations import Operations
+from vertex_emulator.pipeline_service import PipelineService
+from vertex_emulator.processes import Guardian
+from vertex_emulator.schedule_service import ScheduleService
+from vertex_emulator.server import Emulator
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"

@@ -16,7 +16,7 @@ _HEAD = """\
 Generated from [rules.toml](../tests/pipelines/emulator/rules.toml) by
 `python -m tests.pipelines.emulator.rules`. Each rule comes from a page of Google's documentation of
 August 2026, which calls Vertex AI *Gemini Enterprise Agent Platform*. The functions listed enforce
-it (those in `pipelines.emulator` refuse what Vertex AI refuses), and the tests listed verify that.
+it (those in `vertex_emulator` refuse what Vertex AI refuses), and the tests listed verify that.
 Questions that no page answers are in [first-hour.md](first-hour.md).
 """
 _COLUMNS = "| rule | page | enforced by | test |\n|---|---|---|---|\n"

@@ -10,13 +10,13 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
-from pipelines.emulator.batch_input import read_instances
 from tests.pipelines.emulator.idle_services import MODEL, PARENT
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.serving_processes import predicted
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
+from vertex_emulator.batch_input import read_instances
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
 FORMAT, INPUT = "input_config__instances_format", "input_config"

@@ -8,12 +8,12 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import JobServiceClient
 
 from components.vertex.vertex_client import connect_service, local_credentials
-from pipelines.emulator.job_service import JobService
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.server import Emulator
 from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
 from tests.pipelines.local.conftest import is_alive, wait_for
+from vertex_emulator.job_service import JobService
+from vertex_emulator.operations import Operations
+from vertex_emulator.processes import Guardian, Process
+from vertex_emulator.server import Emulator
 
 SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 60"])
 JOB = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])

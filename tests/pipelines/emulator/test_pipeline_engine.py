@@ -7,8 +7,8 @@ import os
 from google.cloud.aiplatform_v1 import types
 
 from pipelines.cloud import runs
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.pipeline_engine import PipelineEngine
+from vertex_emulator.clock import Clock
+from vertex_emulator.pipeline_engine import PipelineEngine
 
 
 def test_failed_task_has_the_error_of_its_run(tmp_path):

@@ -10,9 +10,9 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
 from components.vertex.vertex_client import connect_service, local_credentials
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.schedule_service import ScheduleService
-from pipelines.emulator.server import Emulator
+from vertex_emulator.operations import Operations
+from vertex_emulator.schedule_service import ScheduleService
+from vertex_emulator.server import Emulator
 
 
 class Broken:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from components.machines.worker_pools import IMAGE
-from pipelines.emulator import containers
-from pipelines.emulator.processes import Guardian, Process
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import wait_for
 from trainer.errors import InputError
+from vertex_emulator import containers
+from vertex_emulator.processes import Guardian, Process
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_image_is_identified_by_its_id(tmp_path, monkeypatch):
 
 _GUARDED = """
 import pathlib, sys, time
-from pipelines.emulator.processes import Guardian, Process
+from vertex_emulator.processes import Guardian, Process
 with Guardian() as guardian:
     guardian.run_after_death(["/bin/mkdir", sys.argv[1]])
     for _ in range(int(sys.argv[2])):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.emulator import environment
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import bucket_executor, kfp_patches
+from vertex_emulator import environment
 
 INPUTS = {
     "inputs": {"parameterValues": {"pools": [{"count": 2.0, "rate": 0.5}], "name": 'a "b"'}},

@@ -212,8 +212,8 @@ def test_run_goes_on_when_the_reader_of_its_output_has_left(small_package, tmp_p
 
 _KILLED_IN_MKDIR = """
 import os, signal
-from pipelines.emulator import server
-from pipelines.emulator.processes import Guardian
+from vertex_emulator import server
+from vertex_emulator.processes import Guardian
 from pipelines.local import folders
 
 make = os.mkdir

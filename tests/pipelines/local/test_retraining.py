@@ -9,13 +9,13 @@ import pytest
 from components.planning.code_digest import code_digest
 from components.registry.registered_model import digest_dataset, training_labels
 from pipelines import compilation, recipe
-from pipelines.emulator.environment import LOCATION, PROJECT
-from pipelines.emulator.model_service import FOLDER_NAME
 from tests.pipelines.local.package_runs import run_package, states
 from tests.registry_service import ModelService, candidate, registry_at
 from tests.trainer.data.picture_folders import two_classes, write_pictures
 from trainer.config import configuration_digest
 from trainer.data.write.writer import create_tfrecords
+from vertex_emulator.environment import LOCATION, PROJECT
+from vertex_emulator.model_service import FOLDER_NAME
 
 
 @pytest.fixture

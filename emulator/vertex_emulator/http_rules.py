@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pipelines.emulator.api_error import invalid
+from vertex_emulator.api_error import invalid
 
 SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule")
 _VARIABLE = re.compile(r"\{([\w.]+)=([^}]+)\}")

@@ -5,12 +5,12 @@ import pathlib
 import threading
 from typing import Any, Generic, TypeVar
 
-from pipelines.emulator.api_error import ApiError, code_of
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.messages import state_of
-from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.resources import Resources
 from trainer.errors import InputError
+from vertex_emulator.api_error import ApiError, code_of
+from vertex_emulator.clock import Clock
+from vertex_emulator.messages import state_of
+from vertex_emulator.processes import Guardian, Process
+from vertex_emulator.resources import Resources
 
 TASK_LABEL = "vertex-ai-pipelines-task"
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")

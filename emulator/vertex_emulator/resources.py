@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from pipelines.emulator import field_rules, lists, messages, proto_rules
-from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.field_rules import refuse
-from pipelines.emulator.messages import id_of, parent_of, to_snake_case
-from pipelines.emulator.operations import Operations
-from pipelines.emulator.resource_store import FolderStore, MemoryStore
+from vertex_emulator import field_rules, lists, messages, proto_rules
+from vertex_emulator.api_error import ApiError, not_found
+from vertex_emulator.clock import Clock
+from vertex_emulator.field_rules import refuse
+from vertex_emulator.messages import id_of, parent_of, to_snake_case
+from vertex_emulator.operations import Operations
+from vertex_emulator.resource_store import FolderStore, MemoryStore
 
 
 @dataclasses.dataclass(eq=False)

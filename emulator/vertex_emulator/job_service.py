@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.emulator import job_rules, job_state, messages
-from pipelines.emulator.api_error import not_found
-from pipelines.emulator.background_jobs import TASK_LABEL, BackgroundJobs
-from pipelines.emulator.containers import Containers
-from pipelines.emulator.custom_job import CANCEL_FILE_NAME, CustomJob
-from pipelines.emulator.messages import id_of
-from pipelines.emulator.processes import new_folder
-from pipelines.emulator.server import HttpRequest
 from trainer.training.cluster import ROLES
+from vertex_emulator import job_rules, job_state, messages
+from vertex_emulator.api_error import not_found
+from vertex_emulator.background_jobs import TASK_LABEL, BackgroundJobs
+from vertex_emulator.containers import Containers
+from vertex_emulator.custom_job import CANCEL_FILE_NAME, CustomJob
+from vertex_emulator.messages import id_of
+from vertex_emulator.processes import new_folder
+from vertex_emulator.server import HttpRequest
 
 _DELETED = "deleted"
 

@@ -8,14 +8,14 @@ import pathlib
 import time
 from typing import Any
 
-from pipelines.emulator import job_state
-from pipelines.emulator.background_jobs import BackgroundJob
-from pipelines.emulator.containers import Containers
-from pipelines.emulator.http_rules import to_json
-from pipelines.emulator.job_rules import LONGEST_SECONDS
-from pipelines.emulator.processes import Guardian, Process
-from pipelines.emulator.replica_process import Replica, create_replicas
-from pipelines.emulator.restart_rules import (
+from vertex_emulator import job_state
+from vertex_emulator.background_jobs import BackgroundJob
+from vertex_emulator.containers import Containers
+from vertex_emulator.http_rules import to_json
+from vertex_emulator.job_rules import LONGEST_SECONDS
+from vertex_emulator.processes import Guardian, Process
+from vertex_emulator.replica_process import Replica, create_replicas
+from vertex_emulator.restart_rules import (
     choose_consequence,
     error_message,
     is_lost,

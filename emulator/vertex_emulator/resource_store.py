@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.environment import LOCAL_PARENT
 from trainer.data import storage
+from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.environment import LOCAL_PARENT
 
 _LONGEST_FILE_NAME = 255
 _LOCK_SECONDS = 30.0

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from typing import Any
 
-from pipelines.emulator.server import HttpRequest
+from vertex_emulator.server import HttpRequest
 
 ROLES = (
     "roles/aiplatform.user",

@@ -26,12 +26,12 @@ from typing import Any
 import grpc
 
 from components.vertex.vertex_client import TOKEN_VARIABLE
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.grpc_relay import RelayingServer
-from pipelines.emulator.http_rules import Method, load_methods, to_json
-from pipelines.emulator.messages import to_snake_case
-from pipelines.emulator.processes import Guardian
 from trainer.errors import InputError
+from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.grpc_relay import RelayingServer
+from vertex_emulator.http_rules import Method, load_methods, to_json
+from vertex_emulator.messages import to_snake_case
+from vertex_emulator.processes import Guardian
 
 _LONG_PATH = 80
 

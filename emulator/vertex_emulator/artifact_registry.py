@@ -11,10 +11,10 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.emulator.api_error import not_found
-from pipelines.emulator.field_rules import refuse
-from pipelines.emulator.messages import id_of
-from pipelines.emulator.server import HttpRequest
+from vertex_emulator.api_error import not_found
+from vertex_emulator.field_rules import refuse
+from vertex_emulator.messages import id_of
+from vertex_emulator.server import HttpRequest
 
 REPOSITORY = "/my-project/pipelines"
 _PACKAGE = REPOSITORY + r"/packages/(?P<package>[^/]+)"

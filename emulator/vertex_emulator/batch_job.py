@@ -16,18 +16,18 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pipelines.emulator.api_error import code_of
-from pipelines.emulator.background_jobs import BackgroundJob
-from pipelines.emulator.batch_input import Instance, read_instances
-from pipelines.emulator.messages import id_of
-from pipelines.emulator.model_server import ModelServer
-from pipelines.emulator.processes import Process
 from trainer.data import storage
 from trainer.data.write.process_pool import cut
 from trainer.errors import InputError
+from vertex_emulator.api_error import code_of
+from vertex_emulator.background_jobs import BackgroundJob
+from vertex_emulator.batch_input import Instance, read_instances
+from vertex_emulator.messages import id_of
+from vertex_emulator.model_server import ModelServer
+from vertex_emulator.processes import Process
 
 if TYPE_CHECKING:
-    from pipelines.emulator.batch_service import BatchService
+    from vertex_emulator.batch_service import BatchService
 
 BATCH_SIZE = 64
 """Instances per request, unless the job sets it."""

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from components.vertex.vertex_client import TOKEN_VARIABLE
-from pipelines.emulator.processes import Guardian, Process
 from trainer.errors import InputError, one_line
+from vertex_emulator.processes import Guardian, Process
 
 ENGINES = ("docker", "podman")
 LABEL = "vertex-tensorflow-training-run"

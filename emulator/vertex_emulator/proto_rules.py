@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.field_rules import refuse
+from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.field_rules import refuse
 
 _ALLOWED = {("EnvVar", "value")}
 """Required fields that may be empty, since protos don't distinguish empty from missing."""

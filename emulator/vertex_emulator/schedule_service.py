@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from pipelines import cron
-from pipelines.emulator import messages
-from pipelines.emulator.background_jobs import ENDED
-from pipelines.emulator.field_rules import refuse, refuse_state
-from pipelines.emulator.messages import parent_of, state_of
-from pipelines.emulator.pipeline_service import PipelineService, check_job
-from pipelines.emulator.resources import Resources
-from pipelines.emulator.server import HttpRequest
+from vertex_emulator import messages
+from vertex_emulator.background_jobs import ENDED
+from vertex_emulator.field_rules import refuse, refuse_state
+from vertex_emulator.messages import parent_of, state_of
+from vertex_emulator.pipeline_service import PipelineService, check_job
+from vertex_emulator.resources import Resources
+from vertex_emulator.server import HttpRequest
 
 _MAX_DAYS = 3660
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, code_of, not_found
-from pipelines.emulator.messages import parent_of
+from vertex_emulator.api_error import ApiError, code_of, not_found
+from vertex_emulator.messages import parent_of
 
 
 class Operations:

@@ -1,6 +1,6 @@
 """Google's message types, imported at first use, since the import takes a second.
 
-from pipelines.emulator import messages
+from vertex_emulator import messages
 
 endpoint = messages.Endpoint(display_name="digits")
 """

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pipelines.emulator.api_error import invalid
-from pipelines.emulator.field_rules import refuse
-from pipelines.emulator.proto_rules import check_mask
+from vertex_emulator.api_error import invalid
+from vertex_emulator.field_rules import refuse
+from vertex_emulator.proto_rules import check_mask
 
 _TERM = re.compile(r'(?:labels\.(?P<label>[\w-]+)|pipeline_name|pipelineName)="(?P<value>[^"]*)"')
 _LATEST_FIRST = ("create_time desc", "createTime desc")

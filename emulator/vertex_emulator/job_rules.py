@@ -6,7 +6,7 @@ from typing import Any
 from components.machines import regions
 from components.machines.machine_types import accelerators, check_disk, check_machine
 from pipelines import resource_names
-from pipelines.emulator.field_rules import (
+from vertex_emulator.field_rules import (
     check_common,
     check_region,
     check_variables,

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.emulator import messages
-from pipelines.emulator.api_error import code_of
-from pipelines.emulator.background_jobs import ENDED
-from pipelines.emulator.field_rules import check_common, refuse, refuse_state
-from pipelines.emulator.messages import state_of
-from pipelines.emulator.pipeline_engine import PipelineEngine
-from pipelines.emulator.resources import Resources
+from vertex_emulator import messages
+from vertex_emulator.api_error import code_of
+from vertex_emulator.background_jobs import ENDED
+from vertex_emulator.field_rules import check_common, refuse, refuse_state
+from vertex_emulator.messages import state_of
+from vertex_emulator.pipeline_engine import PipelineEngine
+from vertex_emulator.resources import Resources
 
 _POSITIVE = re.compile(r"[1-9][0-9]*")
 

@@ -8,10 +8,10 @@ import pathlib
 import sys
 from typing import Any
 
-from pipelines.emulator import environment
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.processes import Guardian, Process, reserve_port
 from trainer import serving
+from vertex_emulator import environment
+from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.processes import Guardian, Process, reserve_port
 
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 15.0

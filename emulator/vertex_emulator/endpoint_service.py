@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator import messages
-from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.field_rules import check_id, check_machine, refuse, refuse_state
-from pipelines.emulator.messages import parent_of
-from pipelines.emulator.model_server import ModelServers
-from pipelines.emulator.model_service import ModelService
-from pipelines.emulator.proto_rules import check_required
-from pipelines.emulator.resources import Resources, set_etag
+from vertex_emulator import messages
+from vertex_emulator.api_error import ApiError, not_found
+from vertex_emulator.field_rules import check_id, check_machine, refuse, refuse_state
+from vertex_emulator.messages import parent_of
+from vertex_emulator.model_server import ModelServers
+from vertex_emulator.model_service import ModelService
+from vertex_emulator.proto_rules import check_required
+from vertex_emulator.resources import Resources, set_etag
 
 _LARGEST_BODY = 3 * 2**19
 """1.5 MB, for requests to a shared public endpoint and for their responses."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from components.machines import regions
 from components.planning.prediction_options import TABLE
-from pipelines.emulator import messages
-from pipelines.emulator.endpoint_service import EndpointService
-from pipelines.emulator.field_rules import check_choice, refuse, refuse_state, region_of
-from pipelines.emulator.resources import Resources
+from vertex_emulator import messages
+from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.field_rules import check_choice, refuse, refuse_state, region_of
+from vertex_emulator.resources import Resources
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

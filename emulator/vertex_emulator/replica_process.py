@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pipelines.emulator import containers as container_engine
-from pipelines.emulator import environment
-from pipelines.emulator.job_rules import is_empty
-from pipelines.emulator.job_state import ReplicaState, Role
-from pipelines.emulator.processes import Guardian, Process, reserve_port
-from pipelines.emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
 from trainer.training.cluster import ROLES
+from vertex_emulator import containers as container_engine
+from vertex_emulator import environment
+from vertex_emulator.job_rules import is_empty
+from vertex_emulator.job_state import ReplicaState, Role
+from vertex_emulator.processes import Guardian, Process, reserve_port
+from vertex_emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pipelines import resource_names
-from pipelines.emulator import field_rules, messages, proto_rules
-from pipelines.emulator.api_error import ApiError
-from pipelines.emulator.field_rules import refuse, refuse_state
-from pipelines.emulator.resources import Resources, set_etag
+from vertex_emulator import field_rules, messages, proto_rules
+from vertex_emulator.api_error import ApiError
+from vertex_emulator.field_rules import refuse, refuse_state
+from vertex_emulator.resources import Resources, set_etag
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"

@@ -7,9 +7,9 @@ from typing import Any
 from components.machines import regions
 from components.machines.prediction_machines import check_prediction_machine
 from pipelines import resource_names
-from pipelines.emulator.api_error import ApiError, invalid
-from pipelines.emulator.environment import LOCATION
 from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
+from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.environment import LOCATION
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128

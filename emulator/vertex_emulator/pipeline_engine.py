@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.emulator import environment, messages
-from pipelines.emulator.api_error import code_of
-from pipelines.emulator.clock import Clock
-from pipelines.emulator.job_service import find_job_folders
-from pipelines.emulator.messages import id_of, parent_of, state_of
-from pipelines.emulator.processes import Guardian, Process
+from vertex_emulator import environment, messages
+from vertex_emulator.api_error import code_of
+from vertex_emulator.clock import Clock
+from vertex_emulator.job_service import find_job_folders
+from vertex_emulator.messages import id_of, parent_of, state_of
+from vertex_emulator.processes import Guardian, Process
 
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
 """Vertex AI's words for two states of tasks on this machine."""

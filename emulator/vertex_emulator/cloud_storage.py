@@ -14,9 +14,9 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.artifact_registry import parse_multipart
-from pipelines.emulator.server import HttpRequest
+from vertex_emulator.api_error import ApiError, not_found
+from vertex_emulator.artifact_registry import parse_multipart
+from vertex_emulator.server import HttpRequest
 
 _OBJECTS = r"/storage/v1/b/(?P<bucket>[^/]+)/o"
 _PAGE = 1000

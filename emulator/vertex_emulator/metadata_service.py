@@ -5,11 +5,11 @@ import uuid
 from collections.abc import Container
 from typing import Any
 
-from pipelines.emulator import messages
-from pipelines.emulator.api_error import ApiError, not_found
-from pipelines.emulator.field_rules import check_common, check_id, refuse
-from pipelines.emulator.messages import id_of, parent_of
-from pipelines.emulator.operations import Operations
+from vertex_emulator import messages
+from vertex_emulator.api_error import ApiError, not_found
+from vertex_emulator.field_rules import check_common, check_id, refuse
+from vertex_emulator.messages import id_of, parent_of
+from vertex_emulator.operations import Operations
 
 _MAX_PARENTS = 10
 

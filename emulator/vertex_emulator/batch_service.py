@@ -5,12 +5,12 @@ import re
 from typing import Any
 
 from components.planning.prediction_options import OUTPUT_TABLE, TABLE
-from pipelines.emulator import messages
-from pipelines.emulator.background_jobs import ENDED, BackgroundJobs
-from pipelines.emulator.batch_job import BatchJob
-from pipelines.emulator.field_rules import check_choice, check_machine, refuse, refuse_state
-from pipelines.emulator.messages import state_of
-from pipelines.emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
+from vertex_emulator import messages
+from vertex_emulator.background_jobs import ENDED, BackgroundJobs
+from vertex_emulator.batch_job import BatchJob
+from vertex_emulator.field_rules import check_choice, check_machine, refuse, refuse_state
+from vertex_emulator.messages import state_of
+from vertex_emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
 
 _LONGEST_URI = 2000
 
