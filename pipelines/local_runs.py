@@ -21,7 +21,7 @@ from trainer.training.cluster import ROLES
 from vertex_emulator import job_state
 
 if TYPE_CHECKING:
-    from pipelines.local.run_state import RunState
+    from vertex_emulator.engine.pipeline_run import PipelineRun
 
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 _TAIL_BYTES = 1 << 20
@@ -57,12 +57,12 @@ def show_status(folder: pathlib.Path, name: str) -> None:
 
 
 def show_end(
-    summary: Mapping[str, Any], run_state: "RunState", failure: failures.Failure | None
+    summary: Mapping[str, Any], run: "PipelineRun", failure: failures.Failure | None
 ) -> None:
     """Print the run's result: its state, warnings and metrics, or the failure and its log."""
     state = summary["state"]
     line = Text(state, _COLORS[state])
-    seconds = time.monotonic() - run_state.started
+    seconds = time.time() - run.started
     Console().print(line.append(f" in {seconds:.1f} s", "default"))
     if failure:
         print_error(f"error: {failure.message}")
@@ -71,13 +71,13 @@ def show_end(
             for last_line in failures.read_last_lines(failure.log):
                 print_error(f"  {last_line}")
         print_error(f"log       {shorten_path(failure.log)}")
-    for task in run_state.tasks.values():
+    for task in run.steps:
         for warning in failures.find_warnings(task.log):
             say(f"warning   {warning}")
     show_results(summary)
-    say(f"run       {shorten_path(run_state.folder)}")
+    say(f"run       {shorten_path(run.folder)}")
     if state == "CANCELLED":
-        say(f"resume    {run_history.resume_command(run_state.folder)}")
+        say(f"resume    {run_history.resume_command(run.folder)}")
 
 
 def show_results(summary: Mapping[str, Any]) -> None:
@@ -183,12 +183,12 @@ def _read_tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return the names and states of the run's tasks so far."""
     if summary := _read_summary(directory):
         return summary.tasks
-    from pipelines.local.cache import Journal
-    from pipelines.package import Package
+    from pipelines.package import Package, display_names
+    from vertex_emulator.engine.output_cache import Journal
 
     recipe = run_history.read_record(directory).recipe
     tasks = Journal(directory).tasks
-    names = Package(directory / f"{recipe}.yaml").tasks if tasks else {}
+    names = display_names(Package(directory / f"{recipe}.yaml").content) if tasks else {}
     return [
         run_history.PastTask(name=task, display_name=names[task], state="SUCCEEDED")
         for task in tasks

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import pathlib
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -20,12 +20,7 @@ PROJECT_NAME = "vertex-tensorflow-training"
 _ROOT = pathlib.Path(__file__).parents[1]
 _PROJECT_FILE = _ROOT / "pyproject.toml"
 
-_LAUNCHERS = {
-    f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
-    for kind in ("custom_job", "batch_prediction_job")
-}
-"""Google's modules that create a job on Vertex AI and wait for its end."""
-MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
+_GOOGLES = "google_cloud_pipeline_components."
 
 _TYPES: dict[str, type] = {
     "NUMBER_INTEGER": int,
@@ -87,17 +82,10 @@ class Package:
         return {**labels, "commit": commit} if commit else labels
 
     @property
-    def launcher(self) -> str:
-        """Return Google's module that launches the job; empty if no task launches a job."""
-        commands = (container.get("command", []) for container in self.containers)
-        return next(filter(None, map(find_launcher, commands)), "")
-
-    @property
     def image(self) -> str:
         """Return the image that the components share; empty if there are no components."""
-        google = {*_LAUNCHERS, MAIL_MODULE}
         for container in self.containers:
-            if not google & {*container["command"]}:
+            if not any(word.startswith(_GOOGLES) for word in container["command"]):
                 return container["image"]
         return ""
 
@@ -110,24 +98,6 @@ class Package:
         executors = self.content["deploymentSpec"]["executors"]
         keys = sorted(executors, key=lambda key: not key.startswith("exec-plan-"))
         return [executors[key]["container"] for key in keys if "container" in executors[key]]
-
-    @property
-    def tasks(self) -> dict[str, str]:
-        """Return display names by key, in order of execution, including tasks of nested DAGs."""
-        names = display_names(self.content)
-        return {key: names[key] for key in self._list_tasks(self.content["root"])}
-
-    def _list_tasks(self, component: Mapping[str, Any]) -> Iterator[str]:
-        from kfp.local import graph_utils
-
-        tasks = component["dag"]["tasks"]
-        dependencies = {key: task.get("dependentTasks", []) for key, task in tasks.items()}
-        for key in reversed(graph_utils.topological_sort(dependencies)):
-            inner = self.content["components"][tasks[key]["componentRef"]["name"]]
-            if "dag" in inner:
-                yield from self._list_tasks(inner)
-            else:
-                yield key
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return all parameters of a run: the file's defaults, overridden by `parameters`.
@@ -175,11 +145,6 @@ def read_images(path: pathlib.Path) -> tuple[str, str]:
 def parse_documents(text: str | bytes) -> list[Any]:
     """Parse the YAML documents of `text`, with the C loader if PyYAML has it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def find_launcher(command: Sequence[str]) -> str:
-    """Return Google's module that a command runs to launch a job; empty if it runs none."""
-    return next((word for word in command if word in _LAUNCHERS), "")
 
 
 def display_names(content: Mapping[str, Any]) -> dict[str, str]:

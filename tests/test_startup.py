@@ -121,7 +121,7 @@ def test_step_imports_only_the_libraries_it_uses(tmp_path, step):
 
 
 def test_launcher_imports_neither_the_local_runner_nor_the_sdk():
-    imported = imported_by(python("-X", "importtime", "-m", "pipelines.local.launcher"))
+    imported = imported_by(python("-X", "importtime", "-m", "vertex_emulator.engine.launcher"))
     assert "grpc" in imported
     unused = "pipelines.local.execution pydantic_core rich.console google.cloud.aiplatform "
     unused += "google.cloud.aiplatform_v1beta1 google.cloud.aiplatform_v1.services.model_service"

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import threading
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from trainer.errors import InputError
@@ -12,6 +13,7 @@ from vertex_emulator.messages import state_of
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.resources import Resources
 
+RUN_LABEL = "vertex-ai-pipelines-run-billing-id"
 TASK_LABEL = "vertex-ai-pipelines-task"
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -19,13 +21,14 @@ ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
+    replicas: Sequence[Any] = ()  # of a training job
     failed_replica: Any = None  # the Replica that failed the job, if one did
 
     def __init__(self, message: Any) -> None:
         super().__init__(name="job", daemon=True)
         self.message = message  # updated in place
-        # The pipeline task whose launcher created the job; empty if none did.
-        self.launched_by = message.labels.get(TASK_LABEL, "")
+        # The labels of the run and of the task whose launcher created the job; empty if none did.
+        self.launched_by = (message.labels.get(RUN_LABEL, ""), message.labels.get(TASK_LABEL, ""))
         self.cancelled = threading.Event()  # set once the job is to be cancelled
 
     @property
@@ -80,6 +83,8 @@ class BackgroundJobs(Resources, Generic[J]):
 
     directory: pathlib.Path  # gets a folder for each job
     guardian: Guardian
+    # Folders of the logs of pipelines' runs, by the label that their jobs have.
+    run_logs: dict[str, pathlib.Path] = dataclasses.field(default_factory=dict, init=False)
     # Every job that was accepted, in order of creation.
     jobs: list[J] = dataclasses.field(default_factory=list, init=False)
     # The reason for each job that was refused.
@@ -100,6 +105,10 @@ class BackgroundJobs(Resources, Generic[J]):
             raise
         self.jobs[-1].start()
         return resource
+
+    def logs_of(self, job: Any) -> pathlib.Path:
+        """Return the folder for a job's own folder: that of its run's logs, if it has one."""
+        return self.run_logs.get(job.labels.get(RUN_LABEL, ""), self.directory)
 
     def cancel(self) -> None:
         """Cancel every job, as a user would in the console."""

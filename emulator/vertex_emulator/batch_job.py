@@ -55,7 +55,8 @@ class BatchJob(BackgroundJob):
         try:
             chunks = self._read_chunks()
             artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
-            logs = self._service.directory / f"batch-prediction-{id_of(self.message.name)}"
+            name = f"batch-prediction-{id_of(self.message.name)}"
+            logs = self._service.logs_of(self.message) / name
             for number in range(self.message.dedicated_resources.starting_replica_count or 1):
                 log = logs / f"server-{number}.log"
                 server = ModelServer(self._model, artifacts, log, self._service.guardian)

@@ -1,16 +1,13 @@
 """The emulator's clock, which can be set forward."""
 
 import datetime
-import os
-
-_VARIABLE = "EMULATOR_CLOCK_AHEAD"
 
 
 class Clock:
-    """The machine's clock plus an offset, which child processes take from the environment."""
+    """The machine's clock plus an offset."""
 
     def __init__(self) -> None:
-        self._ahead = datetime.timedelta(seconds=float(os.environ.get(_VARIABLE, 0)))
+        self._ahead = datetime.timedelta()
 
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.timezone.utc) + self._ahead
@@ -19,7 +16,6 @@ class Clock:
         """Set the clock forward."""
         self._ahead += ahead
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Return the variable that sets the clocks of a child process."""
-        return {_VARIABLE: str(self._ahead.total_seconds())}
+    def at(self, seconds: float) -> datetime.datetime:
+        """Return the emulator's time at a time of the machine, in seconds since 1970."""
+        return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc) + self._ahead

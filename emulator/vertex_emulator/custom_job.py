@@ -32,6 +32,8 @@ _POLL_SECONDS = 0.05
 class CustomJob(BackgroundJob):
     """A run of a CustomJob that `job_rules.check` has accepted."""
 
+    replicas: list[Replica]
+
     def __init__(
         self,
         message: Any,

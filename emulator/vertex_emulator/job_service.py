@@ -38,7 +38,7 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def begin(self, job: Any) -> None:
         name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
-        directory = new_folder(self.directory, name)
+        directory = new_folder(self.logs_of(job), name)
         self.jobs.append(CustomJob(job, directory, self.guardian, self.containers))
 
     def store(self, job: Any) -> None:

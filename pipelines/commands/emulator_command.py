@@ -4,12 +4,15 @@ import contextlib
 import signal
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from components.planning.code_digest import code_digest
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from vertex_emulator.engine.pipeline_run import PipelineRun
 
 _PROJECT, _REGION = "my-project", "us-central1"
 _ACCOUNT = f"training-runner@{_PROJECT}.iam.gserviceaccount.com"
@@ -48,18 +51,21 @@ def emulator(
 
 def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     """Start an emulator of all services, which `stack` stops; return it and its schedules."""
+    from pipelines.local import folders
+    from pipelines.local.imported_code import digest_code_of
     from vertex_emulator.artifact_registry import ArtifactRegistry
     from vertex_emulator.batch_service import BatchService
     from vertex_emulator.clock import Clock
     from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
     from vertex_emulator.endpoint_service import EndpointService
+    from vertex_emulator.engine.pipeline_engine import PipelineEngine
+    from vertex_emulator.engine.task_processes import Services
     from vertex_emulator.job_service import JobService, LogEntries
     from vertex_emulator.metadata_service import MetadataService
     from vertex_emulator.model_server import ModelServers
     from vertex_emulator.model_service import FOLDER_NAME, ModelService
     from vertex_emulator.monitoring_service import MonitoringService
     from vertex_emulator.operations import Operations
-    from vertex_emulator.pipeline_engine import PipelineEngine
     from vertex_emulator.pipeline_service import PipelineService
     from vertex_emulator.processes import Guardian
     from vertex_emulator.project_services import ProjectServices
@@ -68,8 +74,8 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
     guardian = stack.enter_context(Guardian())
     clock, operations = Clock(), Operations(seconds=1.0)
-    engine = PipelineEngine(root, guardian, clock)
-    stack.callback(engine.close)
+    stack.enter_context(folders.temporary(guardian))
+    engine = PipelineEngine(root, clock, digest_code_of, explain)
     jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
@@ -99,7 +105,16 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             guardian=guardian,
         )
     )
+    engine.services = Services(server, (jobs, batches), guardian)
+    stack.callback(engine.close)
     return server, schedules
+
+
+def explain(run: "PipelineRun") -> str:
+    """Return why a run failed, from the logs of its tasks."""
+    from pipelines.local import failures
+
+    return failures.find_failure(run, "").message
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:

@@ -4,10 +4,8 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import logging
 import pathlib
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -15,11 +13,9 @@ from components.planning.code_digest import code_digest
 from pipelines import local_runs
 from pipelines.console import Console, say, shorten_path
 from pipelines.local import failures, folders, run_summary, terminal
-from pipelines.local.cache import Journal
-from pipelines.local.kfp_patches import TaskExecutor, make_constants
-from pipelines.local.run_state import RunState, make_rows
+from pipelines.local.imported_code import digest_code_of
+from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
-from pipelines.local.tasks import ProcessTasks
 from pipelines.package import Package
 from pipelines.run_history import (
     RunRecord,
@@ -30,8 +26,15 @@ from pipelines.run_history import (
     write_record,
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
+from trainer.data.storage import is_object
 from trainer.errors import InputError
 from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
+from vertex_emulator.engine.output_cache import Journal
+from vertex_emulator.engine.pipeline_engine import run_in_thread
+from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.engine.placeholders import make_constants
+from vertex_emulator.engine.task_processes import TaskProcesses, find_launchers
+from vertex_emulator.environment import LOCATION, PROJECT
 from vertex_emulator.processes import Guardian
 
 _FRAME_SECONDS = 0.1
@@ -141,7 +144,6 @@ def execute(
     logs, artifacts = directory / "logs", artifacts_of(record, directory)
     logs.mkdir(exist_ok=True)
     run_summary.reserve(directory)
-    run_state = RunState(pipeline.tasks, logs)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
         guardian = stack.enter_context(Guardian(holding=[lock]))
@@ -151,31 +153,39 @@ def execute(
             created = _create_containers(engine, pipeline.image, record, directory, guardian)
             containers = stack.enter_context(created)
         services = stack.enter_context(started_services(directory, guardian, containers))
-        tasks = ProcessTasks(run_state, services, pipeline.launcher, artifacts)
-        stack.callback(tasks.close)
+        launcher = next(find_launchers(pipeline.content), "")
+        processes = TaskProcesses(services, "1", launcher, logs, in_bucket=is_object(artifacts))
+        stack.callback(processes.close)
         cache = None
         if record.cache:
             # Runs share outputs only with runs that have the same root.
             cache = directory.parent / ".cache" / record.root.replace("://", "/")
-        constants = constants or make_constants(directory.name)
-        executor = TaskExecutor(tasks, constants, artifacts, cache)
+        run = PipelineRun(
+            spec=pipeline.content,
+            parameters=record.parameters,
+            folder=directory,
+            artifacts=artifacts,
+            constants=constants or make_constants(directory.name, PROJECT, LOCATION),
+            processes=processes,
+            cache=cache,
+            code_of=digest_code_of,
+            # On this machine a step fails again, and its user waits.
+            retries=False,
+        )
         console = Console()
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
-        rows = functools.partial(make_rows, run_state, services.jobs.jobs)
+        rows = functools.partial(make_rows, run)
         with choose_view(rows, console, shorten_path(directory)) as view:
-            running = _run_in_thread(
-                "kfp", lambda: _run_pipeline(pipeline, record.parameters, directory, executor)
-            )
-            state, error = _follow(running, tasks, run_state, view, interrupts)
-            run_state.close(state)
-        failure = failures.find_failure(run_state, services, error) if state == "FAILED" else None
+            state, error = _follow(run, view, interrupts)
+            run.close(state)
+        failure = failures.find_failure(run, error) if state == "FAILED" else None
         message = failure.message if failure else ""
-        content = run_summary.summarize(record, state, run_state, services, message)
+        content = run_summary.summarize(record, state, run, message)
         run_summary.write(content, directory)
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
-            folders.link_tensorboard(services.jobs.jobs, directory)
-    local_runs.show_end(content, run_state, failure)
+            folders.link_tensorboard(processes.jobs_of(), directory)
+    local_runs.show_end(content, run, failure)
     return Run(directory, state, content)
 
 
@@ -199,83 +209,35 @@ def _create_containers(
     return Containers(engine, image, run_name=directory.name, mounts=mounts, guardian=guardian)
 
 
-def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":
-    """Run a function in a daemon thread; return its future.
-
-    Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
-    marks a running thread as dead.
-    """
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            function()
-            future.set_result(None)
-        except BaseException as error:
-            logging.getLogger(__name__).exception("%s ended early", name)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
-
-def _run_pipeline(
-    pipeline: Package,
-    parameters: Mapping[str, Any],
-    directory: pathlib.Path,
-    executor: TaskExecutor,
-) -> None:
-    """Run the pipeline to its end with kfp.local, whose files are in the run's folder."""
-    from kfp import components, local
-    from kfp.local.config import LocalExecutionConfig
-
-    artifacts = directory / "artifacts"
-    local.init(
-        local.SubprocessRunner(use_venv=False),
-        pipeline_root=str(artifacts),
-        workspace_root=str(artifacts / ".workspace"),
-        raise_on_error=False,
-    )
-    try:
-        with executor.applied():
-            components.load_component_from_file(str(pipeline.path))(**parameters)
-    finally:
-        # Otherwise components called later in this process would run with this configuration.
-        LocalExecutionConfig.instance = None
-
-
 def _follow(
-    running: "Future[None]",
-    tasks: ProcessTasks,
-    run_state: RunState,
-    view: LiveView | PlainView,
-    interrupts: terminal.Interrupts,
+    run: PipelineRun, view: LiveView | PlainView, interrupts: terminal.Interrupts
 ) -> tuple[str, str]:
-    """Show the run until it ends; return its state and kfp's exception as text, if any."""
+    """Execute the run and show it until it ends; return its state and any error of the engine."""
+    running = run_in_thread("pipeline", run.execute)
     try:
         while not wait([running], _FRAME_SECONDS).done:
             view.update()
-        error = running.exception()
-        why = f"{type(error).__name__}: {error}" if error else ""
-        return "FAILED" if error or run_state.failed else "SUCCEEDED", why
+        if error := running.exception():
+            return "FAILED", f"{type(error).__name__}: {error}"
+        return running.result(), ""
     except KeyboardInterrupt:
-        _cancel(tasks, running, view, interrupts)
+        _cancel(run.processes, running, view, interrupts)
         return "CANCELLED", ""
 
 
 def _cancel(
-    tasks: ProcessTasks,
-    running: "Future[None]",
+    processes: TaskProcesses,
+    running: "Future[Any]",
     view: LiveView | PlainView,
     interrupts: terminal.Interrupts,
 ) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
     view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again kills them now")
-    futures = [_run_in_thread("cancel", tasks.cancel), running]
+    futures = [run_in_thread("cancel", processes.cancel), running]
     handled = 1
     while not all(future.done() for future in futures):
         if interrupts.count > handled:
             handled = interrupts.count
-            tasks.kill()
+            processes.kill()
         wait(futures, _FRAME_SECONDS)
         view.update()

@@ -13,8 +13,7 @@ from trainer.errors import EXIT_CODE, RETRY_EXIT_CODE, escape_controls
 from trainer.formats import size
 
 if TYPE_CHECKING:
-    from pipelines.local.run_state import RunState, Task
-    from pipelines.local.services import Services
+    from vertex_emulator.engine.pipeline_run import PipelineRun, Task
     from vertex_emulator.replica_process import Replica
 
 LAST_LINES = 20
@@ -53,20 +52,20 @@ class Failure:
     is_complete: bool = True  # the message says all, so that lines of the log would not help
 
 
-def find_failure(run_state: "RunState", services: "Services", error: str) -> Failure:
-    """Return why a run failed; `error` is kfp's own exception as text, if any."""
-    task = run_state.failed
-    failure = _find_reason(task, services, error) if task else Failure(error)
+def find_failure(run: "PipelineRun", error: str) -> Failure:
+    """Return why a run failed; `error` is the engine's own exception as text, if any."""
+    task = run.failed
+    failure = _find_reason(run, task) if task else Failure(error or "a group of tasks failed")
     lines = read_tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
-    if full := find_full_disk([failure.message, *lines], run_state.folder):
+    if full := find_full_disk([failure.message, *lines], run.folder):
         failure = Failure(full, failure.log)
     name = f"{task.display_name}: " if task else ""
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
 
 
-def _find_reason(task: "Task", services: "Services", error: str) -> Failure:
-    jobs = services.launched_by(task.key)
-    refusals = [reason for service in services.job_services for reason in service.refusals]
+def _find_reason(run: "PipelineRun", task: "Task") -> Failure:
+    jobs = run.processes.jobs_of(task.path)
+    refusals = [reason for jobs in run.processes.services.jobs for reason in jobs.refusals]
     if jobs and jobs[-1].error:
         replica = jobs[-1].failed_replica
         if not replica:
@@ -83,7 +82,7 @@ def _find_reason(task: "Task", services: "Services", error: str) -> Failure:
     if ending:
         return Failure(f"the step {ending}", task.log, not ending.startswith("crashed"))
     message = find_user_error(task.log, task.returncode)
-    last = read_last_lines(task.log, 1) or [error or "failed"]
+    last = read_last_lines(task.log, 1) or [task.error or "failed"]
     return Failure(message or last[0], task.log, bool(message))
 
 

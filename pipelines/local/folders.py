@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.local import run_files
 from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
-from vertex_emulator.custom_job import CustomJob
+from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.processes import Guardian, new_folder
 
 _ATTEMPT = "attempt-"
@@ -82,9 +82,9 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
             path.rename(aside / path.name)
 
 
-def link_tensorboard(jobs: Sequence[CustomJob], directory: pathlib.Path) -> None:
+def link_tensorboard(jobs: Sequence[BackgroundJob], directory: pathlib.Path) -> None:
     """Link <run>/tensorboard to the logs of the run's last job that has any."""
-    for job in reversed(jobs):
+    for job in reversed([job for job in jobs if job.replicas]):
         base = job.message.job_spec.base_output_directory.output_uri_prefix
         logs = pathlib.Path(base, "logs")
         if base and logs.is_dir():

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.local import run_files
-from pipelines.local.run_state import RunState
-from pipelines.local.services import Services
 from pipelines.run_history import (
     SUMMARY_FILE_NAME,
     RunRecord,
@@ -19,7 +17,11 @@ from pipelines.run_history import (
     select_validation,
 )
 from trainer.training.cluster import ROLES
+from vertex_emulator.batch_job import BatchJob
 from vertex_emulator.custom_job import CustomJob
+from vertex_emulator.engine.output_cache import list_artifacts
+from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.engine.task_inputs import Artifact
 from vertex_emulator.job_rules import is_empty
 
 REPORT_FILE_NAME = "report.html"
@@ -35,46 +37,47 @@ _PACKAGES = (
 )
 
 
-def summarize(
-    record: RunRecord, state: str, run_state: RunState, services: Services, error: str
-) -> dict[str, Any]:
+def summarize(record: RunRecord, state: str, run: PipelineRun, error: str) -> dict[str, Any]:
     """Return the content of summary.json; copy the report, if any, to the run's folder."""
-    evaluation = _find_outputs(run_state, "report")
-    collected = _find_outputs(run_state, "model")
-    models = (artifact.uri for artifact in _find_artifacts(run_state, "system.Model"))
+    evaluation = _find_outputs(run, "report")
+    collected = _find_outputs(run, "model")
+    models = (artifact.uri for artifact in _find_artifacts(run, "system.Model"))
+    jobs = run.processes.jobs_of()
     summary: dict[str, Any] = {
         "recipe": record.recipe,
         "state": state,
         "started": record.started,
-        "seconds": round(time.monotonic() - run_state.started, 3),
+        "seconds": round(time.time() - run.started, 3),
         "parameters": record.parameters,
         "tasks": [
             {
-                "name": task.key,
+                "name": task.path,
                 "display_name": task.display_name,
                 "state": task.state,
                 "seconds": round(task.seconds, 3),
             }
-            for task in run_state.tasks.values()
+            for task in run.steps
         ],
-        "custom_jobs": [_summarize_job(job) for job in services.jobs.jobs],
-        "batch_predictions": [_summarize_batch(job.message) for job in services.batches.jobs],
+        "custom_jobs": [_summarize_job(job) for job in jobs if isinstance(job, CustomJob)],
+        "batch_predictions": [
+            _summarize_batch(job.message) for job in jobs if isinstance(job, BatchJob)
+        ],
         "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
         "validation": select_validation(collected["metrics"].metadata)
         if "metrics" in collected
         else {},
-        "dataset": _summarize_dataset(run_state),
-        "artifacts": artifacts_of(record, run_state.folder),
+        "dataset": _summarize_dataset(run),
+        "artifacts": artifacts_of(record, run.folder),
         "model": next(models, None),
-        "report": _copy_report(evaluation, run_state.folder),
+        "report": _copy_report(evaluation, run.folder),
         "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
         "versions": _read_versions(),
     }
-    if verdict := _find_outputs(run_state, "verdict"):
+    if verdict := _find_outputs(run, "verdict"):
         summary["verdict"] = verdict["verdict"]
-    if gate := _find_outputs(run_state, "decision"):
+    if gate := _find_outputs(run, "decision"):
         summary["gate"] = dict(gate["decision"].metadata)
-    if registration := _find_outputs(run_state, "registered_as"):
+    if registration := _find_outputs(run, "registered_as"):
         summary |= _summarize_registration(registration, summary)
     return {**summary, "error": error} if error else summary
 
@@ -141,23 +144,23 @@ def _summarize_batch(message: Any) -> dict[str, Any]:
     }
 
 
-def _find_outputs(run_state: RunState, name: str) -> dict[str, Any]:
+def _find_outputs(run: PipelineRun, name: str) -> dict[str, Any]:
     """Return the outputs of the last task that has an output called `name`; {} if none has."""
-    outputs = [task.outputs for task in run_state.tasks.values() if name in task.outputs]
+    outputs = [task.outputs for task in run.steps if name in task.outputs]
     return outputs[-1] if outputs else {}
 
 
-def _find_artifacts(run_state: RunState, schema_title: str) -> Iterator[Any]:
+def _find_artifacts(run: PipelineRun, schema_title: str) -> Iterator[Artifact]:
     """Yield the artifacts of a type, those of the last task first."""
-    for task in reversed(run_state.tasks.values()):
-        for output in task.outputs.values():
-            if getattr(output, "schema_title", "") == schema_title:
-                yield output
+    for task in reversed(run.steps):
+        for artifact in list_artifacts(task.outputs):
+            if artifact.schema_title == schema_title:
+                yield artifact
 
 
-def _summarize_dataset(run_state: RunState) -> dict[str, Any] | None:
+def _summarize_dataset(run: PipelineRun) -> dict[str, Any] | None:
     """Return the counts of the dataset from its dataset.json; None if there is none."""
-    for artifact in _find_artifacts(run_state, "system.Dataset"):
+    for artifact in _find_artifacts(run, "system.Dataset"):
         text = run_files.read(f"{artifact.uri}/dataset.json")
         if text is None:
             continue

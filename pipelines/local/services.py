@@ -1,42 +1,19 @@
 """The services of Vertex AI that a run on this machine uses, provided by the emulator."""
 
 import contextlib
-import dataclasses
 import pathlib
 from collections.abc import Iterator
 
-from vertex_emulator.batch_job import BatchJob
 from vertex_emulator.batch_service import BatchService
 from vertex_emulator.containers import Containers
-from vertex_emulator.custom_job import CustomJob
 from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.engine.task_processes import Services
 from vertex_emulator.job_service import JobService
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import FOLDER_NAME, ModelService
 from vertex_emulator.operations import Operations
 from vertex_emulator.processes import Guardian
 from vertex_emulator.server import Emulator
-
-
-@dataclasses.dataclass(frozen=True)
-class Services:
-    """The emulator, its services that start processes for a run, and the run's containers."""
-
-    guardian: Guardian
-    containers: Containers | None
-    emulator: Emulator
-    jobs: JobService
-    batches: BatchService
-
-    @property
-    def job_services(self) -> tuple[JobService | BatchService, ...]:
-        """Return the services whose jobs run as processes."""
-        return self.jobs, self.batches
-
-    def launched_by(self, task: str) -> list[CustomJob | BatchJob]:
-        """Return the jobs that a pipeline's task has launched."""
-        jobs = [job for service in self.job_services for job in service.jobs]
-        return [job for job in jobs if job.launched_by == task]
 
 
 @contextlib.contextmanager
@@ -56,4 +33,4 @@ def started_services(
         resources = (jobs, batches, models, endpoints, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
         with emulator, jobs, batches:
-            yield Services(guardian, containers, emulator, jobs, batches)
+            yield Services(emulator, (jobs, batches), guardian, containers)

@@ -5,10 +5,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from kfp import dsl
 
-from pipelines.local.cache import Journal, entry_name, read_entry, write_entry
+from pipelines.local.imported_code import digest_code_of
 from tests.pipelines.local.package_runs import run_small, states
+from vertex_emulator.engine.output_cache import Journal, read_entry, write_entry
+from vertex_emulator.engine.task_inputs import Artifact
 
 
 def test_concurrent_writers_leave_a_valid_entry(tmp_path):
@@ -22,7 +23,7 @@ def test_concurrent_writers_leave_a_valid_entry(tmp_path):
     def put(_):
         for _ in range(100):
             ready.wait(60)
-            write_entry(entry, {"records": dsl.Dataset(name="records", uri=str(records))})
+            write_entry(entry, {"records": Artifact("records", str(records), "system.Dataset")})
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(put, range(2)))
@@ -43,17 +44,17 @@ def test_concurrent_writers_leave_a_valid_entry(tmp_path):
         ["python3", "-m", "kfp.dsl.executor_main", "--function_to_execute", "step"],
     ],
 )
-def test_entry_name_depends_on_imported_code(tmp_path, monkeypatch, command):
+def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     kinds = tmp_path / "trainer" / "kinds"
     kinds.mkdir(parents=True)
     (tmp_path / "components").mkdir()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
-    monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
+    monkeypatch.setattr("pipelines.local.imported_code._ROOT", tmp_path)
 
     def write(**modules):
         for name, text in modules.items():
             (tmp_path / "trainer" / f"{name}.py").write_text(text)
-        return entry_name("image", command, {}, {})
+        return digest_code_of(command)
 
     writer = "from trainer import (\n    schema,\n)"
     first = write(writer=writer, schema="A = 1", models="B = 1")
@@ -89,7 +90,8 @@ def test_oversized_output_fails_the_task(small_package, tmp_path):
     ids=lambda value: value[:13],
 )
 def test_damaged_journal_entry_is_ignored(tmp_path, pattern, text):
-    records = dsl.Dataset(name="records", uri=str(tmp_path / "records"), metadata={"examples": 5})
+    uri = str(tmp_path / "records")
+    records = Artifact("records", uri, "system.Dataset", metadata={"examples": 5})
     (tmp_path / "records").write_bytes(b"1234")
     Journal(tmp_path).put("plan", {"digest": "abc", "count": 12, "records": records})
     assert Journal(tmp_path).get("plan")["digest"] == "abc"
@@ -97,7 +99,4 @@ def test_damaged_journal_entry_is_ignored(tmp_path, pattern, text):
     whole = entry.read_text()
     entry.write_text(re.sub(pattern, text, whole, flags=re.DOTALL))
     assert entry.read_text() != whole
-    journal = Journal(tmp_path)
-    journal.put("later", {"digest": "def"})
-    assert journal.get("plan") is None
-    assert journal.get("later") is None
+    assert Journal(tmp_path).get("plan") is None

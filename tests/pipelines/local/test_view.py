@@ -10,9 +10,10 @@ from rich.console import Console
 
 from pipelines import local_runs
 from pipelines.local import failures
-from pipelines.local.run_state import RunState, make_rows
+from pipelines.local.run_rows import make_rows
 from pipelines.run_comparison import Value
 from pipelines.run_view import LiveView, PlainView, choose_view
+from vertex_emulator.engine.pipeline_run import Task
 
 EPOCH = (
     "epoch 13/20: loss 0.0057, accuracy 0.9981, validation loss 0.0390, validation accuracy "
@@ -21,13 +22,16 @@ EPOCH = (
 
 
 @pytest.fixture
-def run_state(tmp_path):
+def tasks(tmp_path):
     names = {"create-tfrecords": "Create TFRecords", "train": "Train", "register": "Register"}
-    run_state = RunState(names, tmp_path)
-    run_state.set_state("create-tfrecords", "RUNNING")
-    run_state.set_state("create-tfrecords", "SUCCEEDED")
-    run_state.set_state("train", "RUNNING")
-    return run_state
+    tasks = {
+        key: Task(n, None, key, key, name, False, tmp_path / f"{key}.log")
+        for n, (key, name) in enumerate(names.items())
+    }
+    tasks["create-tfrecords"].set_state("RUNNING")
+    tasks["create-tfrecords"].set_state("SUCCEEDED")
+    tasks["train"].set_state("RUNNING")
+    return tasks
 
 
 @pytest.fixture
@@ -47,19 +51,26 @@ def replica(tmp_path):
 @pytest.fixture
 def job(replica):
     chief = replica("chief", 0, "epoch 3 of 10, 812 images/s\n", restarts=1)
-    return SimpleNamespace(launched_by="train", replicas=[chief], state="RUNNING")
+    return SimpleNamespace(task="train", replicas=[chief], state="RUNNING")
 
 
 @pytest.fixture
-def drawn(run_state, job):
+def run(tasks, job, tmp_path):
+    """A run whose task "train" has launched the job."""
+    processes = SimpleNamespace(jobs_of=lambda task: [job] if task == job.task else [])
+    steps = list(tasks.values())
+    folder = tmp_path.parent
+    return SimpleNamespace(steps=steps, processes=processes, folder=folder, started=time.time())
+
+
+@pytest.fixture
+def drawn(run):
     """Return what a terminal shows of a view drawn once, without escape codes."""
 
     def draw(**size):
         file = io.StringIO()
         console = Console(file=file, force_terminal=True, _environ={"TERM": "xterm"}, **size)
-        with choose_view(
-            lambda: make_rows(run_state, [job]), console, str(run_state.folder)
-        ) as view:
+        with choose_view(lambda: make_rows(run), console, str(run.folder)) as view:
             assert isinstance(view, LiveView)
             view.update()
             text = file.getvalue()
@@ -108,7 +119,7 @@ def test_silent_chief_and_task_are_starting(drawn, job, replica):
     job.replicas.append(replica("worker", 0))
     text = " ".join(drawn(width=100).split())
     assert "starting: loads TensorFlow, then waits for the other replica" in text
-    job.launched_by, job.replicas = "", []
+    job.replicas = []
     assert re.search(r"Train +[\d.:]+( s)? starting", drawn(width=100))
 
 
@@ -126,17 +137,17 @@ def test_stopped_replica_has_no_check_mark(drawn, job, replica):
     assert "serves at" not in server
 
 
-def test_pipe_gets_a_line_for_each_change(run_state, job):
+def test_pipe_gets_a_line_for_each_change(run, tasks, job):
     file = io.StringIO()
-    with choose_view(lambda: make_rows(run_state, [job]), Console(file=file, width=40), "") as view:
+    with choose_view(lambda: make_rows(run), Console(file=file, width=40), "") as view:
         assert isinstance(view, PlainView)
         for _ in range(3):
             view.update()
         job.replicas[0].log.write_text("chief 0: epoch 4 of 10\n")
         view.update()
         job.replicas[0].state = "SUCCEEDED"
-        run_state.set_state("train", "FAILED")
-        run_state.set_state("register", "NOT_TRIGGERED")
+        tasks["train"].set_state("FAILED")
+        tasks["register"].set_state("NOT_TRIGGERED")
     # Progress is repeated only after seconds; a task that never ran is left out.
     assert re.sub(r"\[.*?\] | in [\d.]+ s", "", file.getvalue()).splitlines() == [
         "Create TFRecords SUCCEEDED",
@@ -211,12 +222,12 @@ def test_runtime_noise_is_left_out():
 
 
 @pytest.fixture
-def show(tmp_path, capsys):
+def show(run, tmp_path, capsys):
     """Show a summary at the end of a run; return the lines."""
 
     def show(**summary):
         summary = {"state": "SUCCEEDED", "report": "", "artifacts": str(tmp_path), **summary}
-        local_runs.show_end(summary, RunState({}, tmp_path / "logs"), None)
+        local_runs.show_end(summary, run, None)
         return capsys.readouterr().out.splitlines()
 
     return show

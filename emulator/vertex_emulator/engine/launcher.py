@@ -1,6 +1,6 @@
 """A launcher from the package of Google's components that calls a JobService on this machine.
 
-    python -m pipelines.local.launcher MODULE < request.json
+    python -m vertex_emulator.engine.launcher MODULE < request.json
 
 The request is one line:
 `{"endpoint": "unix:PATH", "labels": the job's, "log": path, "arguments": [...]}`.

@@ -1,11 +1,11 @@
 """KFP's executor for artifacts in Cloud Storage on a machine where no bucket is mounted.
 
-    python -m pipelines.local.bucket_executor ARGUMENTS    (as for kfp.dsl.executor_main)
+    python -m vertex_emulator.engine.bucket_executor ARGUMENTS    (as for kfp.dsl.executor_main)
 
 On Vertex AI every bucket is a folder below /gcs, and KFP gives each artifact a path there. In a
-local run, an empty folder, BUCKETS_FOLDER, takes the place of /gcs, and KFP creates folders in it.
-The components of this pipeline use artifact.uri instead of these paths. If another component
-writes a file there, the file would be lost, so the task fails.
+run on this machine, an empty folder, BUCKETS_FOLDER, takes the place of /gcs, and KFP creates
+folders in it. A component can use artifact.uri instead of these paths. A file that it writes there
+would be lost, so the task fails.
 """
 
 import os
@@ -13,11 +13,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from trainer.errors import EXIT_CODE
-
 FOLDER_VARIABLE = "BUCKETS_FOLDER"
-
-
+_WRONG_USAGE = 2
 _KFP_EXECUTOR = "kfp.dsl.executor_main"
 
 
@@ -45,7 +42,7 @@ def main() -> int:
         "mounted; change the component to write to artifact.uri with tf.io.gfile",
         file=sys.stderr,
     )
-    return EXIT_CODE
+    return _WRONG_USAGE
 
 
 if __name__ == "__main__":

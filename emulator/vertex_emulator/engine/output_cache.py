@@ -1,0 +1,165 @@
+"""The cache of task outputs, and a run's journal of its tasks that have succeeded.
+
+An entry contains a task's outputs, a checksum of every file of its artifacts, and a checksum of
+itself. It is used only while they match.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from vertex_emulator.engine.task_inputs import Artifact
+
+_JOURNAL_NAME = ".completed"
+_ARTIFACT, _ARTIFACTS = "__kfp_artifact__", "__kfp_artifact_list__"
+"""Marks of artifacts among the JSON values of an entry, those of kfp.local."""
+_CHUNK = 1 << 20
+
+
+def entry_name(*parts: Any) -> str:
+    """Return the file name of the entry of a task that these JSON values determine."""
+    return f"{_sha256(parts)}.json"
+
+
+def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
+    """Write a task's outputs, artifacts and plain values by name, as an entry."""
+    entry = {
+        "outputs": {name: _to_json(value) for name, value in outputs.items()},
+        "files": checksum_outputs(outputs),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two runs that share a cache may finish the same task at the same time.
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.write_text(json.dumps({**entry, "sha256": _sha256(entry)}))
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:
+    """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
+
+    If it `may_have_grown`, its folders may contain additional files.
+    """
+    damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+    try:
+        content = json.loads(path.read_text())
+        if content.pop("sha256") != _sha256(content):
+            return None
+        outputs = {name: _from_json(value) for name, value in content["outputs"].items()}
+        recorded, current = content["files"].items(), checksum_outputs(outputs).items()
+    except (OSError, *damaged):
+        return None
+    return outputs if recorded == current or (may_have_grown and recorded <= current) else None
+
+
+class Journal:
+    """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._folder = directory / _JOURNAL_NAME
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return the stored tasks outside loops, in the order in which they ended."""
+        paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        return [path.stem for path in paths]
+
+    def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
+        """Store the outputs of a task."""
+        write_entry(self._folder / f"{task_path}.json", outputs)
+
+    def get(self, task_path: str) -> dict[str, Any] | None:
+        """Return the outputs of a task that an earlier attempt completed; None if it did not.
+
+        A later task may have added files: a job's folder fills while it trains.
+        """
+        return read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
+
+
+def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
+    checksums = {}
+    for artifact in list_artifacts(outputs):
+        if artifact.uri:
+            checksums.update(checksum_files(artifact.uri))
+    return checksums
+
+
+def list_artifacts(outputs: Mapping[str, Any]) -> list[Artifact]:
+    """Return the artifacts among a task's outputs, those in lists included."""
+    values = (value if isinstance(value, list) else [value] for value in outputs.values())
+    return [value for listed in values for value in listed if isinstance(value, Artifact)]
+
+
+def checksum_files(uri: str) -> dict[str, str]:
+    """Return a checksum of every file at or below `uri`, by path or URI.
+
+    Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.
+    """
+    if not uri.startswith("gs://"):
+        return {str(path): _checksum_file(path) for path in _list_files(pathlib.Path(uri))}
+    from google.cloud import storage
+
+    # Access to objects needs no project.
+    root = storage.Blob.from_uri(uri, storage.Client(project=None))
+    name, bucket = root.name, root.bucket
+    return {
+        f"gs://{bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
+        for blob in bucket.list_blobs(prefix=name)
+        # Skip other objects with the same prefix, and folder markers.
+        if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
+    }
+
+
+def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
+    if path.is_file():
+        return [path]
+    return [
+        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
+    ]
+
+
+def _checksum_file(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Artifact):
+        return {
+            _ARTIFACT: True,
+            "schema_title": value.schema_title,
+            "schema_version": value.schema_version,
+            "name": value.name,
+            "uri": value.uri,
+            "metadata": value.metadata,
+        }
+    if isinstance(value, list) and value and isinstance(value[0], Artifact):
+        return {_ARTIFACTS: True, "artifacts": [_to_json(artifact) for artifact in value]}
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict) and value.get(_ARTIFACTS):
+        return [_from_json(artifact) for artifact in value["artifacts"]]
+    if not isinstance(value, dict) or not value.get(_ARTIFACT):
+        return value
+    fields = ("name", "uri", "schema_title", "schema_version", "metadata")
+    artifact = Artifact(**{field: value[field] for field in fields})
+    if "://" not in artifact.uri:
+        pathlib.Path(artifact.uri).stat()  # Raises FileNotFoundError if it is missing.
+    return artifact
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,271 @@
+"""The engine of the emulator's PipelineJobs: each is a `PipelineRun` in a folder of its own."""
+
+import concurrent.futures
+import dataclasses
+import json
+import logging
+import pathlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vertex_emulator import messages
+from vertex_emulator.api_error import code_of
+from vertex_emulator.clock import Clock
+from vertex_emulator.engine.pipeline_run import PipelineRun, Task
+from vertex_emulator.engine.placeholders import make_constants
+from vertex_emulator.engine.task_inputs import Artifact, to_whole_numbers
+from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
+from vertex_emulator.messages import id_of, parent_of, state_of
+from vertex_emulator.restart_rules import error_message
+
+_STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
+"""Vertex AI's words for two states of tasks."""
+_LOCATION_FILE = "location.json"
+"""File of a run's folder with the URI of its artifacts."""
+_CLOSE_SECONDS = 5.0
+
+
+@dataclasses.dataclass(eq=False)
+class PipelineEngine:
+    """The engine that executes the emulator's PipelineJobs, in threads of this process.
+
+    A job's artifacts are in <folder>/runs/<job>.<location>.<project>/artifacts. A link to it is
+    the job's folder in its bucket, <folder>/buckets/<bucket>/<root>/<project>/<job>.
+    """
+
+    folder: pathlib.Path  # holds runs and buckets, also of earlier processes
+    clock: Clock
+    # Returns a digest of the code that a command runs, on which cached outputs depend.
+    code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
+    # Returns why a run failed; default: in Vertex AI's words.
+    explain: Callable[[PipelineRun], str] = dataclasses.field(default=lambda run: explain(run))
+    services: Services = dataclasses.field(init=False)  # set before the first job is started
+
+    def __post_init__(self) -> None:
+        self._runs: dict[str, tuple[PipelineRun, concurrent.futures.Future[str]]] = {}
+        self._uris = {
+            str(path.parent / "artifacts"): json.loads(path.read_text())["uri"]
+            for path in self.folder.glob(f"runs/*/{_LOCATION_FILE}")
+        }
+
+    def start(self, job: Any) -> None:
+        """Start a PENDING job."""
+        from google.protobuf import json_format
+
+        document = json_format.MessageToDict(job._pb)
+        _, project, _, location, _, job_id = job.name.split("/")
+        directory = self.folder_of(job.name)
+        artifacts = directory / "artifacts"
+        # A deleted job of the same name may have left files.
+        shutil.rmtree(directory, ignore_errors=True)
+        artifacts.mkdir(parents=True)
+        (directory / "logs").mkdir()
+        root = job.runtime_config.gcs_output_directory.rstrip("/")
+        link = self.folder / "buckets" / root.removeprefix("gs://") / project / job_id
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(artifacts)
+        uri = self._uris[str(artifacts)] = f"{root}/{project}/{job_id}"
+        (directory / _LOCATION_FILE).write_text(json.dumps({"uri": uri}))
+        spec = document["pipelineSpec"]
+        launcher = next(find_launchers(spec), "")
+        number = str(time.time_ns())
+        logs = directory / "logs"
+        run = PipelineRun(
+            spec=spec,
+            parameters=to_whole_numbers(self._localize_parameters(document)),
+            folder=directory,
+            artifacts=str(artifacts),
+            constants=make_constants(job_id, project, location),
+            processes=TaskProcesses(self.services, number, launcher, logs, in_bucket=False),
+            cache=self.folder / "runs" / ".cache",
+            code_of=self.code_of,
+        )
+        self._runs[job.name] = (run, run_in_thread(job_id, lambda: self._execute(run)))
+
+    def _execute(self, run: PipelineRun) -> str:
+        try:
+            return run.execute()
+        finally:
+            run.processes.close()
+
+    def cancel(self, job: Any) -> None:
+        """Cancel a job that is CANCELLING."""
+        if job.name in self._runs:
+            run, _ = self._runs[job.name]
+            run_in_thread("cancel", run.processes.cancel)
+
+    def close(self) -> None:
+        """Stop the jobs that are still running."""
+        running = [(run, future) for run, future in self._runs.values() if not future.done()]
+        for run, _ in running:
+            run_in_thread("cancel", run.processes.cancel)
+        concurrent.futures.wait([future for _, future in running], _CLOSE_SECONDS)
+        for run, _ in running:
+            run.processes.kill()
+        concurrent.futures.wait([future for _, future in running])
+
+    def update(self, job: Any) -> None:
+        """Update a job's state, times, error and job_detail."""
+        from google.protobuf import json_format
+
+        parent = parent_of(job.name)
+        context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
+        job.job_detail.pipeline_run_context.name = context
+        run, future = self._runs.get(job.name, (None, None))
+        if run is None or future is None:
+            # The emulator was killed while the job ran.
+            state = "CANCELLED" if state_of(job) == "CANCELLING" else "FAILED"
+            self._end(job, state, "The emulator was stopped while the run was not finished.")
+            return
+        if not future.done():
+            if state_of(job) == "PENDING":
+                job.state = messages.PipelineState.PIPELINE_STATE_RUNNING
+        elif error := future.exception():
+            self._end(job, "FAILED", f"{type(error).__name__}: {error}")
+        else:
+            state = "CANCELLED" if run.processes.cancelled.is_set() else future.result()
+            self._end(job, state, self.explain(run) if state == "FAILED" else "")
+        details = list(self._describe_tasks(job, run, future.done()))
+        del job.job_detail.task_details[:]
+        json_format.ParseDict({"taskDetails": details}, job._pb.job_detail)
+
+    def _end(self, job: Any, state: str, error: str) -> None:
+        job.state = messages.PipelineState[f"PIPELINE_STATE_{state}"]
+        run, _ = self._runs.get(job.name, (None, None))
+        ended = max((task.ended for task in run.tasks), default=0.0) if run else 0.0
+        job.end_time = self.clock.at(ended) if ended else self.clock.now()
+        if state == "FAILED":
+            job.error.code = code_of("FAILED_PRECONDITION")
+            job.error.message = error
+
+    def to_uri(self, path: str) -> str:
+        """Return the gs:// URI of a path of a run."""
+        for folder, uri in self._uris.items():
+            if path.startswith(folder):
+                return path.replace(folder, uri, 1)
+        return path.replace(f"{self.folder}/buckets/", "gs://", 1)
+
+    def folder_of(self, name: str) -> pathlib.Path:
+        """Return the folder of a job's run."""
+        _, project, _, location, _, job_id = name.split("/")
+        return self.folder / "runs" / f"{job_id}.{location}.{project}"
+
+    def to_local(self, value: Any) -> Any:
+        """Return a value, with a URI in one of `folder`'s buckets replaced by a local path."""
+        if not isinstance(value, str) or "gs://" not in value:
+            return value
+        prefix, _, name = value.partition("gs://")
+        buckets = self.folder / "buckets"
+        return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
+
+    def _localize_parameters(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a job's parameters, and the defaults of others that are URIs in buckets."""
+        inputs = document["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
+        defaults = {name: spec.get("defaultValue") for name, spec in inputs.items()}
+        local = {name: self.to_local(value) for name, value in defaults.items()}
+        changed = {name: value for name, value in local.items() if value != defaults[name]}
+        given = document.get("runtimeConfig", {}).get("parameterValues", {})
+        return changed | {name: self.to_local(value) for name, value in given.items()}
+
+    def _describe_tasks(
+        self, job: Any, run: PipelineRun, is_over: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run."""
+        executions = f"{parent_of(job.name)}/metadataStores/default/executions/{id_of(job.name)}"
+        for task in list(run.tasks):
+            if task.state == "PENDING" and not is_over:
+                continue
+            detail: dict[str, Any] = {
+                "taskId": task.number,
+                "taskName": task.name,
+                "state": _STATES.get(task.state, task.state),
+            }
+            if task.parent:
+                detail["parentTaskId"] = task.parent.number
+            for name, moment in (("startTime", task.started), ("endTime", task.ended)):
+                if moment:
+                    detail[name] = self.clock.at(moment).isoformat()
+            if not task.is_group:
+                name = f"{executions}-{task.path.replace('/', '-')}"
+                detail["execution"] = {
+                    "name": name,
+                    "metadata": self._describe_parameters(run, task),
+                }
+            if task.state == "FAILED" and not task.is_group:
+                code = code_of("FAILED_PRECONDITION")
+                detail["error"] = {"code": code, "message": self._explain_task(run, task)}
+            detail["outputs"] = {
+                name: {"artifacts": [self._describe_artifact(artifact) for artifact in listed]}
+                for name, value in task.outputs.items()
+                if (listed := [one for one in as_list(value) if isinstance(one, Artifact)])
+            }
+            yield detail
+
+    def _describe_parameters(self, run: PipelineRun, task: Task) -> dict[str, Any]:
+        """Return the output parameters that Vertex ML Metadata has of a task's execution."""
+        values = {
+            f"output:{name}": value if isinstance(value, str) else json.dumps(value)
+            for name, value in task.outputs.items()
+            if not any(isinstance(one, Artifact) for one in as_list(value))
+        }
+        jobs = run.processes.jobs_of(task.path)
+        if jobs and not task.ended:
+            resources = [
+                {
+                    "resourceType": type(one.message).__name__,
+                    "resourceUri": f"/v1/{one.message.name}",
+                }
+                for one in jobs
+            ]
+            values["output:gcp_resources"] = json.dumps({"resources": resources})
+        return values
+
+    def _describe_artifact(self, artifact: Artifact) -> dict[str, Any]:
+        return {"uri": self.to_uri(artifact.uri), "metadata": artifact.metadata}
+
+    def _explain_task(self, run: PipelineRun, task: Task) -> str:
+        if task is run.failed:
+            return self.explain(run).removeprefix(f"{task.display_name}: ")
+        return explain_task(task)
+
+
+def explain(run: PipelineRun) -> str:
+    """Return why a run failed, in Vertex AI's words."""
+    names = ", ".join(task.name for task in run.steps if task.state == "FAILED")
+    return f"The DAG failed because some tasks failed. The failed tasks are: [{names}]."
+
+
+def explain_task(task: Task) -> str:
+    """Return why a task failed, in Vertex AI's words."""
+    if task.error or task.returncode is None:
+        return task.error
+    status = task.returncode if task.returncode >= 0 else 128 - task.returncode
+    return error_message("workerpool0-0", status)
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value in one."""
+    return value if isinstance(value, list) else [value]
+
+
+def run_in_thread(name: str, function: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
+    """Run a function in a daemon thread; return its future.
+
+    Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
+    marks a running thread as dead.
+    """
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            logging.getLogger(__name__).exception("%s ended early", name)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

@@ -1,0 +1,514 @@
+"""An execution of a PipelineSpec: its tasks in their order, branches, loops, retries and results.
+
+    run = PipelineRun(spec, parameters, folder=..., artifacts=..., constants=..., processes=...)
+    run.execute()
+    [(task.path, task.state) for task in run.tasks]
+
+A task runs in a thread that first waits for the tasks on which it depends, so tasks that don't
+depend on each other run at the same time. After a failure, tasks that don't depend on the failed
+one still run, as on Vertex AI by default (PIPELINE_FAILURE_POLICY_FAIL_SLOW).
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from vertex_emulator.engine import expressions, output_cache, task_inputs
+from vertex_emulator.engine.placeholders import resolve_command
+from vertex_emulator.engine.task_inputs import MISSING, to_whole_numbers
+from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
+
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
+DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
+"""States after which the tasks that depend on a task run."""
+TASK_BYTES = 131_072
+"""Maximum size of JSON payload containing output parameters and artifacts per pipeline task.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
+"""
+_TRANSPARENT = re.compile(r"comp-(condition|condition-branches|exit-handler)-\d+")
+"""Groups of tasks whose name is not part of the paths of their tasks."""
+
+
+@dataclasses.dataclass(eq=False)
+class Task:
+    """A task of a run, or a group of tasks: a branch, a loop, an iteration or a nested pipeline."""
+
+    number: int  # from 1
+    parent: "Task | None"  # the group that it is in; None: it is in the root
+    name: str  # its name in the spec; of an iteration, <loop>-iteration-<n>
+    path: str  # unique in the run
+    display_name: str
+    is_group: bool
+    log: pathlib.Path
+    # PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED if
+    # an earlier task failed.
+    state: str = "PENDING"
+    returncode: int | None = None  # of its process, after the end
+    error: str = ""  # why it failed, if not by its process
+    started: float = 0.0  # seconds since 1970; 0 if it has not started
+    ended: float = 0.0  # seconds since 1970; 0 if it has not ended
+    outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds from start to end, or so far; 0 before the start."""
+        return max(0.0, (self.ended or time.time()) - self.started) if self.started else 0.0
+
+    def set_state(self, state: str) -> None:
+        """Change the state, and note the time of start and end."""
+        if state == "RUNNING" and not self.started:
+            self.started = time.time()
+        if state in ENDED and self.started:
+            self.ended = time.time()
+        self.state = state
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a task ended."""
+
+    state: str
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Whether it, or a task that it depends on, ran in this attempt rather than in an earlier one.
+    is_new: bool = True
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scope:
+    """What the tasks of a DAG refer to."""
+
+    tasks: Mapping[str, Any]  # their specs by name
+    arguments: Mapping[str, Any]  # values of the DAG's inputs
+    group: Task | None
+    is_new: bool  # as in `Result`, of the DAG's own dependencies
+    results: Mapping[str, "concurrent.futures.Future[Result]"]
+
+    def output_of(self, task: str, key: str) -> Any:
+        return self.results[task].result().outputs.get(key, MISSING)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PipelineRun:
+    """A run of a pipeline.
+
+    Args:
+        spec: the PipelineSpec as JSON.
+        parameters: values of all of its parameters.
+        folder: folder of the run: its journal and, in artifacts/, output parameters.
+        artifacts: path or URI of the folder of the run's artifacts.
+        constants: values of placeholders, as in `placeholders.resolve`.
+        processes: starts the processes of tasks.
+        cache: folder of the outputs that runs share; None: reuse no outputs.
+        code_of: returns a digest of the code that a command runs, for the cache.
+        retries: whether a failed task is tried again as its retry policy says.
+    """
+
+    spec: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    folder: pathlib.Path
+    artifacts: str
+    constants: Mapping[str, str]
+    processes: TaskProcesses
+    cache: pathlib.Path | None = None
+    code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
+    retries: bool = True
+
+    def __post_init__(self) -> None:
+        self._journal = output_cache.Journal(self.folder)
+        self._lock = threading.Lock()
+        self.started = time.time()
+        self.tasks: list[Task] = []  # in the order of the spec; iterations are added
+        self._expand(self.spec["root"], None, "")
+
+    @property
+    def steps(self) -> list[Task]:
+        """Return the tasks without groups."""
+        return [task for task in list(self.tasks) if not task.is_group]
+
+    @property
+    def failed(self) -> Task | None:
+        """Return the first task that failed, if any."""
+        return next((task for task in self.steps if task.state == "FAILED"), None)
+
+    def execute(self) -> str:
+        """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
+        result = self._run_dag(self.spec["root"], self.parameters, None, is_new=False)
+        self.close(result.state)
+        return result.state
+
+    def close(self, state: str) -> None:
+        """Set a final state for every task that has none; `state` is the run's."""
+        for task in self.tasks:
+            if task.state == "PENDING":
+                task.set_state("SKIPPED" if state == "SUCCEEDED" else "NOT_TRIGGERED")
+            elif task.state == "RUNNING":
+                task.set_state("CANCELLED")
+
+    def _expand(self, component: Mapping[str, Any], group: Task | None, prefix: str) -> None:
+        """List the tasks of a DAG, except those of loops, after the group that it is."""
+        for name, spec in in_order(component["dag"].get("tasks", {})):
+            kind = spec["componentRef"]["name"]
+            inner = self.spec["components"][kind]
+            display_name = spec.get("taskInfo", {}).get("name", name)
+            task = self._add(group, name, f"{prefix}{name}", display_name, "dag" in inner)
+            if task.is_group and not is_loop(spec):
+                own = "" if _TRANSPARENT.fullmatch(kind) else f"{name}/"
+                self._expand(inner, task, f"{prefix}{own}")
+
+    def _add(
+        self, group: Task | None, name: str, path: str, display_name: str, is_group: bool
+    ) -> Task:
+        """List a task after the others of its group."""
+        with self._lock:
+            position = len(self.tasks)
+            if group and self.tasks:
+                position = max(n for n, task in enumerate(self.tasks) if is_in(task, group)) + 1
+            # Logs are found by name; in a loop, the iterations have the same names.
+            log = self.folder / "logs" / f"{path.replace('/', '.')}.log"
+            task = Task(len(self.tasks) + 1, group, name, path, display_name, is_group, log)
+            self.tasks.insert(position, task)
+            return task
+
+    def _run_dag(
+        self,
+        component: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        group: Task | None,
+        is_new: bool,
+    ) -> Result:
+        """Run the tasks of a DAG to their ends."""
+        declared = component.get("inputDefinitions", {}).get("parameters", {})
+        defaults = {
+            name: definition["defaultValue"]
+            for name, definition in declared.items()
+            if "defaultValue" in definition
+        }
+        tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
+        specs = component["dag"].get("tasks", {})
+        results: dict[str, concurrent.futures.Future[Result]] = {
+            name: concurrent.futures.Future() for name in specs
+        }
+        scope = _Scope(specs, {**defaults, **arguments}, group, is_new, results)
+        for name, _ in in_order(specs):
+            thread = threading.Thread(
+                target=lambda name: results[name].set_result(self._run_task(tasks[name], scope)),
+                args=(name,),
+                name=f"task-{name}",
+                daemon=True,
+            )
+            thread.start()
+        ended = {name: future.result() for name, future in results.items()}
+        outputs = collect_outputs(component["dag"].get("outputs", {}), ended)
+        return combine(ended.values(), outputs)
+
+    def _run_task(self, task: Task, scope: _Scope) -> Result:
+        """Run a task once the tasks that it depends on have ended; raise nothing."""
+        try:
+            spec = scope.tasks[task.name]
+            earlier = {name: scope.results[name].result() for name in depends_on(spec)}
+            result = self._find_reason_not_to_run(spec, earlier.values())
+            if not result:
+                is_new = scope.is_new or any(one.is_new for one in earlier.values())
+                result = self._run_triggered(task, spec, scope, is_new)
+        except Exception as error:
+            task.error = f"{type(error).__name__}: {error}"
+            with contextlib.suppress(OSError), task.log.open("a") as log:
+                traceback.print_exc(file=log)
+            result = Result("FAILED", error=task.error)
+        self._close_task(task, result.state)
+        return result
+
+    def _close_task(self, task: Task, state: str) -> None:
+        """Set the final state of a task and of those tasks in it that did not run."""
+        for inner in list(self.tasks):
+            if inner is not task and is_in(inner, task) and inner.state == "PENDING":
+                inner.set_state("NOT_TRIGGERED" if state in ("FAILED", "CANCELLED") else "SKIPPED")
+                if state == "NOT_TRIGGERED":
+                    inner.set_state(state)
+        if task.state not in ENDED:
+            task.set_state(state)
+
+    def _find_reason_not_to_run(
+        self, spec: Mapping[str, Any], earlier: Iterable[Result]
+    ) -> Result | None:
+        """Return the result of a task that is not triggered; None if it is to run."""
+        if self.processes.cancelled.is_set():
+            return Result("NOT_TRIGGERED")
+        policy = spec.get("triggerPolicy", {})
+        if policy.get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED":
+            return None
+        if any(result.state not in DONE for result in earlier):
+            return Result("NOT_TRIGGERED")
+        return None
+
+    def _run_triggered(
+        self, task: Task, spec: Mapping[str, Any], scope: _Scope, is_new: bool
+    ) -> Result:
+        """Run a task whose dependencies have ended, unless its condition is false."""
+        inputs = task_inputs.resolve_inputs(
+            spec.get("inputs", {}),
+            scope.arguments,
+            scope.output_of,
+            lambda name: self._describe_status(name, scope.results[name].result()),
+        )
+        component = self.spec["components"][spec["componentRef"]["name"]]
+        if any(inputs[name] is MISSING for name in list_required(component, inputs)):
+            return Result("SKIPPED", is_new=is_new)
+        condition = spec.get("triggerPolicy", {}).get("condition")
+        if condition and not expressions.evaluate(condition, inputs):
+            return Result("SKIPPED", is_new=is_new)
+        if is_loop(spec):
+            task.set_state("RUNNING")
+            return self._run_loop(task, spec, inputs, is_new)
+        if task.is_group:
+            task.set_state("RUNNING")
+            return self._run_dag(component, inputs, task, is_new)
+        return self._run_step(task, spec, inputs, is_new)
+
+    def _describe_status(self, name: str, result: Result) -> dict[str, Any]:
+        """Return the PipelineTaskFinalStatus of a task, for the task of an exit handler."""
+        state = "SUCCEEDED" if result.state in DONE else result.state
+        error = {"code": 9, "message": result.error} if state == "FAILED" else {}
+        return {
+            "state": state,
+            "error": error,
+            "pipelineJobResourceName": self.constants["pipeline_job_resource_name"],
+            "pipelineTaskName": name,
+        }
+
+    def _run_loop(
+        self, task: Task, spec: Mapping[str, Any], inputs: Mapping[str, Any], is_new: bool
+    ) -> Result:
+        """Run the iterations of a loop, as many at once as it allows and this machine has cores."""
+        component = self.spec["components"][spec["componentRef"]["name"]]
+        item, values = task_inputs.list_items(spec, inputs)
+        limit = spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
+        prefix = task.path.removesuffix(task.name)
+        groups = []
+        for number in range(len(values)):
+            name = f"{task.name}-iteration-{number}"
+            group = self._add(task, name, f"{prefix}{name}", f"{task.display_name} {number}", True)
+            self._expand(component, group, f"{prefix}{name}/")
+            groups.append(group)
+
+        def run(number: int) -> Result:
+            if self.processes.cancelled.is_set():
+                return Result("NOT_TRIGGERED")
+            groups[number].set_state("RUNNING")
+            given = {**inputs, item: values[number]}
+            try:
+                result = self._run_dag(component, given, groups[number], is_new)
+            except Exception as error:
+                result = Result("FAILED", error=f"{type(error).__name__}: {error}")
+            self._close_task(groups[number], result.state)
+            return result
+
+        with concurrent.futures.ThreadPoolExecutor(max(1, int(limit))) as pool:
+            ended = list(pool.map(run, range(len(values))))
+        definitions = component.get("outputDefinitions", {})
+        names = [*definitions.get("parameters", {}), *definitions.get("artifacts", {})]
+        outputs = {
+            name: [result.outputs[name] for result in ended if name in result.outputs]
+            for name in names
+        }
+        return combine(ended, outputs, is_new=is_new)
+
+    def _run_step(
+        self, task: Task, spec: Mapping[str, Any], inputs: Mapping[str, Any], is_new: bool
+    ) -> Result:
+        """Run a task that is no group: reuse its outputs, or start its process."""
+        component = self.spec["components"][spec["componentRef"]["name"]]
+        executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
+        if "importer" in executor:
+            task.set_state("RUNNING")
+            given = to_whole_numbers(inputs)
+            artifact = task_inputs.import_artifact(executor["importer"], given, self.constants)
+            task.outputs = {"artifact": artifact}
+            task.set_state("SUCCEEDED")
+            return Result("SUCCEEDED", task.outputs, is_new)
+        if not is_new and (outputs := self._journal.get(task.path)) is not None:
+            task.outputs = outputs
+            task.set_state("CACHED")
+            return Result("CACHED", outputs, is_new=False)
+        policy = spec.get("retryPolicy", {}) if self.retries else {}
+        waits = backoff_seconds(policy)
+        while True:
+            outputs, state = self._attempt(task, spec, executor["container"], inputs)
+            if outputs is not None:
+                break
+            wait = next(waits, None)
+            if self.processes.cancelled.is_set() or wait is None:
+                state = "CANCELLED" if self.processes.cancelled.is_set() else "FAILED"
+                task.set_state(state)
+                return Result(state, error=task.error or f"its process exited: {task.returncode}")
+            with task.log.open("a") as log:
+                log.write(f"--- retry in {wait:g} s ---\n")
+            self.processes.cancelled.wait(wait)
+        task.outputs = outputs
+        self._journal.put(task.path, outputs)
+        task.set_state(state)
+        return Result(state, outputs)
+
+    def _attempt(
+        self,
+        task: Task,
+        spec: Mapping[str, Any],
+        container: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Return a task's outputs, None if it failed, and SUCCEEDED or CACHED."""
+        component = self.spec["components"][spec["componentRef"]["name"]]
+        constants = {
+            **self.constants,
+            "pipeline_task_name": task.name,
+            "pipeline_task_uuid": str(task.number),
+            "pipeline_root": self.artifacts,
+        }
+        folder = self.folder / "artifacts" / task.path
+        request = task_inputs.build_executor_input(
+            component,
+            inputs,
+            folder=folder,
+            artifacts=f"{self.artifacts}/{task.path}",
+            constants=constants,
+        )
+        command = [*container.get("command", []), *container.get("args", [])]
+        variables = {pair["name"]: pair["value"] for pair in container.get("env", [])}
+        entry = None
+        if self.cache and spec.get("cachingOptions", {}).get("enableCache"):
+            image = self.processes.image_of(container["image"])
+            content = (image, command, variables, request["inputs"], self.code_of(command))
+            entry = self.cache / output_cache.entry_name(*content)
+            if (cached := output_cache.read_entry(entry)) is not None:
+                link_artifacts(folder, cached)
+                return cached, "CACHED"
+        task.set_state("RUNNING")
+        command = resolve_command(command, request, constants)
+        task.returncode = self.processes.execute(task.path, command, variables, task.log)
+        if task.returncode != 0:
+            return None, "FAILED"
+        outputs = task_inputs.read_outputs(component, request)
+        if problem := find_size_problem(outputs):
+            task.error = problem
+            with task.log.open("a") as log:
+                log.write(f"InputError: {problem}\n")
+            return None, "FAILED"
+        if entry:
+            output_cache.write_entry(entry, outputs)
+        return outputs, "SUCCEEDED"
+
+
+def in_order(tasks: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield tasks by name after those that they depend on, else in the order of the spec."""
+    done: set[str] = set()
+
+    def visit(name: str) -> Iterator[tuple[str, Any]]:
+        if name not in done:
+            done.add(name)
+            for earlier in depends_on(tasks[name]):
+                yield from visit(earlier)
+            yield name, tasks[name]
+
+    for name in tasks:
+        yield from visit(name)
+
+
+def depends_on(spec: Mapping[str, Any]) -> list[str]:
+    """Return the names of the tasks of its DAG that a task waits for."""
+    inputs = spec.get("inputs", {})
+    sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
+    kinds = ("taskOutputParameter", "taskOutputArtifact", "taskFinalStatus")
+    producers = [
+        source[kind]["producerTask"] for source in sources for kind in kinds if kind in source
+    ]
+    return list(dict.fromkeys([*spec.get("dependentTasks", []), *producers]))
+
+
+def is_loop(spec: Mapping[str, Any]) -> bool:
+    """Return whether a task's spec is that of a ParallelFor."""
+    return "parameterIterator" in spec or "artifactIterator" in spec
+
+
+def is_in(task: Task | None, group: Task) -> bool:
+    """Return whether a task is the group or is in it, at any depth."""
+    while task and task is not group:
+        task = task.parent
+    return task is not None
+
+
+def list_required(component: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
+    """Return the names of those of a task's inputs that its component requires."""
+    declared = component.get("inputDefinitions", {})
+    optional = {
+        name
+        for definitions in declared.values()
+        for name, definition in definitions.items()
+        if definition.get("isOptional") or "defaultValue" in definition
+    }
+    # A group passes inputs on to its tasks, of which some may do without.
+    return [] if "dag" in component else [name for name in inputs if name not in optional]
+
+
+def collect_outputs(outputs: Mapping[str, Any], results: Mapping[str, Result]) -> dict[str, Any]:
+    """Return the outputs of a DAG; of a OneOf, that of the branch which was taken."""
+    collected = {}
+    for name, source in outputs.get("parameters", {}).items():
+        selectors = source.get("valueFromOneof", {}).get("parameterSelectors")
+        for selector in selectors or [source["valueFromParameter"]]:
+            produced = results[selector["producerSubtask"]].outputs
+            if selector["outputParameterKey"] in produced:
+                collected[name] = produced[selector["outputParameterKey"]]
+    for name, source in outputs.get("artifacts", {}).items():
+        for selector in source["artifactSelectors"]:
+            produced = results[selector["producerSubtask"]].outputs
+            if selector["outputArtifactKey"] in produced:
+                collected[name] = produced[selector["outputArtifactKey"]]
+    return collected
+
+
+def combine(results: Iterable[Result], outputs: Mapping[str, Any], is_new: bool = False) -> Result:
+    """Return the result of a group of tasks."""
+    results = list(results)
+    states = {result.state for result in results}
+    state = next(
+        (state for state in ("CANCELLED", "FAILED", "NOT_TRIGGERED") if state in states),
+        "SUCCEEDED",
+    )
+    error = next((result.error for result in results if result.error), "")
+    # A group in which a task was not triggered has been cancelled before its end.
+    state = "CANCELLED" if state == "NOT_TRIGGERED" else state
+    is_new = is_new or any(result.is_new for result in results)
+    return Result(state, outputs if state == "SUCCEEDED" else {}, is_new, error)
+
+
+def backoff_seconds(policy: Mapping[str, Any]) -> Iterator[float]:
+    """Yield the seconds to wait before each retry that a RetryPolicy allows."""
+    wait, longest = (
+        float(policy.get(name, default).removesuffix("s"))
+        for name, default in (("backoffDuration", "0s"), ("backoffMaxDuration", "3600s"))
+    )
+    for _ in range(int(policy.get("maxRetryCount", 0))):
+        yield min(wait, longest)
+        wait *= policy.get("backoffFactor", 2.0)
+
+
+def find_size_problem(outputs: Mapping[str, Any]) -> str:
+    """Return an error message if a task's outputs are too large for Vertex AI; else ""."""
+    total = len(json.dumps(list(outputs.values()), default=dataclasses.asdict).encode())
+    if total <= TASK_BYTES:
+        return ""
+    return (
+        f"its output parameters and the metadata of its artifacts are {total:,} bytes as JSON, "
+        f"but Vertex AI allows {TASK_BYTES:,}; write them to an artifact's file"
+    )

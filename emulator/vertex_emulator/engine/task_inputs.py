@@ -1,0 +1,239 @@
+"""What a task is given and what it returns: parameters, artifacts, ExecutorInput, ExecutorOutput.
+
+Values are JSON. A parameter is a plain value, an artifact an `Artifact`, a list of artifacts a
+list of them.
+"""
+
+import copy
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vertex_emulator.engine import expressions, placeholders
+
+MISSING = object()
+"""The value of an input whose producer did not run, such as a task of an untaken branch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """An artifact: a RuntimeArtifact of a PipelineSpec."""
+
+    name: str
+    uri: str
+    schema_title: str = "system.Artifact"
+    schema_version: str = ""
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the artifact as a RuntimeArtifact."""
+        kind = {"schemaTitle": self.schema_title, "schemaVersion": self.schema_version}
+        return {"name": self.name, "type": kind, "uri": self.uri, "metadata": self.metadata}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], kind: Mapping[str, Any]) -> "Artifact":
+        """Return the artifact of a RuntimeArtifact, which may lack its type, `kind`."""
+        kind = content.get("type") or kind
+        return cls(
+            name=content.get("name", ""),
+            uri=content.get("uri", ""),
+            schema_title=kind.get("schemaTitle", "system.Artifact"),
+            schema_version=kind.get("schemaVersion", ""),
+            metadata=dict(content.get("metadata", {})),
+        )
+
+
+def resolve_inputs(
+    spec: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    output_of: Callable[[str, str], Any],
+    status_of: Callable[[str], dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the values of a task's inputs by name; MISSING where a producer did not run.
+
+    Args:
+        spec: the task's `inputs`.
+        arguments: inputs of the DAG that the task is in.
+        output_of: returns the output of a task of the DAG, given the names of both.
+        status_of: returns the final status of a task of the DAG.
+    """
+    values: dict[str, Any] = {}
+    for name, source in [*spec.get("parameters", {}).items(), *spec.get("artifacts", {}).items()]:
+        values[name] = _resolve_input(source, arguments, output_of, status_of)
+    return values
+
+
+def _resolve_input(
+    source: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    output_of: Callable[[str, str], Any],
+    status_of: Callable[[str], dict[str, Any]],
+) -> Any:
+    match source:
+        case {"runtimeValue": {"constant": value}}:
+            return value
+        case {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}:
+            value = output_of(task, key)
+        case {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}:
+            value = output_of(task, key)
+        case {"componentInputParameter": name} | {"componentInputArtifact": name}:
+            value = arguments.get(name, MISSING)
+        case {"taskFinalStatus": {"producerTask": task}}:
+            return status_of(task)
+        case _:
+            raise ValueError(f"the input {json.dumps(source)} is not supported")
+    selector = source.get("parameterExpressionSelector")
+    if selector and value is not MISSING:
+        return expressions.evaluate(selector, {}, value)
+    return value
+
+
+def list_items(task: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """Return the name of the input that a loop sets in each iteration, and its values."""
+    iterator = task.get("parameterIterator") or task["artifactIterator"]
+    match iterator["items"]:
+        case {"raw": text}:
+            items = json.loads(text)
+        case {"inputParameter": name} | {"inputArtifact": name}:
+            items = inputs[name]
+            items = json.loads(items) if isinstance(items, str) else items
+        case other:
+            raise ValueError(f"the loop's items {json.dumps(other)} are not supported")
+    return iterator["itemInput"], items
+
+
+def build_executor_input(
+    component: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    *,
+    folder: pathlib.Path,
+    artifacts: str,
+    constants: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a task's ExecutorInput.
+
+    Args:
+        component: the task's ComponentSpec.
+        inputs: values of its inputs.
+        folder: where the task writes its output parameters.
+        artifacts: path or URI of the folder of its output artifacts.
+        constants: as in `placeholders.resolve`.
+    """
+    declared = component.get("inputDefinitions", {})
+    outputs = component.get("outputDefinitions", {})
+    parameters = {
+        name: definition["defaultValue"]
+        for name, definition in declared.get("parameters", {}).items()
+        if "defaultValue" in definition
+    }
+    lists: dict[str, Any] = {}
+    for name, value in inputs.items():
+        elements = value if isinstance(value, list) else [value]
+        if name in declared.get("artifacts", {}) or _are_artifacts(value):
+            if value is not MISSING:
+                lists[name] = {"artifacts": [artifact.to_json() for artifact in elements]}
+        elif value is not MISSING:
+            parameters[name] = value
+    executor_input = {
+        "inputs": {"parameterValues": to_whole_numbers(parameters), "artifacts": lists},
+        "outputs": {
+            "parameters": {
+                name: {"outputFile": str(folder / name)} for name in outputs.get("parameters", {})
+            },
+            "artifacts": {
+                name: {"artifacts": [_new_artifact(name, artifacts, definition).to_json()]}
+                for name, definition in outputs.get("artifacts", {}).items()
+            },
+            "outputFile": str(folder / "executor_output.json"),
+        },
+    }
+    # A parameter may have been composed from others: "{{$.inputs.parameters['a']}}-b".
+    given: dict[str, Any] = executor_input["inputs"]["parameterValues"]
+    for name, value in given.items():
+        if isinstance(value, str):
+            given[name] = placeholders.resolve(value, executor_input, constants)
+    return executor_input
+
+
+def read_outputs(component: Mapping[str, Any], executor_input: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outputs that a task has written; raise ValueError if they can't be read."""
+    definitions = component.get("outputDefinitions", {})
+    content: dict[str, Any] = {}
+    file = pathlib.Path(executor_input["outputs"]["outputFile"])
+    if file.is_file():
+        content = json.loads(file.read_text(encoding="utf-8"))
+    outputs: dict[str, Any] = dict(content.get("parameterValues", {}))
+    for name, definition in definitions.get("parameters", {}).items():
+        path = pathlib.Path(executor_input["outputs"]["parameters"][name]["outputFile"])
+        kind = definition["parameterType"]
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            outputs[name] = _read_parameter(name, text, kind)
+        if kind == "NUMBER_INTEGER" and name in outputs:
+            outputs[name] = int(outputs[name])
+    for name, listed in content.get("artifacts", {}).items():
+        definition = definitions["artifacts"][name]
+        kind = definition["artifactType"]
+        found = [Artifact.from_json(artifact, kind) for artifact in listed["artifacts"]]
+        outputs[name] = found if definition.get("isArtifactList") else found[0]
+    return outputs
+
+
+def import_artifact(
+    importer: Mapping[str, Any], inputs: Mapping[str, Any], constants: Mapping[str, str]
+) -> Artifact:
+    """Return the artifact of an importer's task."""
+    given = {"inputs": {"parameterValues": dict(inputs)}, "outputs": {"outputFile": ""}}
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, str):
+            return placeholders.resolve(value, given, constants)
+        if isinstance(value, Mapping):
+            return {resolve(key): resolve(item) for key, item in value.items()}
+        return [resolve(item) for item in value] if isinstance(value, list) else value
+
+    uri = importer["artifactUri"]
+    return Artifact.from_json(
+        {
+            "name": "artifact",
+            "uri": uri["constant"] if "constant" in uri else inputs[uri["runtimeParameter"]],
+            "metadata": resolve(importer.get("metadata", {})),
+        },
+        importer["typeSchema"],
+    )
+
+
+def to_whole_numbers(value: Any) -> Any:
+    """Return a copy of JSON with every integral float as an int.
+
+    A PipelineSpec has doubles alone, but a proto's integer field refuses 2.0.
+    """
+    if isinstance(value, Mapping):
+        return {key: to_whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_whole_numbers(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return copy.copy(value)
+
+
+def _are_artifacts(value: Any) -> bool:
+    return isinstance(value, Artifact) or (
+        isinstance(value, list) and bool(value) and isinstance(value[0], Artifact)
+    )
+
+
+def _new_artifact(name: str, folder: str, definition: Mapping[str, Any]) -> Artifact:
+    return Artifact.from_json({"name": name, "uri": f"{folder}/{name}"}, definition["artifactType"])
+
+
+def _read_parameter(name: str, text: str, kind: str) -> Any:
+    """Return the value of an output parameter's file, in which only a string is not JSON."""
+    if kind == "STRING":
+        return text
+    try:
+        return json.loads(text.lower() if kind == "BOOLEAN" else text)
+    except ValueError:
+        raise ValueError(f"the output {name} is not JSON of type {kind}: {text[:80]!r}") from None

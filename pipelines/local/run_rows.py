@@ -1,0 +1,41 @@
+"""The rows of the live view of a run on this machine: its tasks, and the replicas of their jobs."""
+
+import re
+import time
+from collections.abc import Iterator
+
+from pipelines.local.failures import read_progress
+from pipelines.run_view import STARTING, Row
+from vertex_emulator.background_jobs import BackgroundJob
+from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.restart_rules import MAX_RESTARTS
+
+
+def make_rows(run: PipelineRun) -> Iterator[Row]:
+    """Yield a row for each task, followed by rows for the replicas of its training jobs."""
+    for task in run.steps:
+        text = read_progress(task.log) or STARTING if task.state == "RUNNING" else ""
+        jobs = [job for job in run.processes.jobs_of(task.path) if job.replicas]
+        yield Row(task.display_name, task.state, task.seconds, "" if jobs else text)
+        for job in jobs:
+            yield from _replica_rows(job, f"{run.folder}/")
+
+
+def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:
+    for replica in job.replicas:
+        name = f"{replica.role} {replica.index}"
+        text = read_progress(replica.log) if replica.state != "FAILED" else ""
+        text = re.sub(rf"^({name}:? |{replica.role}: )", "", text)
+        if replica.state == "STOPPED" and "told to stop" not in text:
+            text = "shut down with the job"
+        elif replica.state == "RUNNING" and replica is job.replicas[0] and not text:
+            others = len(job.replicas) - 1
+            text = "starting: loads TensorFlow"
+            if others:
+                awaited = f"{others} replicas" if others > 1 else "replica"
+                text += f", then waits for the other {awaited}"
+        if replica.restarts and replica.state != "STOPPED":
+            text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
+        # The view shows the run's folder above the table.
+        seconds = (replica.ended or time.monotonic()) - replica.started if replica.started else 0.0
+        yield Row(name, replica.state, seconds, text.replace(folder, ""), is_replica=True)
