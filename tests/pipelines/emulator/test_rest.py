@@ -3,10 +3,13 @@
 import functools
 
 import pytest
+import yaml
+from kfp import dsl
 
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.emulator.idle_services import PARENT, REQUESTS
 from tests.pipelines.local.conftest import wait_for
+from tests.pipelines.local.package_runs import compile_to
 
 HERE = f"/v1/{PARENT}"
 RUN, SCHEDULE = REQUESTS["pipeline_job"], REQUESTS["schedule"]
@@ -138,3 +141,45 @@ def test_object_is_downloaded_by_either_path(ask):
     file.write_text('{"one": 1}')
     for path in ("/storage/v1/b/bucket/o/", "/download/storage/v1/b/bucket/o/"):
         assert ask("GET", f"{path}folder%2Fobject.json?alt=media") == (200, {"one": 1})
+
+
+@dsl.component(base_image="example.com/image:1", install_kfp_package=False)
+def fail_once(folder: str, number: int):
+    import pathlib
+
+    attempts = pathlib.Path(folder, str(number))
+    first = not attempts.exists()
+    attempts.touch()
+    if first or number == 2:
+        raise ValueError("a lost connection")
+
+
+@dsl.pipeline(name="retried")
+def retried(folder: str, numbers: list):
+    with dsl.ParallelFor(items=numbers) as number:
+        task = fail_once(folder=folder, number=number).set_caching_options(False)
+        task.set_retry(1, backoff_duration="0s")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "states"),
+    [([0, 1], ["SUCCEEDED", "SUCCEEDED"]), ([0, 2], ["SUCCEEDED", "FAILED"])],
+)
+def test_tasks_are_retried_and_a_failed_iteration_fails_the_run(ask, tmp_path, numbers, states):
+    spec = yaml.safe_load(compile_to(tmp_path, retried).read_text())
+    parameters = {"folder": str(tmp_path), "numbers": numbers}
+    config = {**RUN["runtime_config"], "parameterValues": parameters}
+    job = {**RUN, "pipelineSpec": spec, "runtimeConfig": config}
+    del job["pipeline_spec"], job["runtime_config"]
+    path = f"/v1/{ask('POST', f'{HERE}/pipelineJobs', job)[1]['name']}"
+    ended = ("PIPELINE_STATE_SUCCEEDED", "PIPELINE_STATE_FAILED")
+    job = wait_for(lambda: (now := ask("GET", path)[1])["state"] in ended and now)
+    tasks = {task["taskId"]: task for task in job["jobDetail"]["taskDetails"]}
+    steps = [task for task in tasks.values() if task["taskName"] == "fail-once"]
+    assert [task["state"] for task in steps] == states
+    parents = [tasks[task["parentTaskId"]]["taskName"] for task in steps]
+    assert parents == ["for-loop-1-iteration-0", "for-loop-1-iteration-1"]
+    state = "FAILED" if "FAILED" in states else "SUCCEEDED"
+    assert job["state"] == f"PIPELINE_STATE_{state}"
+    if state == "FAILED":
+        assert job["error"]["message"].endswith("ValueError: a lost connection")
