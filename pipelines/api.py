@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import run_history
 from pipelines.console import Console, say
 from pipelines.recipe import Recipe, list_names, load
-from pipelines.run_history import PastRun
+from pipelines.runs.run import Run
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run(
     root: str = "",
     name: str = "",
     place: str = "values",
-) -> PastRun:
+) -> Run:
     """Compile a recipe, run it on this machine, and return its results when it has ended.
 
     Shows the run's progress. A run that fails or is interrupted raises no exception; check `state`
@@ -137,7 +137,7 @@ def predict(
     root: str = "",
     name: str = "",
     place: str = "values",
-) -> PastRun:
+) -> Run:
     """Run batch prediction by a recipe's champion on this machine; return its results.
 
     `values` are input, output, batch_size and other keys of the recipe's [batch] table.
@@ -156,7 +156,7 @@ def _compile_and_run(
     batch: bool = False,
     name: str = "",
     **options: Any,
-) -> PastRun:
+) -> Run:
     """Compile a recipe, or its batch prediction, and run it with checked values.
 
     `options` are those of `execution.run`.
@@ -177,7 +177,7 @@ def _compile_and_run(
     return run_history.load(result.directory.resolve())
 
 
-def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastRun:
+def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
     """Resume a run on this machine that was cancelled, failed or killed; return its results.
 
     Args:
@@ -202,7 +202,7 @@ def results(
     *,
     runs_directory: Path = RUNS,
     settings: Callable[[], Settings] | None = None,
-) -> PastRun:
+) -> Run:
     """Return the results of a run: state, parameters, metrics, verdict.
 
     Args:
@@ -220,7 +220,7 @@ def results(
     return run_history.load_by_name(runs_directory, name)
 
 
-def load_model(run: PastRun) -> keras.Model:
+def load_model(run: Run) -> keras.Model:
     """Return the model of a run, which maps pixels, or a table's encoded columns, to logits.
 
     If the model is one of your own, this imports its module, which defines its layers.

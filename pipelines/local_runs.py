@@ -183,7 +183,8 @@ def _read_tasks(directory: pathlib.Path) -> list[run_history.PastTask]:
     """Return the names and states of the run's tasks so far."""
     if summary := _read_summary(directory):
         return summary.tasks
-    from pipelines.package import Package, display_names
+    from pipelines.package import Package
+    from pipelines.runs.run import display_names
     from vertex_emulator.engine.output_cache import Journal
 
     recipe = run_history.read_record(directory).recipe

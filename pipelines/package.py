@@ -147,16 +147,6 @@ def parse_documents(text: str | bytes) -> list[Any]:
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
-def display_names(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the display name of each task of a compiled pipeline, by its key."""
-    dags = [content.get("root", {}), *content.get("components", {}).values()]
-    return {
-        key: task.get("taskInfo", {}).get("name", key)
-        for dag in dags
-        for key, task in dag.get("dag", {}).get("tasks", {}).items()
-    }
-
-
 def project_version() -> str:
     """Return the version of this checkout, else of the installed package; empty if unknown."""
     try:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import run_files
-from pipelines.run_history import PastRun
+from pipelines.runs.run import Run
 from trainer.data.schema import join
 from trainer.evaluation import comparison, prediction_file
 from trainer.evaluation.comparison import Pairs
@@ -52,8 +52,8 @@ def _format_number(value: float) -> str:
 class RunComparison:
     """A comparison of the second run with the first."""
 
-    first: PastRun
-    second: PastRun
+    first: Run
+    second: Run
     # Parameters that differ: name, value of the first, value of the second.
     parameters: list[tuple[str, Any, Any]]
     # Metrics of either run, those of the validation split first: name, value of the first, value
@@ -64,7 +64,7 @@ class RunComparison:
     histories: "list[Rows]"  # rows of history.csv of each run; empty without one
 
 
-def compare(first: PastRun, second: PastRun, client: Any = None) -> RunComparison:
+def compare(first: Run, second: Run, client: Any = None) -> RunComparison:
     """Compare two runs by their parameters, metrics, predictions and curves.
 
     Files of runs on Vertex AI are read by `client`, of Cloud Storage.
@@ -97,7 +97,7 @@ def compare(first: PastRun, second: PastRun, client: Any = None) -> RunCompariso
     )
 
 
-def find_differing_parameters(first: PastRun, second: PastRun) -> list[tuple[str, Any, Any]]:
+def find_differing_parameters(first: Run, second: Run) -> list[tuple[str, Any, Any]]:
     """Return the parameters that differ: name, value in `first`, value in `second`."""
     names = dict.fromkeys([*first.parameters, *second.parameters])
     pairs = [(name, first.parameters.get(name), second.parameters.get(name)) for name in names]
@@ -111,21 +111,21 @@ def format_value(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(to_whole_numbers(value))
 
 
-def _read_predictions(run: PastRun, client: Any) -> Predictions | None:
+def _read_predictions(run: Run, client: Any) -> Predictions | None:
     content = _read(run, run.predictions, client)
     return prediction_file.parse(content) if content else None
 
 
-def _read_history(run: PastRun, client: Any) -> "Rows":
+def _read_history(run: Run, client: Any) -> "Rows":
     content = _read(run, run.training and join(run.training, "history.csv"), client)
     return parse_history(content.decode()) if content else []
 
 
-def _read(run: PastRun, uri: str, client: Any) -> bytes | None:
+def _read(run: Run, uri: str, client: Any) -> bytes | None:
     return run_files.read(uri, client if run.on_vertex else None) if uri else None
 
 
-def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:
+def _build_value(run: Run, answers: Predictions | None, name: str) -> Value:
     low, high = (run.metrics.get(f"{name}{bound}") for bound in _BOUNDS)
     if low is not None and high is not None:
         return Value(run.metrics.get(name), (low, high))
@@ -138,8 +138,8 @@ def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:
 
 
 def _describe_differences(
-    first: PastRun,
-    second: PastRun,
+    first: Run,
+    second: Run,
     first_answers: Predictions | None,
     second_answers: Predictions | None,
 ) -> list[str]:
@@ -164,8 +164,8 @@ def _describe_differences(
 
 
 def _describe_difference(
-    first: PastRun,
-    second: PastRun,
+    first: Run,
+    second: Run,
     first_answers: Predictions,
     second_answers: Predictions,
     metric: str,

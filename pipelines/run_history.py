@@ -3,8 +3,9 @@
     run = run_history.load_by_name(pathlib.Path("runs"), "latest")
     run.state, run.metrics["accuracy"], run.parameters["epochs"]
 
-A run writes run.json when it starts and summary.json when it ends. In between it holds a lock
-on its folder, which distinguishes a running process from one that was killed.
+A run writes run.json when it starts, its PipelineJob to pipeline_job.json whenever a task starts
+or ends, and summary.json when it ends. In between it holds a lock on its folder, which
+distinguishes a running process from one that was killed.
 """
 
 import contextlib
@@ -21,15 +22,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.json_files import read_json
+from pipelines.runs.run import (
+    ENDED,
+    KILLED,
+    PLAN,
+    RUNNING,
+    THIS_MACHINE,
+    TRAINING,
+    Run,
+    Task,
+    read_run,
+    state_of,
+)
 from trainer.data import storage
 from trainer.errors import InputError
 
 RECORD_FILE_NAME = "run.json"
+JOB_FILE_NAME = "pipeline_job.json"
 SUMMARY_FILE_NAME = "summary.json"
 LATEST = "latest"
-KILLED = "KILLED"
-RUNNING = "RUNNING"
-THIS_MACHINE = "this machine"
 _LOCK_FILE_NAME = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _GIVEN_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -81,37 +92,6 @@ class Summary:
     artifacts: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PastRun:
-    """A run that has ended or is running."""
-
-    name: str  # name of the run; on this machine, also of its folder
-    place: str  # "this machine" or "Vertex AI"
-    recipe: str  # name of the recipe
-    # RUNNING, SUCCEEDED, FAILED, CANCELLED, or KILLED if the process ended without a summary; on
-    # Vertex AI also PENDING and the like, and EXPIRED: `runs.find_expiry`.
-    state: str
-    started: datetime.datetime  # an aware datetime
-    seconds: float | None = None  # time from start to end; None before the end
-    # All parameters, including defaults.
-    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # Metrics of the test split, by name.
-    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    # Accuracy and loss of the validation split, and the epoch, whose weights the model has.
-    validation: dict[str, float] = dataclasses.field(default_factory=dict)
-    verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
-    reason: str = ""  # reason of the verdict
-    error: str = ""  # error of a failed run, in one line
-    training: str = ""  # URI of the training job's base_output_directory, which may not exist yet
-    predictions: str = ""  # URI of the predictions of the test split; empty if none were kept
-    link: str = ""  # path of its folder, or URL of its page in the console
-
-    @property
-    def on_vertex(self) -> bool:
-        """Return True unless it is a run on this machine."""
-        return self.place != THIS_MACHINE
-
-
 def check_name(name: str) -> None:
     """Raise InputError for a name that a new run can't have."""
     if not _GIVEN_NAME.fullmatch(name):
@@ -122,7 +102,7 @@ def check_name(name: str) -> None:
 
 def list_runs(
     runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None
-) -> list[PastRun]:
+) -> list[Run]:
     """Return the runs of a folder, of one recipe or of all, the latest first.
 
     Adds an error for each run that can't be read to `errors`.
@@ -139,7 +119,7 @@ def list_runs(
     return [run for run in runs if recipe in ("", run.recipe)]
 
 
-def load_by_name(runs_directory: pathlib.Path, name: str) -> PastRun:
+def load_by_name(runs_directory: pathlib.Path, name: str) -> Run:
     """Return a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return load((runs_directory / name).resolve())
@@ -156,48 +136,96 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
 
 
-def load(directory: pathlib.Path) -> PastRun:
-    """Read the run of a folder."""
+def load(directory: pathlib.Path, names: Mapping[str, str] | None = None) -> Run:
+    """Read the run of a folder; `names` are the display names of its tasks, if they are needed."""
     record = read_record(directory)
+    # Check the lock first: a run writes its state before it releases the lock.
+    unfinished = RUNNING if is_running(directory) else KILLED
     try:
-        started = datetime.datetime.fromisoformat(record.started).astimezone()
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
-        ) from None
-    # Check the lock first: a run writes its summary before it releases the lock.
-    state = RUNNING if is_running(directory) else KILLED
-    try:
-        summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
-        summary = summary or Summary(state=state, tasks=[])
+        job = read_json(directory / JOB_FILE_NAME, dict[str, Any])
+        if job is None:
+            return _load_summary(record, directory, unfinished)
+        return as_run(job, record, directory, names=names, unfinished=unfinished)
     except InputError as error:
-        summary = Summary(state=KILLED, tasks=[], error=str(error))
-    return PastRun(
+        lost = Summary(state=KILLED, tasks=[], error=str(error))
+        return _read_summary(lost, record, directory)
+    except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+        problem = f"{directory / JOB_FILE_NAME} can't be read ({error!r}): it is damaged; remove it"
+        lost = Summary(state=KILLED, tasks=[], error=problem)
+        return _read_summary(lost, record, directory)
+
+
+def as_run(
+    job: Mapping[str, Any],
+    record: RunRecord,
+    directory: pathlib.Path,
+    *,
+    names: Mapping[str, str] | None = None,
+    unfinished: str = RUNNING,
+) -> Run:
+    """Return the run of a folder, given its PipelineJob as JSON."""
+    state = state_of(job)
+    return read_run(
+        job,
+        place=THIS_MACHINE,
+        link=str(directory),
+        names=names or {},
+        name=directory.name,
+        recipe=record.recipe,
+        state=state if state in ENDED else unfinished,
+        started=_parse_start(record, directory),
+        parameters=record.parameters,
+        error=job.get("error", {}).get("message", "") if state == "FAILED" else "",
+        training=training_of(record, directory),
+    )
+
+
+def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -> Run:
+    """Read a run of a version of this project that wrote no pipeline_job.json."""
+    summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
+    return _read_summary(summary or Summary(state=unfinished, tasks=[]), record, directory)
+
+
+def _read_summary(summary: Summary, record: RunRecord, directory: pathlib.Path) -> Run:
+    return Run(
         name=directory.name,
         place=THIS_MACHINE,
         recipe=record.recipe,
         state=summary.state,
-        started=started,
+        started=_parse_start(record, directory),
         seconds=summary.seconds,
         parameters=record.parameters,
         metrics=summary.metrics,
         validation=summary.validation,
         verdict=summary.verdict,
         reason=str(summary.gate.get("reason", "")),
+        registered=summary.registered,
+        registered_as=summary.registered_as,
         error=summary.error,
-        training=record.parameters.get("resume_from")
-        or f"{artifacts_of(record, directory)}/plan-training/training",
+        training=training_of(record, directory),
         predictions=summary.predictions or "",
+        report=summary.report or "",
         link=str(directory),
+        tasks=tuple(
+            Task(name=task.name, display_name=task.display_name, state=task.state)
+            for task in summary.tasks
+        ),
     )
 
 
-def select_validation(training: Mapping[str, float]) -> dict[str, float]:
-    """Return accuracy, loss and epoch of the model in validation from the metrics of a training."""
-    if "validation_accuracy" not in training:
-        return {}
-    names = ("validation_accuracy", "validation_loss", "kept_epoch")
-    return dict(zip(("accuracy", "loss", "epoch"), map(training.__getitem__, names), strict=True))
+def _parse_start(record: RunRecord, directory: pathlib.Path) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(record.started).astimezone()
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
+        ) from None
+
+
+def training_of(record: RunRecord, directory: pathlib.Path) -> str:
+    """Return the folder of a run's training job, which may not exist yet."""
+    resumed = record.parameters.get("resume_from")
+    return resumed or f"{artifacts_of(record, directory)}/{PLAN}/{TRAINING}"
 
 
 def resume_command(directory: pathlib.Path) -> str:

@@ -23,6 +23,9 @@ class ReplicaState:
     pid: int | None = None  # of its last process
     starts: int = 0  # in all attempts of the job
     restarts: int = 0  # in this attempt
+    peak_memory: int = 0  # the largest resident set of all its processes, in bytes
+    started: float = 0.0  # seconds since 1970, of the first start; 0 before
+    ended: float = 0.0  # seconds since 1970, of the last end; 0 before
 
     @property
     def name(self) -> str:
@@ -43,6 +46,9 @@ def read(folder: pathlib.Path) -> JobFile:
     """Read the state of the CustomJob in a folder; raise InputError for a damaged file."""
     content = read_json(folder / FILE_NAME, JobFile)
     assert content
+    for replica in content.replicas:
+        # The folder may have been moved.
+        replica.log = folder / replica.log.name
     return content
 
 

@@ -27,9 +27,6 @@ class Replica(ReplicaState):
     image: str
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
-    started: float = 0.0  # time.monotonic() of the first start
-    ended: float = 0.0  # time.monotonic() of the last end
-    peak_memory: int = 0  # the largest resident set of all its processes, in bytes
     _memory_kills: int = 0
 
     @property
@@ -80,12 +77,12 @@ class Replica(ReplicaState):
                 self.command, environment=self.environment, log=self.log, guardian=guardian
             )
         self.state, self.pid = "RUNNING", self.process.pid
-        self.started = self.started or time.monotonic()
+        self.started = self.started or time.time()
 
     def note_end(self, *, failed: str = "FAILED") -> None:
         """Record the end of its process; `failed` is the state if it did not exit with 0."""
         assert self.process
-        self.ended = time.monotonic()
+        self.ended = time.time()
         self.peak_memory = max(self.peak_memory, self.process.peak_memory)
         self.state = failed if self.process.returncode else "SUCCEEDED"
 

@@ -12,7 +12,7 @@ from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.json_files import to_whole_numbers
-from pipelines.run_history import PastRun, select_validation
+from pipelines.runs.run import Run, select_validation
 from trainer.errors import InputError
 
 PLACE = "Vertex AI"
@@ -22,12 +22,12 @@ _COLLECTION, _EVALUATION = "collect-training", "evaluate-model"
 _THREADS = 8
 
 
-def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
+def list_runs(settings: Settings, recipe: str, limit: int) -> list[Run]:
     """Return the project's latest runs of one recipe, or of all if it is empty."""
     connection = Connection(settings)
     found = runs.list_runs(connection, recipe, limit=limit)
 
-    def fetch_if_present(job: Any) -> list[PastRun]:
+    def fetch_if_present(job: Any) -> list[Run]:
         try:
             return [fetch(connection, runs.id_of(job))]
         except InputError:  # It was deleted after it was listed.
@@ -38,13 +38,13 @@ def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
         return [run for present in pool.map(fetch_if_present, found) for run in present]
 
 
-def fetch(connection: Connection, run_id: str) -> PastRun:
+def fetch(connection: Connection, run_id: str) -> Run:
     """Return the run with an ID; raise InputError if there is none."""
     job = runs.fetch(connection, run_id)
     state, expiry = runs.state_of(job), runs.find_expiry(connection, job)
     start, end = job.start_time or job.create_time, job.end_time
     verdict, _, reason = runs.verdict_of(job).partition(": ")
-    return PastRun(
+    return Run(
         name=run_id,
         place=PLACE,
         recipe=runs.recipe_of(job),

@@ -19,7 +19,7 @@ from components.vertex.cloud_errors import (
     translated,
 )
 from pipelines.cloud.connection import Connection
-from pipelines.package import display_names
+from pipelines.runs.run import display_names
 from trainer.errors import InputError
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")

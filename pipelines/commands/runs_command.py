@@ -11,7 +11,7 @@ from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api, run_history
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
 from pipelines.console import Console, make_cell, say, show_table
-from pipelines.run_history import PastRun
+from pipelines.runs.run import Run
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, decimal
 
@@ -102,7 +102,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         raise failure
 
 
-def _show(run: PastRun, before: PastRun | None, width: int) -> None:
+def _show(run: Run, before: Run | None, width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     line = make_cell(f"{run.name:<{width}}  ")
@@ -122,7 +122,7 @@ def _show(run: PastRun, before: PastRun | None, width: int) -> None:
         say(f"    {details.plain}")
 
 
-def _format_metrics(run: PastRun, *, is_narrow: bool) -> str:
+def _format_metrics(run: Run, *, is_narrow: bool) -> str:
     """Format the accuracy of the validation split, by which to choose, and a metric of the test."""
     name = next((name for name in _METRICS if name in run.metrics), "")
     test = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
@@ -135,7 +135,7 @@ def _format_metrics(run: PastRun, *, is_narrow: bool) -> str:
     return f"{shown:<{_NARROW if is_narrow else _WIDE}}"
 
 
-def _describe_changes(run: PastRun, before: PastRun | None) -> str:
+def _describe_changes(run: Run, before: Run | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
     from pipelines.run_comparison import find_differing_parameters, format_value
 
@@ -159,7 +159,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
-def _compare(first: PastRun, second: PastRun, folder: pathlib.Path, client: Any) -> None:
+def _compare(first: Run, second: Run, folder: pathlib.Path, client: Any) -> None:
     """Print the comparison, and write the page with the curves."""
     from pipelines import comparison_page, run_comparison
 

@@ -11,7 +11,7 @@ import typer
 from pipelines import run_history
 from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
-from pipelines.run_history import PastRun
+from pipelines.runs.run import Run
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.formats import count
@@ -60,9 +60,9 @@ def tensorboard(
     os.execve(sys.executable, command, {**component_environment(), **QUIET})  # noqa: S606
 
 
-def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
+def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[Run]:
     """Return the named runs that have logs, without duplicates; raise InputError if none has."""
-    chosen: dict[str, PastRun] = {}
+    chosen: dict[str, Run] = {}
     for name in names:
         if run_history.is_local(folder, name):
             runs = [run_history.load_by_name(folder, name)]

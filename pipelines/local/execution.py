@@ -14,18 +14,21 @@ from pipelines import local_runs
 from pipelines.console import Console, say, shorten_path
 from pipelines.local import failures, folders, run_summary, terminal
 from pipelines.local.imported_code import digest_code_of
+from pipelines.local.job_file import JobFile
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
 from pipelines.package import Package
 from pipelines.run_history import (
     RunRecord,
     artifacts_of,
+    as_run,
     load,
     locked,
     read_record,
     write_record,
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
+from pipelines.runs.run import display_names
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
@@ -35,6 +38,7 @@ from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_processes import TaskProcesses, find_launchers
 from vertex_emulator.environment import LOCATION, PROJECT
+from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
 
 _FRAME_SECONDS = 0.1
@@ -174,13 +178,17 @@ def execute(
         )
         console = Console()
         stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
+        job_file = JobFile(record, run, directory)
         rows = functools.partial(make_rows, run)
         with choose_view(rows, console, shorten_path(directory)) as view:
-            state, error = _follow(run, view, interrupts)
+            state, error = _follow(run, job_file, view, interrupts)
             run.close(state)
         failure = failures.find_failure(run, error) if state == "FAILED" else None
-        message = failure.message if failure else ""
-        content = run_summary.summarize(record, state, run, message)
+        job = job_file.write(state, failure.message if failure else "")
+        batches = [to_json(job.message) for job in processes.jobs_of() if not job.replicas]
+        content = run_summary.summarize(
+            as_run(job, record, directory, names=display_names(pipeline.content)), batches
+        )
         run_summary.write(content, directory)
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
@@ -210,13 +218,17 @@ def _create_containers(
 
 
 def _follow(
-    run: PipelineRun, view: LiveView | PlainView, interrupts: terminal.Interrupts
+    run: PipelineRun,
+    job_file: JobFile,
+    view: LiveView | PlainView,
+    interrupts: terminal.Interrupts,
 ) -> tuple[str, str]:
     """Execute the run and show it until it ends; return its state and any error of the engine."""
     running = run_in_thread("pipeline", run.execute)
     try:
         while not wait([running], _FRAME_SECONDS).done:
             view.update()
+            job_file.update()
         if error := running.exception():
             return "FAILED", f"{type(error).__name__}: {error}"
         return running.result(), ""

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from pipelines.local import run_files
-from pipelines.run_history import LATEST, SUMMARY_FILE_NAME
+from pipelines.run_history import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.processes import Guardian, new_folder
@@ -76,7 +76,8 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
     attempts = len(list(logs.glob(f"{_ATTEMPT}*")))
     aside = logs / f"{_ATTEMPT}{attempts + 1}"
     aside.mkdir(parents=True)
-    for path in [*logs.iterdir(), directory / SUMMARY_FILE_NAME, directory / "tensorboard"]:
+    files = (SUMMARY_FILE_NAME, JOB_FILE_NAME, "tensorboard")
+    for path in [*logs.iterdir(), *(directory / name for name in files)]:
         stays = path.stem in completed or path.name.startswith(_ATTEMPT)
         if not stays and os.path.lexists(path):
             path.rename(aside / path.name)

@@ -37,5 +37,5 @@ def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:
         if replica.restarts and replica.state != "STOPPED":
             text = f"restart {replica.restarts} of {MAX_RESTARTS}  {text}".rstrip()
         # The view shows the run's folder above the table.
-        seconds = (replica.ended or time.monotonic()) - replica.started if replica.started else 0.0
+        seconds = (replica.ended or time.time()) - replica.started if replica.started else 0.0
         yield Row(name, replica.state, seconds, text.replace(folder, ""), is_replica=True)

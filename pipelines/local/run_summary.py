@@ -5,24 +5,14 @@ import importlib.metadata
 import json
 import pathlib
 import platform
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.local import run_files
-from pipelines.run_history import (
-    SUMMARY_FILE_NAME,
-    RunRecord,
-    artifacts_of,
-    select_validation,
-)
-from trainer.training.cluster import ROLES
-from vertex_emulator.batch_job import BatchJob
-from vertex_emulator.custom_job import CustomJob
-from vertex_emulator.engine.output_cache import list_artifacts
-from vertex_emulator.engine.pipeline_run import PipelineRun
-from vertex_emulator.engine.task_inputs import Artifact
-from vertex_emulator.job_rules import is_empty
+from pipelines.run_history import SUMMARY_FILE_NAME, artifacts_of, read_record
+from pipelines.runs.run import Run
+from vertex_emulator import job_state
+from vertex_emulator.job_state import ReplicaState
 
 REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
@@ -37,66 +27,53 @@ _PACKAGES = (
 )
 
 
-def summarize(record: RunRecord, state: str, run: PipelineRun, error: str) -> dict[str, Any]:
-    """Return the content of summary.json; copy the report, if any, to the run's folder."""
-    evaluation = _find_outputs(run, "report")
-    collected = _find_outputs(run, "model")
-    models = (artifact.uri for artifact in _find_artifacts(run, "system.Model"))
-    jobs = run.processes.jobs_of()
+def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the content of summary.json; copy the report, if any, to the run's folder.
+
+    `batch_jobs` are the run's BatchPredictionJobs, in the REST API's JSON.
+    """
+    directory = pathlib.Path(run.link)
+    record = read_record(directory)
     summary: dict[str, Any] = {
-        "recipe": record.recipe,
-        "state": state,
+        "recipe": run.recipe,
+        "state": run.state,
         "started": record.started,
-        "seconds": round(time.time() - run.started, 3),
-        "parameters": record.parameters,
+        "seconds": round(run.seconds or 0.0, 3),
+        "parameters": run.parameters,
         "tasks": [
             {
-                "name": task.path,
+                "name": task.name,
                 "display_name": task.display_name,
                 "state": task.state,
                 "seconds": round(task.seconds, 3),
             }
-            for task in run.steps
+            for task in run.tasks
         ],
-        "custom_jobs": [_summarize_job(job) for job in jobs if isinstance(job, CustomJob)],
-        "batch_predictions": [
-            _summarize_batch(job.message) for job in jobs if isinstance(job, BatchJob)
-        ],
-        "metrics": dict(evaluation["metrics"].metadata) if "metrics" in evaluation else {},
-        "validation": select_validation(collected["metrics"].metadata)
-        if "metrics" in collected
-        else {},
+        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory)],
+        "batch_predictions": [_summarize_batch(job) for job in batch_jobs],
+        "metrics": run.metrics,
+        "validation": run.validation,
         "dataset": _summarize_dataset(run),
-        "artifacts": artifacts_of(record, run.folder),
-        "model": next(models, None),
-        "report": _copy_report(evaluation, run.folder),
-        "predictions": evaluation["predictions"].uri if "predictions" in evaluation else None,
+        "artifacts": artifacts_of(record, directory),
+        "model": next(_list_uris(run, "system.Model"), None),
+        "report": _copy_report(run.report, directory),
+        "predictions": run.predictions or None,
         "versions": _read_versions(),
     }
-    if verdict := _find_outputs(run, "verdict"):
-        summary["verdict"] = verdict["verdict"]
-    if gate := _find_outputs(run, "decision"):
-        summary["gate"] = dict(gate["decision"].metadata)
-    if registration := _find_outputs(run, "registered_as"):
-        summary |= _summarize_registration(registration, summary)
-    return {**summary, "error": error} if error else summary
+    if run.verdict:
+        summary["verdict"] = run.verdict
+    if gate := run.gate:
+        summary["gate"] = gate
+    if run.registered:
+        summary |= {"registered": run.registered, "registered_as": run.registered_as}
+    return {**summary, "error": run.error} if run.error else summary
 
 
-def _summarize_registration(
-    outputs: Mapping[str, Any], summary: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the summary's entries about registration, which may have changed the verdict."""
-    role = outputs["registered_as"]
-    changed: dict[str, Any] = {}
-    if outputs["registered"]:
-        changed = {"registered": outputs["registered"], "registered_as": role}
-    gate = summary.get("gate", {})
-    if gate.get("reason") != outputs["why"]:
-        verdict = "accepted" if role == "champion" else "rejected"
-        changed["verdict"] = verdict
-        correction = {"verdict": verdict, "role": role or "none", "reason": outputs["why"]}
-        changed["gate"] = {**gate, **correction}
-    return changed
+def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
+    """Return the training jobs of the last attempt of a run, oldest first."""
+    files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
+    jobs = [job_state.read(file.parent) for file in files]
+    return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
 
 
 def reserve(directory: pathlib.Path) -> None:
@@ -113,55 +90,60 @@ def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     temporary.replace(directory / SUMMARY_FILE_NAME)
 
 
-def _summarize_job(job: CustomJob) -> dict[str, Any]:
-    pools = []
-    for index, pool in enumerate(job.message.job_spec.worker_pool_specs):
-        if is_empty(pool):
-            continue
-        machine = pool.machine_spec
-        kind = machine.accelerator_type
-        replicas = [replica for replica in job.replicas if replica.pool == index]
-        pools.append(
-            {
-                "role": ROLES[index],
-                "replicas": pool.replica_count,
-                "machine_type": machine.machine_type,
-                "accelerator_type": kind.name if kind else None,
-                "accelerator_count": machine.accelerator_count,
-                "restarts": [max(0, replica.starts - 1) for replica in replicas],
-                "peak_memory_bytes": [replica.peak_memory for replica in replicas],
-            }
-        )
-    result = {"name": job.message.display_name, "state": job.state, "worker_pools": pools}
-    return {**result, "error": job.error} if job.error else result
+def _summarize_job(file: job_state.JobFile) -> dict[str, Any]:
+    pools: dict[str, list[ReplicaState]] = {}
+    for replica in file.replicas:
+        pools.setdefault(replica.role, []).append(replica)
+    specs = [spec for spec in file.job["jobSpec"]["workerPoolSpecs"] if spec]
+    job = file.job
+    result = {
+        "name": job["displayName"],
+        "state": job["state"].removeprefix("JOB_STATE_"),
+        "worker_pools": [
+            _summarize_pool(spec, role, replicas)
+            for spec, (role, replicas) in zip(specs, pools.items(), strict=True)
+        ],
+    }
+    error = job.get("error", {}).get("message")
+    return {**result, "error": error} if error else result
 
 
-def _summarize_batch(message: Any) -> dict[str, Any]:
+def _summarize_pool(
+    spec: Mapping[str, Any], role: str, replicas: Sequence[ReplicaState]
+) -> dict[str, Any]:
+    machine = spec["machineSpec"]
     return {
-        "folder": message.output_info.gcs_output_directory,
-        "successful": message.completion_stats.successful_count,
-        "failed": message.completion_stats.failed_count,
+        "role": role,
+        "replicas": len(replicas),
+        "machine_type": machine["machineType"],
+        "accelerator_type": machine.get("acceleratorType"),
+        "accelerator_count": machine.get("acceleratorCount", 0),
+        "restarts": [max(0, replica.starts - 1) for replica in replicas],
+        "peak_memory_bytes": [replica.peak_memory for replica in replicas],
     }
 
 
-def _find_outputs(run: PipelineRun, name: str) -> dict[str, Any]:
-    """Return the outputs of the last task that has an output called `name`; {} if none has."""
-    outputs = [task.outputs for task in run.steps if name in task.outputs]
-    return outputs[-1] if outputs else {}
+def _summarize_batch(job: Mapping[str, Any]) -> dict[str, Any]:
+    counts = job.get("completionStats", {})
+    return {
+        "folder": job.get("outputInfo", {}).get("gcsOutputDirectory", ""),
+        "successful": int(counts.get("successfulCount", 0)),
+        "failed": int(counts.get("failedCount", 0)),
+    }
 
 
-def _find_artifacts(run: PipelineRun, schema_title: str) -> Iterator[Artifact]:
-    """Yield the artifacts of a type, those of the last task first."""
-    for task in reversed(run.steps):
-        for artifact in list_artifacts(task.outputs):
-            if artifact.schema_title == schema_title:
-                yield artifact
+def _list_uris(run: Run, schema_title: str) -> Iterator[str]:
+    """Yield the URIs of the artifacts of a type, those of the last task first."""
+    for task in reversed(run.tasks):
+        for artifact in task.artifacts.values():
+            if artifact.get("schemaTitle") == schema_title:
+                yield artifact["uri"]
 
 
-def _summarize_dataset(run: PipelineRun) -> dict[str, Any] | None:
+def _summarize_dataset(run: Run) -> dict[str, Any] | None:
     """Return the counts of the dataset from its dataset.json; None if there is none."""
-    for artifact in _find_artifacts(run, "system.Dataset"):
-        text = run_files.read(f"{artifact.uri}/dataset.json")
+    for uri in _list_uris(run, "system.Dataset"):
+        text = run_files.read(f"{uri}/dataset.json")
         if text is None:
             continue
         content = json.loads(text)
@@ -172,9 +154,9 @@ def _summarize_dataset(run: PipelineRun) -> dict[str, Any] | None:
     return None
 
 
-def _copy_report(evaluation: Mapping[str, Any], directory: pathlib.Path) -> str | None:
+def _copy_report(uri: str, directory: pathlib.Path) -> str | None:
     """Copy the report, a self-contained file, into the run's folder; return the copy's path."""
-    content = run_files.read(evaluation["report"].uri) if evaluation else None
+    content = run_files.read(uri) if uri else None
     if content is None:
         return None
     copy = directory / REPORT_FILE_NAME

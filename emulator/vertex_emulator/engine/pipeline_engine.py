@@ -8,21 +8,19 @@ import pathlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
 from vertex_emulator.clock import Clock
-from vertex_emulator.engine.pipeline_run import PipelineRun, Task
+from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
-from vertex_emulator.engine.task_inputs import Artifact, to_whole_numbers
+from vertex_emulator.engine.task_details import describe_tasks, explain
+from vertex_emulator.engine.task_inputs import to_whole_numbers
 from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
 from vertex_emulator.messages import id_of, parent_of, state_of
-from vertex_emulator.restart_rules import error_message
 
-_STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
-"""Vertex AI's words for two states of tasks."""
 _LOCATION_FILE = "location.json"
 """File of a run's folder with the URI of its artifacts."""
 _CLOSE_SECONDS = 5.0
@@ -41,7 +39,7 @@ class PipelineEngine:
     # Returns a digest of the code that a command runs, on which cached outputs depend.
     code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
     # Returns why a run failed; default: in Vertex AI's words.
-    explain: Callable[[PipelineRun], str] = dataclasses.field(default=lambda run: explain(run))
+    explain: Callable[[PipelineRun], str] = explain
     services: Services = dataclasses.field(init=False)  # set before the first job is started
 
     def __post_init__(self) -> None:
@@ -129,7 +127,17 @@ class PipelineEngine:
         else:
             state = "CANCELLED" if run.processes.cancelled.is_set() else future.result()
             self._end(job, state, self.explain(run) if state == "FAILED" else "")
-        details = list(self._describe_tasks(job, run, future.done()))
+        executions = f"{parent}/metadataStores/default/executions/{id_of(job.name)}"
+        details = list(
+            describe_tasks(
+                run,
+                executions,
+                is_over=future.done(),
+                explain=self.explain,
+                to_uri=self.to_uri,
+                at=self.clock.at,
+            )
+        )
         del job.job_detail.task_details[:]
         json_format.ParseDict({"taskDetails": details}, job._pb.job_detail)
 
@@ -170,86 +178,6 @@ class PipelineEngine:
         changed = {name: value for name, value in local.items() if value != defaults[name]}
         given = document.get("runtimeConfig", {}).get("parameterValues", {})
         return changed | {name: self.to_local(value) for name, value in given.items()}
-
-    def _describe_tasks(
-        self, job: Any, run: PipelineRun, is_over: bool
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run."""
-        executions = f"{parent_of(job.name)}/metadataStores/default/executions/{id_of(job.name)}"
-        for task in list(run.tasks):
-            if task.state == "PENDING" and not is_over:
-                continue
-            detail: dict[str, Any] = {
-                "taskId": task.number,
-                "taskName": task.name,
-                "state": _STATES.get(task.state, task.state),
-            }
-            if task.parent:
-                detail["parentTaskId"] = task.parent.number
-            for name, moment in (("startTime", task.started), ("endTime", task.ended)):
-                if moment:
-                    detail[name] = self.clock.at(moment).isoformat()
-            if not task.is_group:
-                name = f"{executions}-{task.path.replace('/', '-')}"
-                detail["execution"] = {
-                    "name": name,
-                    "metadata": self._describe_parameters(run, task),
-                }
-            if task.state == "FAILED" and not task.is_group:
-                code = code_of("FAILED_PRECONDITION")
-                detail["error"] = {"code": code, "message": self._explain_task(run, task)}
-            detail["outputs"] = {
-                name: {"artifacts": [self._describe_artifact(artifact) for artifact in listed]}
-                for name, value in task.outputs.items()
-                if (listed := [one for one in as_list(value) if isinstance(one, Artifact)])
-            }
-            yield detail
-
-    def _describe_parameters(self, run: PipelineRun, task: Task) -> dict[str, Any]:
-        """Return the output parameters that Vertex ML Metadata has of a task's execution."""
-        values = {
-            f"output:{name}": value if isinstance(value, str) else json.dumps(value)
-            for name, value in task.outputs.items()
-            if not any(isinstance(one, Artifact) for one in as_list(value))
-        }
-        jobs = run.processes.jobs_of(task.path)
-        if jobs and not task.ended:
-            resources = [
-                {
-                    "resourceType": type(one.message).__name__,
-                    "resourceUri": f"/v1/{one.message.name}",
-                }
-                for one in jobs
-            ]
-            values["output:gcp_resources"] = json.dumps({"resources": resources})
-        return values
-
-    def _describe_artifact(self, artifact: Artifact) -> dict[str, Any]:
-        return {"uri": self.to_uri(artifact.uri), "metadata": artifact.metadata}
-
-    def _explain_task(self, run: PipelineRun, task: Task) -> str:
-        if task is run.failed:
-            return self.explain(run).removeprefix(f"{task.display_name}: ")
-        return explain_task(task)
-
-
-def explain(run: PipelineRun) -> str:
-    """Return why a run failed, in Vertex AI's words."""
-    names = ", ".join(task.name for task in run.steps if task.state == "FAILED")
-    return f"The DAG failed because some tasks failed. The failed tasks are: [{names}]."
-
-
-def explain_task(task: Task) -> str:
-    """Return why a task failed, in Vertex AI's words."""
-    if task.error or task.returncode is None:
-        return task.error
-    status = task.returncode if task.returncode >= 0 else 128 - task.returncode
-    return error_message("workerpool0-0", status)
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and any other value in one."""
-    return value if isinstance(value, list) else [value]
 
 
 def run_in_thread(name: str, function: Callable[[], Any]) -> "concurrent.futures.Future[Any]":

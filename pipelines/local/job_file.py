@@ -1,0 +1,75 @@
+"""pipeline_job.json: the PipelineJob of a run on this machine, which other commands read."""
+
+import dataclasses
+import json
+import pathlib
+import time
+from typing import Any
+
+from pipelines.local import failures
+from pipelines.run_history import JOB_FILE_NAME, RunRecord, artifacts_of
+from trainer.data import storage
+from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.engine.task_details import at, describe_tasks
+from vertex_emulator.environment import LOCAL_PARENT
+
+
+@dataclasses.dataclass(eq=False)
+class JobFile:
+    """The file of a run, in the REST API's JSON without the pipeline."""
+
+    record: RunRecord
+    run: PipelineRun
+    directory: pathlib.Path
+
+    def __post_init__(self) -> None:
+        self._written: Any = None
+
+    def update(self) -> None:
+        """Write the file if a task or its jobs have started or ended since it was written."""
+        processes = self.run.processes
+        states = [
+            (task.path, task.state, len(processes.jobs_of(task.path))) for task in self.run.steps
+        ]
+        if states != self._written:
+            self._written = states
+            self.write("RUNNING")
+
+    def write(self, state: str, error: str = "") -> dict[str, Any]:
+        """Write the file; return its content. `error` says why a run failed."""
+        job = self._describe(state, error)
+        content = json.dumps(job, indent=1).encode() + b"\n"
+        path = self.directory / JOB_FILE_NAME
+        try:
+            storage.write_atomically(str(path), content)
+        except OSError:
+            # The disk is full. An old state would be wrong; summary.json has the last one.
+            path.unlink(missing_ok=True)
+        return job
+
+    def _describe(self, state: str, error: str) -> dict[str, Any]:
+        run, name = self.run, self.directory.name
+        is_over = state != "RUNNING"
+        store = f"{LOCAL_PARENT}/metadataStores/default"
+        tasks = describe_tasks(
+            run,
+            f"{store}/executions/{name}",
+            is_over=is_over,
+            explain=lambda run: error or failures.find_failure(run, "").message,
+        )
+        job: dict[str, Any] = {
+            "name": f"{LOCAL_PARENT}/pipelineJobs/{name}",
+            "displayName": self.record.recipe,
+            "state": f"PIPELINE_STATE_{state}",
+            "createTime": self.record.started,
+            "startTime": at(run.started).isoformat(),
+            "runtimeConfig": {
+                "gcsOutputDirectory": artifacts_of(self.record, self.directory),
+                "parameterValues": self.record.parameters,
+            },
+            "labels": {"recipe": self.record.recipe},
+            "jobDetail": {"taskDetails": list(tasks)},
+        }
+        if is_over:
+            job["endTime"] = at(time.time()).isoformat()
+        return {**job, "error": {"message": error}} if error else job
