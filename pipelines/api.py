@@ -210,13 +210,13 @@ def results(
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
     if not run_history.is_local(runs_directory, name):
-        from pipelines.cloud import past_runs
         from pipelines.cloud.connection import Connection
         from pipelines.cloud.settings import load as load_settings
+        from pipelines.runs.vertex_ai import VertexRuns
 
         resolved = settings() if settings else load_settings({}, os.environ)
         if resolved.project:
-            return past_runs.fetch(Connection(resolved), name)
+            return VertexRuns(Connection(resolved)).fetch(name)
     return run_history.load_by_name(runs_directory, name)
 
 

@@ -40,6 +40,9 @@ from trainer.errors import InputError
 RECORD_FILE_NAME = "run.json"
 JOB_FILE_NAME = "pipeline_job.json"
 SUMMARY_FILE_NAME = "summary.json"
+REPORT_FILE_NAME = "report.html"
+CANCEL_FILE_NAME = "cancel"
+"""File in a run's folder by which another process cancels it."""
 LATEST = "latest"
 _LOCK_FILE_NAME = ".lock"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -165,6 +168,7 @@ def as_run(
 ) -> Run:
     """Return the run of a folder, given its PipelineJob as JSON."""
     state = state_of(job)
+    report = directory / REPORT_FILE_NAME
     return read_run(
         job,
         place=THIS_MACHINE,
@@ -177,6 +181,8 @@ def as_run(
         parameters=record.parameters,
         error=job.get("error", {}).get("message", "") if state == "FAILED" else "",
         training=training_of(record, directory),
+        artifacts=artifacts_of(record, directory),
+        report=str(report) if report.is_file() else "",
     )
 
 
@@ -205,6 +211,7 @@ def _read_summary(summary: Summary, record: RunRecord, directory: pathlib.Path) 
         training=training_of(record, directory),
         predictions=summary.predictions or "",
         report=summary.report or "",
+        artifacts=artifacts_of(record, directory),
         link=str(directory),
         tasks=tuple(
             Task(name=task.name, display_name=task.display_name, state=task.state)

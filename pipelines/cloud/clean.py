@@ -21,6 +21,7 @@ from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.idle_endpoints import find_idle_endpoints
 from pipelines.console import Console
+from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, job_names
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ def _find_old_runs(
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
         succeeded[recipe] += state == "SUCCEEDED"
-        if state not in runs.ENDED or _end_of(job) >= before.timestamp():
+        if state not in ENDED or _end_of(job) >= before.timestamp():
             continue
         if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
             kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")
@@ -188,7 +189,7 @@ def _list_ended_jobs(
         job
         for job in jobs
         if runs.has_labels(job, labels)
-        and runs.state_of(job) in runs.JOB_ENDED
+        and runs.state_of(job) in JOB_ENDED
         and _end_of(job) < before.timestamp()
     ]
 
@@ -202,9 +203,8 @@ def _make_run_items(
     would make a later run use files that are no longer there.
     """
     run_id = runs.id_of(job)
-    names = {
-        name.rpartition("/")[2] for kind in runs.JOB_KINDS for name in runs.job_names(job, kind)
-    }
+    content = runs.content_of(job)
+    names = {name.rpartition("/")[2] for kind in JOB_KINDS for name in job_names(content, kind)}
     for ended in ended_jobs:
         if runs.id_of(ended) in names or ended.labels.get("run") == run_id:
             yield _make_job_item(connection, ended)
@@ -222,7 +222,7 @@ def _make_run_items(
 
 def _make_job_item(connection: Connection, job: Any) -> deletions.Item:
     kind, delete = "training job", connection.jobs.delete_custom_job
-    if f"/{runs.BATCH_JOBS}/" in job.name:
+    if f"/{BATCH_JOBS}/" in job.name:
         kind, delete = "batch prediction", connection.jobs.delete_batch_prediction_job
     detail = f"{runs.state_of(job)}, {job.display_name}"
     return deletions.resource_item(connection, kind, job.name, detail, delete)

@@ -3,14 +3,14 @@
 import datetime
 import json
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, translated
-from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.local.failures import is_noise
+from pipelines.runs.run import Run
 from trainer.errors import InputError
+from trainer.training.cluster import ROLES
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
 _SHOWN_AFTER_FAILURE = 20
@@ -20,7 +20,7 @@ _MARGIN = datetime.timedelta(hours=1)
 
 def fetch_lines(
     connection: Connection,
-    job: Any,
+    run: Run,
     job_id: str,
     replica: str = "",
     limit: int = 50,
@@ -35,10 +35,11 @@ def fetch_lines(
     terms = [
         'resource.type="ml_job"',
         f'resource.labels.job_id="{job_id}"',
-        f'timestamp>="{(job.create_time - _MARGIN).isoformat()}"',
+        f'timestamp>="{(run.started - _MARGIN).isoformat()}"',
     ]
-    if job.end_time:
-        terms.append(f'timestamp<="{(job.end_time + _MARGIN).isoformat()}"')
+    if run.seconds is not None:
+        end = run.started + datetime.timedelta(seconds=run.seconds)
+        terms.append(f'timestamp<="{(end + _MARGIN).isoformat()}"')
     if replica:
         terms.append(f'resource.labels.task_name="{replica}"')
     body = {
@@ -60,36 +61,53 @@ def fetch_lines(
     return [_format_entry(entry, with_replica=not replica) for entry in reversed(entries[:limit])]
 
 
-def find_source(job: Any, jobs: Sequence[Any]) -> tuple[str, str]:
+def fetch_progress(connection: Connection, run: Run, job_id: str) -> dict[str, str]:
+    """Return the last line of each replica of a run's training job, by name, such as chief-0."""
+    lines = (line.partition(": ") for line in fetch_lines(connection, run, job_id, limit=100))
+    return {replica: text for replica, _, text in lines if text}
+
+
+def find_source(run: Run) -> tuple[str, str]:
     """Return the job whose log explains a run's failure, or else the job that trains.
 
     Returns:
         The ID of a CustomJob, or of the job that Vertex AI runs a task as, and the replica that
         failed; the replica is empty if the error names none.
     """
-    tasks = runs.tasks_of(job)
-    failed_jobs = [custom_job for custom_job in jobs if custom_job.error.message]
-    if jobs and (failed_jobs or not any(task.state == "FAILED" for task in tasks)):
-        custom_job = (failed_jobs or jobs)[-1]
-        match = _REPLICA.search(custom_job.error.message)
-        return runs.id_of(custom_job), match[1] if match else ""
-    logged = [task for task in tasks if task.logged_as]
+    failed_jobs = [job for job in run.jobs if job.error]
+    if run.jobs and (failed_jobs or not any(task.state == "FAILED" for task in run.tasks)):
+        job = (failed_jobs or run.jobs)[-1]
+        match = _REPLICA.search(job.error)
+        return job.name.rpartition("/")[2], match[1] if match else ""
+    logged = [task for task in run.tasks if task.logged_as]
     failed = [task for task in logged if task.state == "FAILED"]
     if not logged:
-        raise InputError(f"no task of the run {runs.id_of(job)!r} has logged anything yet")
+        raise InputError(f"no task of the run {run.name!r} has logged anything yet")
     return (failed or logged)[-1].logged_as, ""
 
 
-def fetch_failure_lines(
-    connection: Connection, job: Any, jobs: Sequence[Any]
-) -> tuple[list[str], str]:
+def fetch_failure_lines(connection: Connection, run: Run) -> tuple[list[str], str]:
     """Return a failed run's last lines and a link to all of them, or no lines and the reason."""
     try:
-        job_id, replica = find_source(job, jobs)
-        text = fetch_lines(connection, job, job_id, replica, _SHOWN_AFTER_FAILURE)
+        job_id, replica = find_source(run)
+        text = fetch_lines(connection, run, job_id, replica, _SHOWN_AFTER_FAILURE)
         return text, link(connection, job_id)
     except (CloudError, InputError) as error:
         return [], str(error)
+
+
+def to_task_name(replica: str) -> str:
+    """Return a replica's name in Cloud Logging, workerpool0-0 for chief-0; empty for "all"."""
+    role, _, index = replica.rpartition("-")
+    return (
+        f"workerpool{ROLES.index(role)}-{index}" if role in ROLES else replica.removeprefix("all")
+    )
+
+
+def to_role(task_name: str) -> str:
+    """Return a replica's role and index, chief-0 for workerpool0-0."""
+    match = re.fullmatch(r"workerpool([0-3])-([0-9]+)", task_name)
+    return f"{ROLES[int(match[1])]}-{match[2]}" if match else task_name
 
 
 def link(connection: Connection, job_id: str) -> str:
@@ -100,7 +118,7 @@ def link(connection: Connection, job_id: str) -> str:
 
 def _format_entry(entry: dict[str, Any], *, with_replica: bool) -> str:
     name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
-    return f"{name}: {_text_of(entry)}" if with_replica and name else _text_of(entry)
+    return f"{to_role(name)}: {_text_of(entry)}" if with_replica and name else _text_of(entry)
 
 
 def _text_of(entry: dict[str, Any]) -> str:

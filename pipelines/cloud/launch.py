@@ -1,17 +1,32 @@
 """The command `run` on Vertex AI, from the recipe to the verdict, and `run --resume`."""
 
+import contextlib
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, is_capacity
-from pipelines.cloud import cloud_logging, experiments, job_request, past_runs, runs
+from pipelines.cloud import cloud_logging, experiments, job_request, runs
 from pipelines.cloud.connection import Connection, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.console import Console, print_error, say
 from pipelines.recipe import Recipe
 from pipelines.run_view import Row, choose_view
+from pipelines.runs import vertex_ai
+from pipelines.runs.cost import format_cost
+from pipelines.runs.run import (
+    ENDED,
+    EXPIRED,
+    JOB_ENDED,
+    PLAN,
+    TRAINING,
+    Run,
+    read_tasks,
+    recipe_of,
+    uri_of,
+)
+from pipelines.runs.screens import show_results
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError, escape_controls
 
@@ -86,32 +101,29 @@ def follow(
         if detach:
             say(f"status    python -m pipelines status {run_id}")
             return 0
-        job = _wait_for_end(connection, run_id)
+        run = _wait_for_end(connection, run_id)
     except KeyboardInterrupt:
         say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
         return INTERRUPTED
-    if expiry := runs.find_expiry(connection, job):
-        print_error(f"error: {expiry}")
+    if run.state == EXPIRED:
+        print_error(f"error: {run.error}")
         return FAILED
-    state, jobs = runs.state_of(job), runs.list_readable_jobs(connection, job)
-    say(f"{state}  {past_runs.format_cost(job, jobs)}".rstrip())
-    if verdict := runs.verdict_of(job):
-        say(f"verdict   {verdict}")
-    if state != "FAILED":
-        return 0 if state == "SUCCEEDED" else FAILED
-    reason = runs.failure_of(job, jobs)
-    print_error(f"error: {reason}")
-    text, log_link = cloud_logging.fetch_failure_lines(connection, job, jobs)
+    say(f"{run.state}  {format_cost(run)}".rstrip())
+    show_results(run)
+    if run.state != "FAILED":
+        return 0 if run.state == "SUCCEEDED" else FAILED
+    print_error(f"error: {run.error}")
+    text, log_link = cloud_logging.fetch_failure_lines(connection, run)
     # If Vertex AI refuses the training job, only the log of the step Train may say why.
-    lacking = is_capacity(reason) or (not jobs and any(map(is_capacity, text)))
+    lacking = is_capacity(run.error) or (not run.jobs and any(map(is_capacity, text)))
     if lacking and not last:
         return None
     say(*(f"  {line}" for line in text), f"logs      {log_link}")
     return FAILED
 
 
-def _wait_for_end(connection: Connection, run_id: str) -> Any:
-    """Show a run until it ends or its training job expires; return the PipelineJob.
+def _wait_for_end(connection: Connection, run_id: str) -> Run:
+    """Show a run until it ends or its training job expires; return it.
 
     Raises CloudError after `_PATIENT_SECONDS` without an answer, or if the run was deleted.
     """
@@ -128,22 +140,30 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
             except CloudError as error:
                 advice = f"the run may continue: python -m pipelines status {run_id}"
                 raise CloudError(f"{error}; {advice}") from None
-            state = runs.state_of(job)
-            rows[:] = [
-                Row(
-                    escape_controls(task.name),
-                    task.state,
-                    task.seconds,
-                    escape_controls(task.error),
-                )
-                for task in runs.tasks_of(job)
-            ]
-            rows.append(Row("run", state, 0.0, ""))
+            ended = runs.state_of(job) in ENDED
+            with_jobs = ended or poll % _POLLS_BETWEEN_JOBS == 0
+            run = vertex_ai.read(connection, job, with_jobs=with_jobs)
+            rows[:] = [*_make_rows(connection, run), Row("run", runs.state_of(job), 0.0, "")]
             view.update()
-            checks_expiry = poll % _POLLS_BETWEEN_JOBS == 0
-            if state in runs.ENDED or (checks_expiry and runs.find_expiry(connection, job)):
-                return job
+            if ended or run.state == EXPIRED:
+                return run
             time.sleep(POLLING_SECONDS)
+    raise AssertionError
+
+
+def _make_rows(connection: Connection, run: Run) -> Iterator[Row]:
+    """Yield a row for each task, followed by the last lines of the replicas of its running job."""
+    for task in run.tasks:
+        name, error = escape_controls(task.display_name), escape_controls(task.error)
+        yield Row(name, task.state, task.seconds, error)
+        if task.state == "RUNNING" and task.custom_jobs:
+            progress: Mapping[str, str] = {}
+            # The run goes on, whether or not its lines can be read.
+            with contextlib.suppress(CloudError, InputError):
+                job_id = task.custom_jobs[-1].rpartition("/")[2]
+                progress = cloud_logging.fetch_progress(connection, run, job_id)
+            for replica, text in sorted(progress.items()):
+                yield Row(replica.replace("-", " "), "RUNNING", 0.0, text, is_replica=True)
 
 
 def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
@@ -162,22 +182,23 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     connection = Connection(settings.require("project"))
     latest = [] if run_id else runs.list_runs(connection, recipe, limit=1)
     job = runs.fetch(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
-    made_by = runs.recipe_of(job)
+    made_by = recipe_of(runs.content_of(job))
     if run_id and made_by.lower() != recipe.lower():
         raise InputError(f"{run_id!r} is a run of {made_by!r}, not of {recipe!r}")
     if runs.state_of(job) == "CANCELLING":
-        job = _wait_for_end(connection, runs.id_of(job))
+        _wait_for_end(connection, runs.id_of(job))
+        job = runs.fetch(connection, runs.id_of(job))
     run_id, state = runs.id_of(job), runs.state_of(job)
     if state == "SUCCEEDED":
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
-    if state not in runs.ENDED:
+    if state not in ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
     for training in runs.list_custom_jobs(connection, job):
-        if runs.state_of(training) not in runs.JOB_ENDED:
+        if runs.state_of(training) not in JOB_ENDED:
             raise InputError(
                 f"the training job of {run_id!r} is {runs.state_of(training)}; wait for its end"
             )
     new_id = job_request.make_run_id(made_by, name)
-    resume_from = past_runs.uri_of(job, past_runs.PLAN, past_runs.TRAINING)
+    resume_from = uri_of([*read_tasks(runs.content_of(job))], PLAN, TRAINING)
     runs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
     return follow(connection, made_by, new_id, detach=detach) or 0

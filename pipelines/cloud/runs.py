@@ -1,8 +1,6 @@
 """Runs on Vertex AI: start, find and cancel them, and read the state of their tasks and jobs."""
 
-import dataclasses
 import re
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -19,32 +17,17 @@ from components.vertex.cloud_errors import (
     translated,
 )
 from pipelines.cloud.connection import Connection
-from pipelines.runs.run import display_names
+from pipelines.runs.run import ENDED, JOB_ENDED, job_names
 from trainer.errors import InputError
 
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
-EXPIRED = "EXPIRED"
-JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 REQUEST = "request"
 """Label that identifies the request which created a run."""
-JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS = "customJobs", "batchPredictionJobs"
 
 _PAGE = 100
 _LISTED = ("name", "display_name", "state", "labels", "create_time", "update_time", "end_time",
            "runtime_config.gcs_output_directory")  # fmt: skip
 """Fields that `list_runs` requests; the compiled pipeline, 200 KB for each run, is left out."""
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A task of a run."""
-
-    name: str  # display name, the same in the console and in runs on this machine
-    state: str  # of PipelineTaskDetail.State, but CACHED for SKIPPED, which means a cache hit
-    seconds: float  # time from its start to its end or to now; 0 before the start
-    error: str  # error message in one line; empty if there is none
-    logged_as: str  # job_id of its lines in Cloud Logging; empty if it has none
 
 
 class NameTakenError(InputError):
@@ -151,7 +134,7 @@ def cancel(connection: Connection, run_id: str) -> None:
 
 def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
     """Return the CustomJobs that a run's tasks launched and that still exist, oldest first."""
-    names, jobs = job_names(job), []
+    names, jobs = job_names(content_of(job)), []
     with translated("asking for the training job"):
         for name in names:
             with tolerated(NOT_FOUND):
@@ -177,105 +160,16 @@ def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
         return []
 
 
-def find_expiry(connection: Connection, job: Any) -> str:
-    """Return an error message if a run's training job has expired; else an empty string.
-
-    JOB_STATE_EXPIRED is not a final state for the launcher of Google's component, so the run may
-    continue for days.
-    """
-    if state_of(job) in ENDED:
-        return ""
-    custom_jobs = list_readable_jobs(connection, job)
-    if not any(state_of(custom_job) == EXPIRED for custom_job in custom_jobs):
-        return ""
-    return (
-        "the training job has expired; if the step Train still waits for it, cancel the run: "
-        f"python -m pipelines cancel {id_of(job)}"
-    )
-
-
-def job_names(job: Any, kind: str = CUSTOM_JOBS) -> list[str]:
-    """Return the resource names of the jobs of a kind that a run's tasks launched.
-
-    Vertex AI launches the job of a CustomTrainingJobOp without the component's container
-    (machine-learning/pipelines/components-introduction). Names are read from the tasks' details,
-    and from Vertex ML Metadata, where containers write them. Runs from `list_runs` have neither. A
-    task that is a cache hit launched none, but names the job of an earlier run.
-    """
-    names: list[str] = []
-    for task in job.job_detail.task_details:
-        if task.state.name == "SKIPPED":
-            continue
-        detail = task.executor_detail.custom_job_detail
-        names += [*detail.failed_jobs, detail.job] if kind == CUSTOM_JOBS else []
-        names += re.findall(
-            rf"projects/[^/]+/locations/[^/]+/{kind}/[0-9]+", str(task.execution._pb.metadata)
-        )
-    return list(dict.fromkeys(filter(None, names)))
-
-
-def tasks_of(job: Any) -> list[Task]:
-    """Return the tasks of a run in the order in which they started, without groups of tasks."""
+def content_of(message: Any) -> dict[str, Any]:
+    """Return a resource in the REST API's JSON."""
     from google.protobuf import json_format
 
-    details = job.job_detail.task_details
-    groups = {detail.parent_task_id for detail in details}
-    names = display_names(json_format.MessageToDict(job._pb.pipeline_spec))
-    tasks = []
-    for detail in sorted(details, key=lambda task: seconds_of(task.start_time) or 1e12):
-        if detail.task_id in groups:
-            continue
-        start, end = seconds_of(detail.start_time), seconds_of(detail.end_time)
-        # The server's clock may be ahead of this machine's.
-        until = end or max(time.time(), start)
-        state = detail.state.name
-        tasks.append(
-            Task(
-                name=names.get(detail.task_name, detail.task_name),
-                state="CACHED" if state == "SKIPPED" else state,
-                seconds=until - start if start else 0.0,
-                error=" ".join(detail.error.message.split()),
-                logged_as=detail.executor_detail.container_detail.main_job.rpartition("/")[2]
-                or detail.executor_detail.custom_job_detail.job.rpartition("/")[2],
-            )
-        )
-    return tasks
-
-
-def failure_of(job: Any, jobs: list[Any]) -> str:
-    """Return a failed run's error in one line; prefer the training job's to the task's."""
-    for custom_job in reversed(jobs):
-        if custom_job.error.message:
-            return " ".join(custom_job.error.message.split())
-    for task in tasks_of(job):
-        if task.state == "FAILED" and task.error:
-            return f"{task.name}: {task.error}"
-    return " ".join(job.error.message.split()) or "no reason was given"
-
-
-def verdict_of(job: Any) -> str:
-    """Return the gate's verdict, or that training was skipped; empty if nothing is decided yet."""
-    from google.protobuf import json_format
-
-    for detail in job.job_detail.task_details:
-        # Tasks that decide write their verdict to an output of this name.
-        decision = detail.outputs.get("decision")
-        for artifact in decision.artifacts if decision else []:
-            values = json_format.MessageToDict(artifact._pb.metadata)
-            if values.get("verdict"):
-                return f"{values['verdict']}: {values.get('reason', '')}"
-    return ""
+    return json_format.MessageToDict(message._pb)
 
 
 def state_of(resource: Any) -> str:
     """Return a state without its prefix: SUCCEEDED for PIPELINE_STATE_SUCCEEDED."""
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", resource.state.name)
-
-
-def recipe_of(job: Any) -> str:
-    """Return the recipe of a PipelineJob by its label, since its display name may be edited."""
-    label = job.labels.get("recipe", job.display_name)
-    return str(job.display_name if job.display_name.lower() == label.lower() else label)
 
 
 def id_of(resource: Any) -> str:

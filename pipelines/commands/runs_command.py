@@ -72,11 +72,12 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     resolved = settings.load()
     if resolved.project:
         from components.machines import regions
-        from pipelines.cloud import experiments, past_runs
+        from pipelines.cloud import experiments
         from pipelines.cloud.connection import console_link
+        from pipelines.runs import vertex_ai
 
         try:
-            found += past_runs.list_runs(resolved, recipe, limit + 1)
+            found += vertex_ai.list_runs(resolved, recipe, limit + 1)
             if recipe and regions.has_experiments(resolved.region):
                 name = experiments.experiment_of(recipe)
                 notes.append(f"experiment   {experiments.link(resolved, name)}")

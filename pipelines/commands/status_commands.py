@@ -1,12 +1,12 @@
 """The commands `doctor`, `status`, `cancel` and `logs`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from components.machines.price import format_machines
-from pipelines import local_runs, run_history
+from pipelines import run_history
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
     RUNS,
@@ -19,11 +19,9 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.console import say
+from pipelines.runs import screens, this_machine
+from pipelines.runs.screens import Place
 from trainer.errors import InputError
-from trainer.formats import clock
-
-if TYPE_CHECKING:
-    from pipelines.cloud.connection import Connection
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run that `runs` lists.")]
 _LATEST = "A run that `runs` lists, or latest: the last run started on this machine"
@@ -48,49 +46,16 @@ def status(
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
-    if run_history.is_local(folder, run):
-        local_runs.show_status(folder, run)
-        return
-    from pipelines.cloud import past_runs, runs
-    from pipelines.cloud.connection import console_link, run_link
-
-    connection = _connect(run, settings, folder)
-    resolved = connection.settings
-    job = runs.fetch(connection, run)
-    say(f"{run}  {runs.state_of(job)}", f"console   {run_link(resolved, run)}")
-    for task in runs.tasks_of(job):
-        took = f"  {clock(task.seconds)}" if task.seconds else ""
-        error = f"  {task.error}" if task.error else ""
-        say(f"task      {task.state:<13}  {task.name}{took}{error}")
-    if verdict := runs.verdict_of(job):
-        say(f"verdict   {verdict}")
-    jobs = runs.list_readable_jobs(connection, job)
-    for custom_job in jobs:
-        page = f"vertex-ai/locations/{{region}}/training/{runs.id_of(custom_job)}/cpu"
-        machines = format_machines(past_runs.pools_of(custom_job))
-        say(
-            f"training  {runs.state_of(custom_job)}: {machines}",
-            f"          {console_link(resolved, page)}",
-        )
-    if jobs:
-        say(
-            f"cost      {past_runs.format_cost(job, jobs, rates)}",
-            f"          not included: {price_table.NOT_INCLUDED}",
-        )
-    if expiry := runs.find_expiry(connection, job):
-        say(f"error: {expiry}")
-    if runs.state_of(job) == "FAILED":
-        say(f"error: {runs.failure_of(job, jobs)}", f"logs      python -m pipelines logs {run}")
+    place = _find_place(run, settings, folder, rates)
+    found = place.fetch(run)
+    batches = [] if found.on_vertex else this_machine.read_batches(found)
+    screens.show_status(found, place, batches)
 
 
 @with_settings
-def cancel(settings: GivenSettings, run: RunName) -> None:
+def cancel(settings: GivenSettings, run: RunName, runs_directory: RunsDirectory = None) -> None:
     """Cancel a run and its training job."""
-    if run_history.is_local(RUNS, run):
-        raise InputError(f"{run} is a run on this machine; press Ctrl-C where it was started")
-    from pipelines.cloud import runs
-
-    runs.cancel(_connect(run, settings, RUNS), run)
+    _find_place(run, settings, runs_directory or RUNS).cancel(run)
     say(f"{run} is being cancelled")
 
 
@@ -111,21 +76,13 @@ def logs(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Show the last log lines of a run: of the replica that failed, or of the training job."""
-    from pipelines.cloud import cloud_logging as reading
-    from pipelines.cloud import runs
-
-    folder = runs_directory or RUNS
-    if run_history.is_local(folder, run):
-        local_runs.show_logs(folder, run, replica, lines)
-        return
-    connection = _connect(run, settings, folder)
-    job = runs.fetch(connection, run)
-    job_id, failed = reading.find_source(job, runs.list_readable_jobs(connection, job))
-    chosen = failed if replica is None else {"all": ""}.get(replica, replica)
-    noise = replica is not None
-    text = reading.fetch_lines(connection, job, job_id, chosen, lines, noise=noise)
-    place = f"of {chosen} " if chosen else ""
-    say(*text or [f"no lines {place}yet: {reading.link(connection, job_id)}"])
+    place = _find_place(run, settings, runs_directory or RUNS)
+    found = place.fetch(run)
+    error = found.error if replica is None else ""
+    if error:
+        say(f"error: {error}")
+    shown = place.read_log(found, replica, lines)
+    say(*(line for line in shown if not (error and error.endswith(line.removeprefix("error: ")))))
 
 
 @with_settings
@@ -160,12 +117,18 @@ def doctor(
     return worst
 
 
-def _connect(run: str, settings: GivenSettings, folder: Path) -> "Connection":
-    """Connect to the project of a run on Vertex AI; raise InputError if no project is set."""
+def _find_place(
+    run: str, settings: GivenSettings, folder: Path, rates: Mapping[str, float] | None = None
+) -> Place:
+    """Return where a run is; raise InputError if it is not here and no project is set."""
+    if run_history.is_local(folder, run):
+        return this_machine.ThisMachine(folder)
+    from pipelines.runs.vertex_ai import VertexRuns
+
     resolved = settings.load()
     if not resolved.project:
         raise InputError(
             f"no run {run!r} in the folder {folder}; to look on Vertex AI: "
             f"{resolved.describe_missing('project')}"
         )
-    return settings.connect()
+    return VertexRuns(settings.connect(), rates or {})

@@ -5,13 +5,15 @@ import dataclasses
 import datetime
 import functools
 import pathlib
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
+from rich.text import Text
+
 from components.planning.code_digest import code_digest
-from pipelines import local_runs
-from pipelines.console import Console, say, shorten_path
+from pipelines.console import Console, print_error, say, shorten_path
 from pipelines.local import failures, folders, run_summary, terminal
 from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import JobFile
@@ -19,16 +21,20 @@ from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
 from pipelines.package import Package
 from pipelines.run_history import (
+    CANCEL_FILE_NAME,
     RunRecord,
     artifacts_of,
     as_run,
     load,
     locked,
     read_record,
+    resume_command,
     write_record,
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
+from pipelines.runs.run import Run as PastRun
 from pipelines.runs.run import display_names
+from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
@@ -42,6 +48,7 @@ from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
 
 _FRAME_SECONDS = 0.1
+_COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +154,7 @@ def execute(
     """
     logs, artifacts = directory / "logs", artifacts_of(record, directory)
     logs.mkdir(exist_ok=True)
+    (directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
     run_summary.reserve(directory)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
@@ -186,15 +194,40 @@ def execute(
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
         batches = [to_json(job.message) for job in processes.jobs_of() if not job.replicas]
-        content = run_summary.summarize(
-            as_run(job, record, directory, names=display_names(pipeline.content)), batches
-        )
+        result = as_run(job, record, directory, names=display_names(pipeline.content))
+        content = run_summary.summarize(result, batches)
         run_summary.write(content, directory)
         # On a full disk the link fails; the run's result is shown anyway.
         with contextlib.suppress(OSError):
             folders.link_tensorboard(processes.jobs_of(), directory)
-    local_runs.show_end(content, run, failure)
+    result = as_run(job, record, directory)
+    _show_end(result, run, failure, content["batch_predictions"])
     return Run(directory, state, content)
+
+
+def _show_end(
+    result: PastRun,
+    run: PipelineRun,
+    failure: failures.Failure | None,
+    batches: Sequence[dict[str, Any]],
+) -> None:
+    """Print the run's result: its state, warnings and metrics, or the failure and its log."""
+    line = Text(result.state, _COLORS[result.state])
+    Console().print(line.append(f" in {time.time() - run.started:.1f} s", "default"))
+    if failure:
+        print_error(f"error: {failure.message}")
+    if failure and failure.log:
+        if not failure.is_complete:
+            for last_line in failures.read_last_lines(failure.log):
+                print_error(f"  {last_line}")
+        print_error(f"log       {shorten_path(failure.log)}")
+    for task in run.steps:
+        for warning in failures.find_warnings(task.log):
+            say(f"warning   {warning}")
+    show_results(result, batches)
+    say(f"run       {shorten_path(run.folder)}")
+    if result.state == "CANCELLED":
+        say(f"resume    {resume_command(run.folder)}")
 
 
 def _create_containers(
@@ -226,9 +259,12 @@ def _follow(
     """Execute the run and show it until it ends; return its state and any error of the engine."""
     running = run_in_thread("pipeline", run.execute)
     try:
+        asked = run.folder / CANCEL_FILE_NAME
         while not wait([running], _FRAME_SECONDS).done:
             view.update()
             job_file.update()
+            if asked.exists():
+                raise KeyboardInterrupt
         if error := running.exception():
             return "FAILED", f"{type(error).__name__}: {error}"
         return running.result(), ""

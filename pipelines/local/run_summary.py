@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.local import run_files
-from pipelines.run_history import SUMMARY_FILE_NAME, artifacts_of, read_record
+from pipelines.run_history import REPORT_FILE_NAME, SUMMARY_FILE_NAME, artifacts_of, read_record
 from pipelines.runs.run import Run
+from pipelines.runs.this_machine import read_jobs
 from vertex_emulator import job_state
 from vertex_emulator.job_state import ReplicaState
 
-REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"
 _RESERVED_BYTES = 65536
 _PACKAGES = (
@@ -67,13 +67,6 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
     if run.registered:
         summary |= {"registered": run.registered, "registered_as": run.registered_as}
     return {**summary, "error": run.error} if run.error else summary
-
-
-def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
-    """Return the training jobs of the last attempt of a run, oldest first."""
-    files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
-    jobs = [job_state.read(file.parent) for file in files]
-    return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
 
 
 def reserve(directory: pathlib.Path) -> None:

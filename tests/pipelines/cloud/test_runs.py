@@ -5,6 +5,7 @@ import datetime
 from google.cloud.aiplatform_v1 import types
 
 from pipelines.cloud import runs
+from pipelines.runs.run import job_names
 from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, Outcome, now
 
 NOISE = "I0000 00:00:1795478778.113932   22747 port.cc:153] oneDNN custom operations are on."
@@ -48,7 +49,7 @@ def test_cached_steps_differ_from_untriggered_ones(vertex, succeed):
     records.state, training.state = "SKIPPED", "NOT_TRIGGERED"
     shown = succeed("status one")
     assert "CACHED         Create TFRecords" in shown
-    assert "NOT_TRIGGERED  Train" in shown
+    assert "SKIPPED        Train" in shown
 
 
 def test_jobs_of_other_runs_are_not_counted(vertex, succeed):
@@ -83,11 +84,11 @@ def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succ
     assert (code, err) == (1, f"error: {failure}\n")
     assert "  ValueError: bad shard" in out
     assert "the chief waits" not in out
-    assert succeed("logs one") == "ValueError: bad shard\n"
+    assert succeed("logs one") == f"error: {failure}\nValueError: bad shard\n"
     assert succeed("logs one --replica all --lines 62").splitlines() == [
-        "workerpool0-0: the chief waits",
-        "workerpool1-0: ValueError: bad shard",
-        *[f"workerpool1-0: {NOISE}"] * 60,
+        "chief-0: the chief waits",
+        "worker-0: ValueError: bad shard",
+        *[f"worker-0: {NOISE}"] * 60,
     ]
     assert vertex.sent("ListLogEntries")[0]["resourceNames"] == ["projects/my-project"]
 
@@ -101,7 +102,7 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
     ]
     vertex.empty_log_pages = 3
     out = succeed("logs one")
-    assert out.splitlines() == ['workerpool0-0: {"step": 3}', "workerpool0-0: done"]
+    assert out.splitlines() == ['chief-0: {"step": 3}', "chief-0: done"]
     first, *_, last = vertex.sent("ListLogEntries")
     assert last["filter"] == first["filter"]
     # The search is limited to the time of the run.
@@ -128,7 +129,8 @@ def test_job_that_no_container_launched_is_in_the_details_of_its_task(vertex, su
     task.execution.metadata = {}
     failed = f"{custom_job.name}0"
     task.executor_detail.custom_job_detail = {"job": custom_job.name, "failed_jobs": [failed]}
-    assert runs.job_names(vertex.pipeline_jobs["one"]) == [failed, custom_job.name]
+    job = runs.content_of(vertex.pipeline_jobs["one"])
+    assert job_names(job) == [failed, custom_job.name]
     # The failed job, which no longer exists, is left out.
     assert "training cost about" in succeed("status one")
     assert not vertex.sent("ListCustomJobs")

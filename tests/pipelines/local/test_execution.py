@@ -5,7 +5,6 @@ import json
 import pathlib
 import shutil
 import subprocess
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest

@@ -1,5 +1,6 @@
 """The progress of a run, live or in lines, and the lines of logs and summaries that are shown."""
 
+import datetime
 import io
 import re
 import time
@@ -8,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from pipelines import local_runs
 from pipelines.local import failures
 from pipelines.local.run_rows import make_rows
 from pipelines.run_comparison import Value
 from pipelines.run_view import LiveView, PlainView, choose_view
+from pipelines.runs.run import Run
+from pipelines.runs.screens import show_results
 from vertex_emulator.engine.pipeline_run import Task
 
 EPOCH = (
@@ -222,12 +224,13 @@ def test_runtime_noise_is_left_out():
 
 
 @pytest.fixture
-def show(run, tmp_path, capsys):
-    """Show a summary at the end of a run; return the lines."""
+def show(capsys):
+    """Show the results of a run; return the lines."""
 
-    def show(**summary):
-        summary = {"state": "SUCCEEDED", "report": "", "artifacts": str(tmp_path), **summary}
-        local_runs.show_end(summary, run, None)
+    def show(**fields):
+        started = datetime.datetime.now(datetime.timezone.utc)
+        named = {"name": "digits-1", "place": "this machine", "recipe": "digits"}
+        show_results(Run(**named, state="SUCCEEDED", started=started, **fields))
         return capsys.readouterr().out.splitlines()
 
     return show
@@ -244,16 +247,16 @@ def test_only_a_terminal_breaks_lines_between_words(show, monkeypatch):
     results = {
         "metrics": dict.fromkeys(names, 0.87654),
         "verdict": "accepted",
-        "gate": {"reason": "better " * 9},
+        "reason": "better " * 9,
     }
     for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     # Without codes for bold text, which colors don't include.
     broken = [re.sub("\x1b[^m]*m", "", line) for line in show(**results)]
-    assert broken[1].startswith("test set  accuracy 0.8765, f1")
-    assert broken[2] == "          expected calibration error 0.8765"
-    assert broken[4].startswith("          better")
-    assert max(map(len, broken[:-1])) <= 80  # The last line is the run's folder, a path.
+    assert broken[0].startswith("test set  accuracy 0.8765, f1")
+    assert broken[1] == "          expected calibration error 0.8765"
+    assert broken[3].startswith("          better")
+    assert max(map(len, broken)) <= 80
     monkeypatch.delenv("FORCE_COLOR")
     whole = show(**results)
-    assert min(map(len, whole[1:3])) > 80
+    assert min(map(len, whole[:2])) > 80

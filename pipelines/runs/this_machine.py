@@ -1,0 +1,137 @@
+"""Runs on this machine, in a folder of runs."""
+
+import contextlib
+import dataclasses
+import pathlib
+from typing import Any
+
+from pipelines import run_history
+from pipelines.json_files import read_json
+from pipelines.local import failures
+from pipelines.package import Package
+from pipelines.runs.run import (
+    ENDED,
+    KILLED,
+    Replica,
+    Run,
+    Task,
+    TrainingJob,
+    display_names,
+    read_job,
+)
+from trainer.errors import InputError
+from trainer.training.cluster import ROLES
+from vertex_emulator import job_state
+
+_TAIL_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class ThisMachine:
+    """The runs of a folder."""
+
+    folder: pathlib.Path
+
+    def fetch(self, name: str) -> Run:
+        """Return a run, with its tasks and jobs; raise InputError if there is none of this name."""
+        run = run_history.load_by_name(self.folder, name)
+        directory = pathlib.Path(run.link)
+        names = {}
+        with contextlib.suppress(InputError):
+            names = display_names(Package(directory / f"{run.recipe}.yaml").content)
+            run = run_history.load(directory, names)
+        jobs = tuple(map(_as_job, read_jobs(directory)))
+        return dataclasses.replace(run, jobs=jobs, tasks=run.tasks or _read_journal(run, names))
+
+    def cancel(self, name: str) -> None:
+        """Ask a run to end; raise InputError if it has ended."""
+        run = run_history.load_by_name(self.folder, name)
+        if run.state in (*ENDED, KILLED):
+            raise InputError(f"the run {run.name!r} has already ended: {run.state}")
+        (pathlib.Path(run.link) / run_history.CANCEL_FILE_NAME).touch()
+
+    def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
+        """Return the last log lines of a replica, such as chief-0 or workerpool0-0, or of "all".
+
+        If no replica is given, return those of the replica or task that failed, else of the chief,
+        without the runtime's own messages.
+        """
+        directory = pathlib.Path(run.link)
+        shown = []
+        logs = _choose_logs(directory, run, replica)
+        for log in logs:
+            lines = [line for line in failures.read_tail(log, _TAIL_BYTES) if line.strip()]
+            if replica is None:
+                lines = list(failures.remove_noise(lines))
+            prefix = f"{log.stem}: " if len(logs) > 1 else ""
+            shown += [f"{prefix}{line}" for line in lines[-count:]]
+        return shown if logs else [f"no lines yet: {directory / 'logs'}"]
+
+    def job_lines(self, job: TrainingJob) -> list[str]:
+        """Return no lines: the machines of a job are this one."""
+        return []
+
+    def cost_lines(self, run: Run) -> list[str]:
+        """Return no lines: a run on this machine costs nothing."""
+        return []
+
+    def resume_command(self, run: Run) -> str:
+        """Return the command line that resumes a run."""
+        return run_history.resume_command(pathlib.Path(run.link))
+
+
+def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
+    """Return the training jobs of the last attempt of a run, oldest first."""
+    files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
+    jobs = [job_state.read(file.parent) for file in files]
+    return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
+
+
+def read_batches(run: Run) -> list[dict[str, Any]]:
+    """Return the entries of a run's summary.json about its batch predictions."""
+    path = pathlib.Path(run.link) / run_history.SUMMARY_FILE_NAME
+    with contextlib.suppress(InputError):
+        summary = read_json(path, run_history.Summary)
+        return summary.batch_predictions if summary else []
+    return []
+
+
+def _as_job(file: job_state.JobFile) -> TrainingJob:
+    replicas = [
+        Replica(name=replica.name, state=replica.state, restarts=replica.restarts)
+        for replica in file.replicas
+    ]
+    return read_job({"name": "", **file.job}, replicas)
+
+
+def _read_journal(run: Run, names: dict[str, str]) -> tuple[Task, ...]:
+    """Return the tasks that a run of an earlier version has completed before it was killed."""
+    from vertex_emulator.engine.output_cache import Journal
+
+    completed = Journal(pathlib.Path(run.link)).tasks
+    return tuple(
+        Task(name=name, display_name=names.get(name, name), state="SUCCEEDED")
+        for name in completed
+    )
+
+
+def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:
+    replicas = [replica for job in read_jobs(directory) for replica in job.replicas]
+    if replica == "all":
+        return [state.log for state in replicas]
+    if replica is not None:
+        logs = {state.name: state.log for state in replicas}
+        logs |= {
+            f"workerpool{ROLES.index(state.role)}-{state.index}": state.log for state in replicas
+        }
+        if replica not in logs:
+            known = ", ".join(state.name for state in replicas) or "none yet"
+            raise InputError(f"--replica {replica!r} is not a replica of {run.name}: {known}")
+        return [logs[replica]]
+    failed = [state.log for state in replicas if state.state == "FAILED"]
+    failed += [
+        directory / "logs" / f"{task.name.replace('/', '.')}.log"
+        for task in run.tasks
+        if task.state == "FAILED"
+    ]
+    return [*failed, *(state.log for state in replicas)][:1]

@@ -1,0 +1,103 @@
+"""Runs on Vertex AI."""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.cloud import cloud_logging, runs
+from pipelines.cloud.connection import Connection, console_link, run_link
+from pipelines.cloud.settings import Settings
+from pipelines.runs.cost import format_cost
+from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run
+from trainer.errors import InputError
+
+PLACE = "Vertex AI"
+_THREADS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class VertexRuns:
+    """The runs of a project and region."""
+
+    connection: Connection
+    rates: Mapping[str, float] = dataclasses.field(default_factory=dict)  # prices for `status`
+
+    def fetch(self, name: str) -> Run:
+        """Return a run; raise InputError if there is none of this name."""
+        return read(self.connection, runs.fetch(self.connection, name))
+
+    def cancel(self, name: str) -> None:
+        """Ask a run to end; raise InputError if it has ended."""
+        runs.cancel(self.connection, name)
+
+    def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
+        """Return the last log lines of a replica, as `ThisMachine.read_log`."""
+        job_id, failed = cloud_logging.find_source(run)
+        chosen = failed if replica is None else cloud_logging.to_task_name(replica)
+        lines = cloud_logging.fetch_lines(
+            self.connection, run, job_id, chosen, count, noise=replica is not None
+        )
+        place = f"of {chosen} " if chosen else ""
+        return lines or [f"no lines {place}yet: {cloud_logging.link(self.connection, job_id)}"]
+
+    def job_lines(self, job: TrainingJob) -> list[str]:
+        """Return the lines of `status` about a training job that follow its state."""
+        number = job.name.rpartition("/")[2]
+        page = f"vertex-ai/locations/{{region}}/training/{number}/cpu"
+        return [f"          {console_link(self.connection.settings, page)}"]
+
+    def cost_lines(self, run: Run) -> list[str]:
+        """Return the lines of `status` about the cost of a run."""
+        from components.machines import price_table
+
+        if not run.jobs:
+            return []
+        cost = format_cost(run, self.rates)
+        return [f"cost      {cost}", f"          not included: {price_table.NOT_INCLUDED}"]
+
+    def resume_command(self, run: Run) -> str:
+        """Return the command line that resumes a run."""
+        return f"python -m pipelines run {run.recipe} {run.name} --resume"
+
+
+def list_runs(settings: Settings, recipe: str, limit: int) -> list[Run]:
+    """Return the project's latest runs of one recipe, or of all if it is empty."""
+    connection = Connection(settings)
+    found = runs.list_runs(connection, recipe, limit=limit)
+
+    def fetch_if_present(job: Any) -> list[Run]:
+        try:
+            job = runs.fetch(connection, runs.id_of(job))
+        except InputError:  # It was deleted after it was listed.
+            return []
+        # The jobs of a run that has ended don't change its state.
+        return [read(connection, job, with_jobs=runs.state_of(job) not in ENDED)]
+
+    # The list method returns no task details, and so neither metrics nor verdicts.
+    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        return [run for present in pool.map(fetch_if_present, found) for run in present]
+
+
+def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
+    """Return the run of a PipelineJob.
+
+    JOB_STATE_EXPIRED is not a final state for the launcher of Google's component, so a run whose
+    training job has expired may continue for days. It is EXPIRED here.
+    """
+    custom_jobs: Sequence[Any] = ()
+    if with_jobs:
+        custom_jobs = runs.list_readable_jobs(connection, job)
+    run = read_run(
+        runs.content_of(job),
+        [runs.content_of(custom_job) for custom_job in custom_jobs],
+        place=PLACE,
+        link=run_link(connection.settings, runs.id_of(job)),
+    )
+    if run.state in ENDED or not any(job.state == EXPIRED for job in run.jobs):
+        return run
+    error = (
+        "the training job has expired; if the step Train still waits for it, cancel the run: "
+        f"python -m pipelines cancel {run.name}"
+    )
+    return dataclasses.replace(run, state=EXPIRED, error=error)
