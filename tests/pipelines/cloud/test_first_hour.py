@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,17 @@ def test_rows_name_only_earlier_rows_and_known_commands(succeed):
         names.append(row.name)
         for step in row.steps:
             assert f"{step.typed.split()[0]}" in succeed("--help")
+
+
+def test_row_of_restart_ends_the_trainer_whatever_process_starts_it(tmp_path):
+    (row,) = (row for row in first_hour_rows.load() if row.name == "restart")
+    script = re.search("process 1: `(.*?)`", row.do)[1].replace("/proc", str(tmp_path))
+    command = ["python3", "-m", "trainer.task", "--dataset=x"]
+    for number, arguments in {1: ["/bin/sh", "-c", " ".join(command)], 23: command}.items():
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "cmdline").write_text("\0".join([*arguments, ""]))
+    shell = ["bash", "-c", f'kill() {{ echo "$@"; }}; {script}']
+    assert subprocess.run(shell, capture_output=True, text=True).stdout == "-TERM 23\n"
 
 
 def test_row_of_logs_finds_a_replica_that_logs_only_noise(hour, vertex):
