@@ -11,8 +11,8 @@ resource "google_billing_budget" "this" {
 
   amount {
     specified_amount {
-      currency_code = var.budget_currency
-      units         = tostring(var.monthly_budget)
+      # Without a currency_code, it is the billing account's; another one is refused.
+      units = tostring(var.monthly_budget)
     }
   }
 

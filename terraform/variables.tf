@@ -30,7 +30,7 @@ variable "billing_account" {
 }
 
 variable "monthly_budget" {
-  description = "Budget per month in whole units of budget_currency; alerts are sent at 50, 90 and 100%, and when 100% is forecast."
+  description = "Budget per month in whole units of the billing account's currency; alerts are sent at 50, 90 and 100%, and when 100% is forecast."
   type        = number
   default     = 200
 
@@ -38,12 +38,6 @@ variable "monthly_budget" {
     condition     = var.monthly_budget >= 1 && floor(var.monthly_budget) == var.monthly_budget
     error_message = "Give a whole number, 1 or more."
   }
-}
-
-variable "budget_currency" {
-  description = "Currency of the billing account."
-  type        = string
-  default     = "USD"
 }
 
 variable "alert_emails" {

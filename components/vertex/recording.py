@@ -106,7 +106,12 @@ def _parse(content: Any, headers: Any) -> Any:
 def _to_json(message: Any) -> Any:
     from google.protobuf import json_format
 
-    return json_format.MessageToDict(getattr(message, "_pb", message)) or None
+    message = getattr(message, "_pb", message)
+    try:
+        return json_format.MessageToDict(message) or None
+    except TypeError as error:
+        # It has a google.protobuf.Any of a type that only newer clients know.
+        return f"{error}: {message}"
 
 
 def _to_rest(method: tuple[str, str, str], message: Any) -> dict[str, Any]:

@@ -39,6 +39,11 @@ def test_budget_without_addresses_has_no_empty_rule():
     assert re.search(r"for_each += length\(var.alert_emails\) == 0 \? \[\]", rule)
 
 
+def test_budget_is_in_the_currency_of_the_billing_account():
+    # Google refuses another one, and takes its own if none is given.
+    assert not re.search(r"currency_code +=", body("google_billing_budget", "this"))
+
+
 def test_accounts_have_least_privileges():
     roles = set(re.findall(r'role += "(roles/[\w.]+)"', CODE))
     assert "roles/aiplatform.user" in roles

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.child_processes import ROOT
-from tests.containers.delivery_files import DECLARED, body, load, run_stubbed
+from tests.containers.delivery_files import CODE, DECLARED, body, load, run_stubbed
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,18 @@ def test_steps_and_terraform_make_the_same(calls):
     given = {re.search(r'role += "(\S+)"', text)[1] for text in bodies}
     # A job that streams to a TensorBoard needs the other, and the steps make no TensorBoard.
     assert given - held == {"roles/storage.admin"} and held <= given
+
+
+def test_terraform_can_import_what_the_steps_make(calls):
+    page = (ROOT / "docs" / "delivery.md").read_text()
+    script = page.partition("```sh\ncd terraform")[2].partition("```")[0]
+    imported = set(re.findall(r"terraform import google_(\w+)\.[\w$]+", script))
+    assert imported == {"storage_bucket", "service_account", "artifact_registry_repository"}
+    names = re.search(r"for name in (.*);", script)[1].split()
+    assert set(names) == {name for name, _ in repositories()}
+    given = set(re.findall(r"TF_VAR_(\w+)=", script))
+    declared = re.findall(r'variable "(\w+)" \{(.*?)\n\}', CODE, re.DOTALL)
+    assert {name for name, text in declared if "default " not in text} | {"region"} == given
 
 
 def test_steps_enable_what_terraform_and_builds_call(calls):

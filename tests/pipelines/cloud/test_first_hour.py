@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,13 +70,26 @@ def test_rows_name_only_earlier_rows_and_known_commands(succeed):
             assert f"{step.typed.split()[0]}" in succeed("--help")
 
 
+def test_row_of_restart_ends_the_trainer_whatever_process_starts_it(tmp_path):
+    (row,) = (row for row in first_hour_rows.load() if row.name == "restart")
+    script = re.search("process 1: `(.*?)`", row.do)[1].replace("/proc", str(tmp_path))
+    command = ["python3", "-m", "trainer.task", "--dataset=x"]
+    for number, arguments in {1: ["/bin/sh", "-c", " ".join(command)], 23: command}.items():
+        (tmp_path / f"{number}").mkdir()
+        (tmp_path / f"{number}" / "cmdline").write_text("\0".join([*arguments, ""]))
+    shell = ["bash", "-c", f'kill() {{ echo "$@"; }}; {script}']
+    assert subprocess.run(shell, capture_output=True, text=True).stdout == "-TERM 23\n"
+
+
 def test_row_of_logs_finds_a_replica_that_logs_only_noise(hour, vertex):
-    (step,) = (step for row in first_hour_rows.load() for step in row.steps if "logs" in step.typed)
+    (logs,) = (step for row in first_hour_rows.load() for step in row.steps if "logs" in step.typed)
     for replica, text in (("workerpool0-0", "epoch 1/12"), ("workerpool1-0", NOISE)):
         vertex.log_entries.append(log_entry(replica, textPayload=text))
     run = Step("run {recipe} --detach --name first{hour}", "^status")
-    code, shown = hour({"name": "logs", "steps": [run, step]})
+    code, shown = hour({"name": "logs", "steps": [run, logs]})
     assert (code, results()) == (0, {"logs": "as expected"}), shown
+    output = bundles()[0]["rows"][0]["commands"][-1]["output"]
+    assert re.search(logs.shows, "\n".join(reversed(output)), re.MULTILINE)
 
 
 def test_it_asks_before_anything_is_sent(vertex, refused, monkeypatch):

@@ -22,6 +22,7 @@ from tests.gcs.proxy import write_certificate
 from tests.pipelines.cloud.cloud_servers import tcp_server, write_key
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 from vertex_emulator import grpc_relay
+from vertex_emulator.operations import Operations
 
 LINES = (
     "run digits --name first",
@@ -90,6 +91,22 @@ def test_errors_are_recorded_alike(vertex, refused, record, monkeypatch):
         recorded[transport] = {**exchange["answer"]["error"], "call": exchange["call"]}
     assert recorded["rest"]["message"] == "no list for you"
     assert recorded["grpc"] == recorded["rest"]
+
+
+def test_answer_that_this_client_does_not_know_is_recorded(vertex, command, record, monkeypatch):
+    build = Operations._build_operation
+
+    def build_with_metadata(operations, name):
+        operation = build(operations, name)
+        operation.metadata.type_url = "type.googleapis.com/google.cloud.aiplatform.v9.Metadata"
+        return operation
+
+    monkeypatch.setattr(Operations, "_build_operation", build_with_metadata)
+    monkeypatch.setenv("VERTEX_AI_TRANSPORT", "grpc")
+    assert command("schedule apply digits")[0] == 0
+    assert command("schedule delete digits --yes")[0] == 0
+    (answer,) = (one["answer"] for one in record() if one["call"].startswith("DELETE "))
+    assert "v9.Metadata" in answer and "/operations/" in answer
 
 
 def test_lost_answers_and_other_servers_are_recorded(vertex, storage, registry, command, record):
