@@ -16,7 +16,6 @@ from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.preparation import check_config_and_machines
 from components.registry.model_upload import is_prebuilt
-from pipelines import resource_names
 from trainer import fields
 from trainer.config import TrainingConfig
 from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
@@ -26,6 +25,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.models import MODELS, open_model
+from vertex_facts import resource_names
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.

@@ -3,10 +3,10 @@
 import re
 from decimal import Decimal
 
-from components.machines.machine_types import accelerators, types
 from components.machines.worker_pools import MachineOptions
 from trainer.errors import InputError
 from trainer.formats import choices
+from vertex_facts.machine_types import accelerators, types
 
 SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
 

@@ -15,16 +15,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from components.machines.machine_types import (
+from trainer.errors import InputError
+from trainer.fields import option
+from trainer.training.cluster import ROLES
+from vertex_facts.machine_types import (
     check_disk,
     check_machine,
     check_type,
     disk_types,
     list_offered_accelerators,
 )
-from trainer.errors import InputError
-from trainer.fields import option
-from trainer.training.cluster import ROLES
 
 IMAGE = "vertex-tensorflow-training:latest"
 """Default image of components and replicas: the image that the project builds but does not push."""

@@ -3,10 +3,10 @@
 import dataclasses
 import re
 
-from components.machines.prediction_machines import check_prediction_machine
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.serving import MAX_INSTANCES
+from vertex_facts.prediction_machines import check_prediction_machine
 
 FORMATS = {
     ".jsonl": "jsonl",

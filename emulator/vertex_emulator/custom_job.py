@@ -15,7 +15,7 @@ from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import LONGEST_SECONDS
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.replica_process import Replica, create_replicas
-from vertex_emulator.restart_rules import (
+from vertex_facts.restart_rules import (
     choose_consequence,
     error_message,
     is_lost,

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from components.machines import regions
-from components.machines.machine_types import accelerators, check_disk, check_machine
-from pipelines import resource_names
 from vertex_emulator.field_rules import (
     check_common,
     check_region,
@@ -13,6 +10,8 @@ from vertex_emulator.field_rules import (
     refuse,
     region_of,
 )
+from vertex_facts import regions, resource_names
+from vertex_facts.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100

@@ -14,7 +14,7 @@ from vertex_emulator import environment
 from vertex_emulator.job_rules import is_empty
 from vertex_emulator.job_state import ReplicaState, Role
 from vertex_emulator.processes import Guardian, Process, reserve_port
-from vertex_emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
+from vertex_facts.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -71,9 +71,9 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     resolved = settings.load()
     if resolved.project:
-        from components.machines import regions
         from pipelines.cloud import experiments, past_runs
         from pipelines.cloud.connection import console_link
+        from vertex_facts import regions
 
         try:
             found += past_runs.list_runs(resolved, recipe, limit + 1)

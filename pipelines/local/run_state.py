@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.local.failures import read_progress
 from pipelines.run_view import STARTING, Row
 from vertex_emulator.custom_job import CustomJob
-from vertex_emulator.restart_rules import MAX_RESTARTS
+from vertex_facts.restart_rules import MAX_RESTARTS
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 

@@ -1,0 +1,1 @@
+"""Facts of Vertex AI: machine types, regions, names, quotas, schedules and restart rules."""
