@@ -17,8 +17,8 @@ from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import decimal
-from trainer.training.cluster import ROLES
 from vertex_emulator import job_state
+from vertex_facts.jobs import ROLES
 
 if TYPE_CHECKING:
     from pipelines.local.run_state import RunState

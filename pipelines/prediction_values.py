@@ -13,7 +13,7 @@ from pipelines.run_options import Batch
 from trainer import fields
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
-from vertex_facts import resource_names
+from vertex_facts import UsageError, resource_names
 from vertex_facts.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
@@ -48,7 +48,7 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) ->
         resource_names.check_names(checked)
         if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
-    except InputError as error:
+    except (InputError, UsageError) as error:
         raise InputError(f"{place}: {error}") from None
     return checked
 

@@ -8,8 +8,6 @@ from trainer.errors import InputError
 from trainer.formats import choices
 from vertex_facts.machine_types import accelerators, types
 
-SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
-
 _FLEX_START_GPUS = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")
 _MAX_TASK_SECONDS = 7 * 24 * 3600

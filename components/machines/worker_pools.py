@@ -17,7 +17,7 @@ from typing import Any
 
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.training.cluster import ROLES
+from vertex_facts.jobs import LARGEST_DISK_GB, ROLES, SMALLEST_DISK_GB
 from vertex_facts.machine_types import (
     check_disk,
     check_machine,
@@ -77,7 +77,10 @@ class MachineOptions:
         choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
-        100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
+        100,
+        help="Boot disk size of every replica, in GB.",
+        minimum=SMALLEST_DISK_GB,
+        maximum=LARGEST_DISK_GB,
     )
     image_uri: str = option(IMAGE, help="Container image of replicas without accelerators.")
     gpu_image_uri: str = option(

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from vertex_emulator.api_error import ApiError, invalid
-from vertex_emulator.environment import LOCATION
 from vertex_facts import regions, resource_names
+from vertex_facts.emulation import LOCATION
 from vertex_facts.prediction_machines import check_prediction_machine
 from vertex_facts.resource_names import LABEL_KEY, LABEL_VALUE
 

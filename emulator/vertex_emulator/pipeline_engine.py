@@ -5,13 +5,13 @@ import datetime
 import json
 import pathlib
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from vertex_emulator import environment, messages
+from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
 from vertex_emulator.clock import Clock
+from vertex_emulator.environment import Program
 from vertex_emulator.job_service import find_job_folders
 from vertex_emulator.messages import id_of, parent_of, state_of
 from vertex_emulator.processes import Guardian, Process
@@ -32,6 +32,8 @@ class PipelineEngine:
     folder: pathlib.Path  # holds runs and buckets, also of earlier processes
     guardian: Guardian
     clock: Clock
+    # Returns the program that executes the job of a folder.
+    program: Callable[[pathlib.Path], Program]
 
     def __post_init__(self) -> None:
         self._processes: dict[str, Process] = {}
@@ -68,9 +70,10 @@ class PipelineEngine:
             "place": uri,
         }
         (directory / "request.json").write_text(json.dumps(request))
+        program = self.program(directory)
         self._processes[job.name] = Process(
-            [sys.executable, "-m", "pipelines.local.pipeline_job", str(directory)],
-            environment={**environment.component_environment(), **self.clock.environment},
+            program.command,
+            environment={**program.environment, **self.clock.environment},
             log=directory / "output.log",
             guardian=self.guardian,
         )

@@ -21,6 +21,7 @@ from pipelines.cloud import deletions, runs, schedules
 from pipelines.cloud.connection import Connection
 from pipelines.cloud.idle_endpoints import find_idle_endpoints
 from pipelines.console import Console
+from vertex_facts.jobs import ENDED
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ def _find_old_runs(
     for job in jobs:
         state, recipe = runs.state_of(job), job.labels.get("recipe", "")
         succeeded[recipe] += state == "SUCCEEDED"
-        if state not in runs.ENDED or _end_of(job) >= before.timestamp():
+        if state not in ENDED or _end_of(job) >= before.timestamp():
             continue
         if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
             kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")

@@ -15,6 +15,7 @@ from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
 from trainer.errors import InputError
 from vertex_facts import regions
+from vertex_facts.jobs import ENDED
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
 _SHORTEST_ID = 4
@@ -80,6 +81,6 @@ def _wait_for_context(connection: Connection, run_id: str) -> str:
         name = job.job_detail.pipeline_run_context.name
         if name:
             return name
-        if runs.state_of(job) in runs.ENDED or time.monotonic() > deadline:
+        if runs.state_of(job) in ENDED or time.monotonic() > deadline:
             raise CloudError(f"{run_id!r} has no context in Vertex ML Metadata")
         time.sleep(_POLLING_SECONDS)

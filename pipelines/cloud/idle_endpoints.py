@@ -9,6 +9,7 @@ from components.registry.endpoints import is_test
 from components.vertex.cloud_errors import translated
 from pipelines.cloud import deletions, runs
 from pipelines.cloud.connection import Connection
+from vertex_facts.jobs import ENDED
 
 _LONGEST_TEST = datetime.timedelta(days=1)
 
@@ -40,7 +41,7 @@ def find_idle_endpoints(
         users = [
             runs.id_of(job)
             for job in jobs
-            if runs.state_of(job) not in runs.ENDED and runs.seconds_of(job.create_time) <= created
+            if runs.state_of(job) not in ENDED and runs.seconds_of(job.create_time) <= created
         ]
         left = f"{'billed, ' if endpoint.deployed_models else ''}left over from a step"
         if users:

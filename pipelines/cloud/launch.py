@@ -14,6 +14,7 @@ from pipelines.recipe import Recipe
 from pipelines.run_view import Row, choose_view
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError, escape_controls
+from vertex_facts.jobs import ENDED
 
 FAILED = 1
 POLLING_SECONDS = 10.0
@@ -141,7 +142,7 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
             rows.append(Row("run", state, 0.0, ""))
             view.update()
             checks_expiry = poll % _POLLS_BETWEEN_JOBS == 0
-            if state in runs.ENDED or (checks_expiry and runs.find_expiry(connection, job)):
+            if state in ENDED or (checks_expiry and runs.find_expiry(connection, job)):
                 return job
             time.sleep(POLLING_SECONDS)
 
@@ -170,7 +171,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     run_id, state = runs.id_of(job), runs.state_of(job)
     if state == "SUCCEEDED":
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
-    if state not in runs.ENDED:
+    if state not in ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
     for training in runs.list_custom_jobs(connection, job):
         if runs.state_of(training) not in runs.JOB_ENDED:

@@ -21,8 +21,8 @@ from components.vertex.cloud_errors import (
 from pipelines.cloud.connection import Connection
 from pipelines.package import display_names
 from trainer.errors import InputError
+from vertex_facts.jobs import ENDED
 
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 EXPIRED = "EXPIRED"
 JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 REQUEST = "request"

@@ -48,6 +48,8 @@ def emulator(
 
 def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     """Start an emulator of all services, which `stack` stops; return it and its schedules."""
+    from pipelines import local_programs
+    from trainer.data import storage
     from vertex_emulator.artifact_registry import ArtifactRegistry
     from vertex_emulator.batch_service import BatchService
     from vertex_emulator.clock import Clock
@@ -68,18 +70,33 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
     guardian = stack.enter_context(Guardian())
     clock, operations = Clock(), Operations(seconds=1.0)
-    engine = PipelineEngine(root, guardian, clock)
+    engine = PipelineEngine(root, guardian, clock, local_programs.pipeline_program)
     stack.callback(engine.close)
-    jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")
+    jobs = JobService(
+        operations,
+        directory=root / "jobs",
+        guardian=guardian,
+        runs=root / "runs",
+        program=local_programs.component_program,
+    )
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     registry = root / "runs" / FOLDER_NAME
     models = ModelService(operations, registry, clock, uri=engine.to_uri, local=engine.to_local)
-    servers = stack.enter_context(ModelServers(root / "endpoints", guardian))
+    servers = stack.enter_context(
+        ModelServers(root / "endpoints", guardian, local_programs.server_program)
+    )
     endpoints = EndpointService(operations, registry, clock, models=models, servers=servers)
     batches = BatchService(
-        operations, resources, clock, directory=root / "jobs", guardian=guardian, models=models
+        operations,
+        resources,
+        clock,
+        directory=root / "jobs",
+        guardian=guardian,
+        models=models,
+        program=local_programs.server_program,
+        storage=storage,
     )
     server = stack.enter_context(
         Emulator(

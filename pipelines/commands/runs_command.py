@@ -73,7 +73,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     if resolved.project:
         from pipelines.cloud import experiments, past_runs
         from pipelines.cloud.connection import console_link
-        from vertex_facts import regions
+        from vertex_facts import UsageError, regions
 
         try:
             found += past_runs.list_runs(resolved, recipe, limit + 1)
@@ -81,7 +81,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
                 name = experiments.experiment_of(recipe)
                 notes.append(f"experiment   {experiments.link(resolved, name)}")
             notes.append(f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}")
-        except (CloudError, InputError) as error:
+        except (CloudError, InputError, UsageError) as error:
             if not found:
                 raise
             unlisted = f"runs on Vertex AI are not listed: {one_line(error)}"

@@ -14,13 +14,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.planning.code_digest import PACKAGES
+from components.planning.code_digest import PACKAGES, ROOTS
 from pipelines.local import run_files
+from pipelines.local_programs import component_file
 from trainer.data import storage
-from vertex_emulator.environment import component_file
 
 _JOURNAL_NAME = ".completed"
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = ROOTS[0]
 
 
 def entry_name(
@@ -150,9 +150,11 @@ def _find_imports(source: str) -> list[str]:
 def _find_modules(name: str) -> list[pathlib.Path]:
     """Return the files that importing `name` runs: its own and its packages' __init__.py."""
     parts = name.split(".")
-    folders = [_ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
-    files = [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]
-    return [file for file in files if file.is_file()]
+    found = []
+    for root in ROOTS:
+        folders = [root.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+        found += [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]
+    return [file for file in found if file.is_file()]
 
 
 def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:

@@ -16,10 +16,12 @@ from pipelines import local_runs
 from pipelines.console import Console, say, shorten_path
 from pipelines.local import failures, folders, run_summary, terminal
 from pipelines.local.cache import Journal
+from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.kfp_patches import TaskExecutor, make_constants
 from pipelines.local.run_state import RunState, make_rows
 from pipelines.local.services import started_services
 from pipelines.local.tasks import ProcessTasks
+from pipelines.local_programs import QUIET
 from pipelines.package import Package
 from pipelines.run_history import (
     RunRecord,
@@ -31,7 +33,7 @@ from pipelines.run_history import (
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
 from trainer.errors import InputError
-from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
+from vertex_emulator.containers import Containers
 from vertex_emulator.processes import Guardian
 
 _FRAME_SECONDS = 0.1
@@ -196,7 +198,14 @@ def _create_containers(
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
     mounts = list_mounts(directory.parent, record.parameters.values())
-    return Containers(engine, image, run_name=directory.name, mounts=mounts, guardian=guardian)
+    return Containers(
+        engine,
+        image,
+        run_name=directory.name,
+        mounts=mounts,
+        guardian=guardian,
+        environment=QUIET,
+    )
 
 
 def _run_in_thread(name: str, function: Callable[[], None]) -> "Future[None]":

@@ -25,7 +25,7 @@ from typing import Any
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import cache
 from pipelines.local.tasks import ProcessTasks
-from vertex_emulator.environment import LOCATION, PROJECT
+from vertex_facts.emulation import LOCATION, PROJECT
 
 _JOB_NAME = "{{$.pipeline_job_name}}"
 _ESCAPE = re.compile(r"\{\{\$(?:\.([^{}]*?))?\.json_escape\[(\d+)\]\}\}")

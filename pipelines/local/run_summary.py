@@ -18,9 +18,9 @@ from pipelines.run_history import (
     artifacts_of,
     select_validation,
 )
-from trainer.training.cluster import ROLES
 from vertex_emulator.custom_job import CustomJob
 from vertex_emulator.job_rules import is_empty
+from vertex_facts.jobs import ROLES
 
 REPORT_FILE_NAME = "report.html"
 _TEMPORARY_NAME = f".{SUMMARY_FILE_NAME}"

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.artifact_metadata import TASK_BYTES, size
+from pipelines import local_programs
 from pipelines.local import bucket_executor
 from pipelines.local.cache import Journal
 from pipelines.local.run_state import RunState
 from pipelines.local.services import Services
 from pipelines.package import MAIL_MODULE, find_launcher
 from trainer.data.storage import is_object
-from vertex_emulator import environment
-from vertex_emulator.background_jobs import TASK_LABEL
 from vertex_emulator.processes import Process
+from vertex_facts.jobs import TASK_LABEL
 
 _CANCEL_GRACE_SECONDS = 10.0
 _LAUNCHER = [sys.executable, "-u", "-m", "pipelines.local.launcher"]
@@ -38,7 +38,7 @@ class ProcessTasks:
     def __post_init__(self) -> None:
         self.journal = Journal(self.run_state.folder)
         self._variables = self.services.emulator.environment
-        self._environment = {**environment.component_environment(), **self._variables}
+        self._environment = {**local_programs.component_environment(), **self._variables}
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self._cancelled = False
@@ -133,14 +133,13 @@ class ProcessTasks:
         self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
     ) -> Process:
         if containers := self.services.containers:
-            process_variables = {**environment.QUIET, **self._variables, **variables}
-            return containers.start(task, command, process_variables, log)
+            return containers.start(task, command, {**self._variables, **variables}, log)
         process_variables = {**self._environment, **variables}
         if is_object(self.artifacts):
             command = bucket_executor.replace_executor(command)
             process_variables[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
         return Process(
-            environment.local_command(command),
+            local_programs.component_program("", command).command,
             environment=process_variables,
             log=log,
             guardian=self.services.guardian,

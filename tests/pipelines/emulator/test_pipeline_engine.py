@@ -20,7 +20,7 @@ def test_failed_task_has_the_error_of_its_run(tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary))
     name = "projects/123/locations/europe-west4/pipelineJobs/one"
     job = types.PipelineJob(name=name, state="PIPELINE_STATE_RUNNING")
-    PipelineEngine(tmp_path, None, Clock()).update(job)
+    PipelineEngine(tmp_path, None, Clock(), None).update(job)
     assert runs.failure_of(job, []) == "create-tfrecords: source='images:/none' does not exist"
     assert job.error.message == error
 
@@ -33,7 +33,7 @@ def test_job_ends_with_its_process_not_when_it_is_looked_at(tmp_path):
         os.utime(folder / f"{file}.json", (time, time))
     name = "projects/123/locations/europe-west4/pipelineJobs/one"
     job = types.PipelineJob(name=name, start_time=datetime.datetime(2027, 1, 1))
-    PipelineEngine(tmp_path, None, Clock()).update(job)
+    PipelineEngine(tmp_path, None, Clock(), None).update(job)
     assert job.end_time.isoformat() == "2027-01-01T00:00:30+00:00"
 
 

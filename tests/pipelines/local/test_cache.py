@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kfp import dsl
 
+from components.planning import code_digest
 from pipelines.local.cache import Journal, entry_name, read_entry, write_entry
 from tests.pipelines.local.package_runs import run_small, states
 
@@ -49,6 +50,7 @@ def test_entry_name_depends_on_imported_code(tmp_path, monkeypatch, command):
     (tmp_path / "components").mkdir()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
     monkeypatch.setattr("pipelines.local.cache._ROOT", tmp_path)
+    monkeypatch.setattr("pipelines.local.cache.ROOTS", (tmp_path, tmp_path / "emulator"))
 
     def write(**modules):
         for name, text in modules.items():
@@ -70,6 +72,22 @@ def test_entry_name_depends_on_imported_code(tmp_path, monkeypatch, command):
     locked = write()
     (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
     assert len({first, locked, write()}) == 3
+    facts = tmp_path / "emulator" / "vertex_facts"
+    facts.mkdir(parents=True)
+    (facts / "jobs.py").write_text("D = 1")
+    named = write(schema="from vertex_facts import jobs")
+    (facts / "jobs.py").write_text("D = 2")
+    assert write() != named
+
+
+def test_code_digest_covers_every_package_of_an_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_digest, "ROOTS", (tmp_path, tmp_path / "emulator"))
+    digests = {code_digest.code_digest()}
+    for name in ("components", "trainer", "emulator/vertex_facts"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "one.py").touch()
+        digests.add(code_digest.code_digest())
+    assert len(digests) == 4
 
 
 def test_oversized_output_fails_the_task(small_package, tmp_path):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import local_programs
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import bucket_executor, kfp_patches
-from vertex_emulator import environment
 
 INPUTS = {
     "inputs": {"parameterValues": {"pools": [{"count": 2.0, "rate": 0.5}], "name": 'a "b"'}},
@@ -39,7 +39,7 @@ def test_executor_of_a_component_is_replaced():
 
     container = collect_training.component_spec.implementation.container
     words = ["python3", *container.command[1:], *container.args]
-    command = environment.local_command(bucket_executor.replace_executor(words))
+    command = local_programs.component_program("", bucket_executor.replace_executor(words)).command
     assert command[:3] == [sys.executable, "-m", "pipelines.local.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()

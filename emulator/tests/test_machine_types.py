@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from components.machines.scheduling import SCHEDULING_STRATEGIES
+from vertex_facts.jobs import SCHEDULING_STRATEGIES
 from vertex_facts.machine_types import accelerators, disk_types, load_content, types
 from vertex_facts.prediction_machines import MACHINE_TYPES
 from vertex_facts.regions import CONTENT as REGIONS
