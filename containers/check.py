@@ -3,7 +3,7 @@
     check.py             in an image for components and replicas
     check.py serving     in the image that serves predictions
 
-Checks that every module of trainer/ and components/ imports, that KFP's executor finds the
+Checks that every module of `PACKAGES` imports, that KFP's executor finds the
 components, that the training task starts, that CUDA's libraries load if TensorFlow was built with
 CUDA, that no development package is installed, and that the user is not root. In the serving image
 it checks trainer/serving instead.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = ("trainer", "components")
+PACKAGES = ("trainer", "components", "vertex_facts")
 SERVING = "trainer.serving"
 """Imported only in the serving image; the other images have no web server."""
 BEAM = "trainer.data.write.beam_pipeline"
@@ -28,7 +28,7 @@ COMMANDS = {
     "serving": {SERVING: "--host"},
 }
 """For each target, modules and a word that `python -m MODULE --help` must print."""
-UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv")
+UNWANTED = ("mypy", "pip", "pipelines", "pytest", "ruff", "tests", "uv", "vertex_emulator")
 DRIVER = "libcuda.so.1"
 """The machine's driver, which is mounted into the container."""
 

@@ -9,7 +9,8 @@
     run.state, run.verdict, run.validation["accuracy"], run.metrics["accuracy"]
     model = api.load_model(api.results("latest"))       # a keras.Model
 
-A mistake in a recipe or a value raises trainer.errors.InputError with a one-line message.
+A mistake in a recipe or a value raises trainer.errors.InputError with a one-line message, and a
+region or name that Vertex AI refuses raises vertex_facts.UsageError.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ from typing import Any
 from kfp import compiler
 
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
-from pipelines import batch_prediction, prediction_values, resource_names
+from pipelines import batch_prediction, prediction_values
 from pipelines.package import read_images
 from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe
 from pipelines.training import build_pipeline
 from trainer.data import storage
 from trainer.errors import InputError
+from vertex_facts import resource_names
 
 _UNORDERED_DEFAULT = re.compile(r"^(#    \w+: (?:list|dict)) \[Default: .*\]$", re.MULTILINE)
 

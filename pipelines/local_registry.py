@@ -10,6 +10,7 @@ from pipelines import recipe as recipes
 from pipelines.run_history import directory_flag
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
+from vertex_facts.emulation import LOCATION, PROJECT
 
 if TYPE_CHECKING:
     from components.registry.model_registry import ModelRegistry, Version
@@ -20,18 +21,18 @@ def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
     """Start a server for the registry of a folder of runs, and connect to it."""
     from components.registry.model_registry import ModelRegistry
     from components.vertex.vertex_client import connect_vertex
-    from vertex_emulator import environment
+    from vertex_emulator.environment import bypass_proxies
     from vertex_emulator.model_service import FOLDER_NAME, ModelService
     from vertex_emulator.operations import Operations
     from vertex_emulator.server import Emulator
 
     # The client reads these variables.
-    os.environ.update(environment.bypass_proxies(os.environ))
+    os.environ.update(bypass_proxies(os.environ))
     operations = Operations()
     models = ModelService(operations, runs_directory / FOLDER_NAME)
     with Emulator(models, operations) as server:
-        parent = f"projects/{environment.PROJECT}/locations/{environment.LOCATION}"
-        client = connect_vertex("model", environment.LOCATION, server.environment)
+        parent = f"projects/{PROJECT}/locations/{LOCATION}"
+        client = connect_vertex("model", LOCATION, server.environment)
         yield ModelRegistry(client, parent)
 
 

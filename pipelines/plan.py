@@ -8,13 +8,13 @@ from typing import Any
 
 from components.machines import price_table
 from components.machines.price import UnknownPriceError, format_money, limit_timeout, part_names
-from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from components.registry.model_upload import describe_withdrawal
 from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
 from trainer.formats import duration
+from vertex_facts.quotas import list_quotas
 
 Line = tuple[str, str]
 """A label and the text beside it."""

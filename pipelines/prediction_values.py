@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.machines.prediction_machines import check_prediction_machine
 from components.planning.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
-from pipelines import resource_names
 from pipelines.parameters import list_parameters
 from pipelines.recipe import Recipe
 from pipelines.run_options import Batch
 from trainer import fields
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
+from vertex_facts import UsageError, resource_names
+from vertex_facts.prediction_machines import check_prediction_machine
 
 TOPICS: dict[str, type] = {"prediction": PredictionOptions, "job": PredictionJobOptions}
 _SUFFIX = "-batch"
@@ -48,7 +48,7 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) ->
         resource_names.check_names(checked)
         if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
-    except InputError as error:
+    except (InputError, UsageError) as error:
         raise InputError(f"{place}: {error}") from None
     return checked
 

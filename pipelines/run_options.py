@@ -17,17 +17,18 @@ import zoneinfo
 from collections.abc import Mapping
 from typing import Any
 
-from components.machines.machine_types import find_types, list_offered_accelerators
 from components.machines.worker_pools import MachineOptions
 from components.planning.prediction_options import (
     PredictionJobOptions,
     PredictionOptions,
     ServingOptions,
 )
-from pipelines import cron, user_steps
+from pipelines import user_steps
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
+from vertex_facts import cron
+from vertex_facts.machine_types import find_types, list_offered_accelerators
 
 _ADDRESS = re.compile(r"[^@\s,]+@[^@\s,]+\.[^@\s,.]+")
 _MAX_ADDRESSES = 3

@@ -138,7 +138,10 @@ def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") 
             unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
             raise InputError(unknown + (suggest(name, known) if known else ": it has no options"))
         checked[name] = _validate(name, value, *_field_validator(cls, name))
-    return cls(**checked)
+    try:
+        return cls(**checked)
+    except ValueError as error:  # From its own check of the values.
+        raise InputError(str(error)) from None
 
 
 def check_typed(cls: Callable[..., Any], values: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
 
-from components.machines.machine_types import types
 from trainer.errors import InputError
+from vertex_facts.machine_types import types
 
 _MIN_SECONDS = 60
 

@@ -7,11 +7,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from components.machines.machine_types import accelerators, disk_types, find_types, types
 from components.machines.price import UnknownPriceError, format_money, hourly_price, part_names
 from trainer.errors import InputError
 from trainer.fields import suggest
 from trainer.toml_reader import tomllib
+from vertex_facts.machine_types import accelerators, disk_types, find_types, types
 
 PATH = Path(__file__).with_name("prices.toml")
 NOT_INCLUDED = (

@@ -3,12 +3,10 @@
 import re
 from decimal import Decimal
 
-from components.machines.machine_types import accelerators, types
 from components.machines.worker_pools import MachineOptions
 from trainer.errors import InputError
 from trainer.formats import choices
-
-SCHEDULING_STRATEGIES = ("STANDARD", "SPOT", "FLEX_START")
+from vertex_facts.machine_types import accelerators, types
 
 _FLEX_START_GPUS = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
 _DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?s")

@@ -15,16 +15,16 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from components.machines.machine_types import (
+from trainer.errors import InputError
+from trainer.fields import option
+from vertex_facts.jobs import LARGEST_DISK_GB, ROLES, SMALLEST_DISK_GB
+from vertex_facts.machine_types import (
     check_disk,
     check_machine,
     check_type,
     disk_types,
     list_offered_accelerators,
 )
-from trainer.errors import InputError
-from trainer.fields import option
-from trainer.training.cluster import ROLES
 
 IMAGE = "vertex-tensorflow-training:latest"
 """Default image of components and replicas: the image that the project builds but does not push."""
@@ -77,7 +77,10 @@ class MachineOptions:
         choices=disk_types(),
     )
     boot_disk_size_gb: int = option(
-        100, help="Boot disk size of every replica, in GB.", minimum=100, maximum=64000
+        100,
+        help="Boot disk size of every replica, in GB.",
+        minimum=SMALLEST_DISK_GB,
+        maximum=LARGEST_DISK_GB,
     )
     image_uri: str = option(IMAGE, help="Container image of replicas without accelerators.")
     gpu_image_uri: str = option(

@@ -7,7 +7,10 @@ import pathlib
 from trainer.models import find_user_module
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ("components", "trainer")
+PACKAGES = ("components", "trainer", "vertex_facts")
+"""The project's packages in an image."""
+ROOTS = (_ROOT, _ROOT / "emulator")
+"""Folders that hold them: a checkout has vertex_facts in the second."""
 
 
 def code_digest(model: str = "") -> str:
@@ -15,7 +18,7 @@ def code_digest(model: str = "") -> str:
 
     If `model` is a user's own, the digest covers the package, or the file, that its module is in.
     """
-    folders = [_ROOT / package for package in PACKAGES]
+    folders = [root / package for root in ROOTS for package in PACKAGES]
     digest = hashlib.sha256()
     top = find_user_module(model).partition(".")[0]
     if spec := importlib.util.find_spec(top) if top else None:

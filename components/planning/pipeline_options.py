@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from components.machines.scheduling import SCHEDULING_STRATEGIES
 from trainer.errors import InputError
 from trainer.fields import option
+from vertex_facts.jobs import SCHEDULING_STRATEGIES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

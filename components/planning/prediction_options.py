@@ -1,12 +1,12 @@
 """Options of predictions: machines of an endpoint; instances and machines of batch prediction."""
 
 import dataclasses
-import re
 
-from components.machines.prediction_machines import check_prediction_machine
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.serving import MAX_INSTANCES
+from vertex_facts.prediction_machines import check_prediction_machine
+from vertex_facts.resource_names import OUTPUT_TABLE, TABLE
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -17,8 +17,6 @@ FORMATS = {
 }
 """Vertex AI's instancesFormat by file extension."""
 BIGQUERY = "bq://"
-TABLE = re.compile(r"bq://[^./\s]+\.[^./\s]+\.[^./\s]+")
-OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 from components.vertex.vertex_client import UNSAFE_SECONDS, make_retry
 from trainer import serving
 from trainer.errors import InputError, one_line
+from vertex_facts.resource_names import is_prebuilt
 
 METRICS_SCHEMA = (
     "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
@@ -20,7 +21,6 @@ MADE_BY = {"made-by": "vertex-tensorflow-training"}
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
 """Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/pre-built-containers"""
-_PREBUILT = re.compile(r"(us|europe|asia)-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
 
 _UPLOAD_SECONDS = 1800.0
 
@@ -73,11 +73,6 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     # for the version before it uploads.
     operation = client.upload_model(request=request, timeout=UNSAFE_SECONDS)
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
-
-
-def is_prebuilt(image: str) -> bool:
-    """Return True for an image of Google's, including those with the optimized runtime."""
-    return bool(_PREBUILT.fullmatch(image))
 
 
 def describe_withdrawal(image: str) -> str:

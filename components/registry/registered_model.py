@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
 from components.registry.model_upload import Candidate
 from components.vertex.cloud_errors import as_input_error
-from components.vertex.vertex_client import LOCAL_PROJECT
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.fields import option
+from vertex_facts import emulation
 
 DATASET_DIGITS = 16
 """Number of digits of a dataset's digest in its label."""
@@ -47,7 +47,7 @@ class RegisteredModel:
     @property
     def is_local(self) -> bool:
         """Return True for the registry of this machine."""
-        return self.project == LOCAL_PROJECT
+        return self.project == emulation.PROJECT
 
     @property
     def parent(self) -> str:

@@ -19,13 +19,9 @@ from components.vertex.cloud_errors import (
     status_of,
 )
 from trainer.formats import duration
+from vertex_facts.emulation import ENDPOINT_VARIABLE, TOKEN_VARIABLE, TRANSPORT_VARIABLE
 
-ENDPOINT_VARIABLES = ("VERTEX_AI_ENDPOINT", "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
-TRANSPORT_VARIABLE = "VERTEX_AI_TRANSPORT"
-TOKEN_VARIABLE = "VERTEX_AI_ACCESS_TOKEN"  # noqa: S105 - the emulator prints a new one at each start
-# Not a valid project ID, which has at least 6 characters.
-LOCAL_PROJECT = "local"
-"""The project name of a run on this machine."""
+ENDPOINT_VARIABLES = (ENDPOINT_VARIABLE, "CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM")
 ANSWER_SECONDS = 60.0
 """Time limit for the answer to a request."""
 UNSAFE_SECONDS = 120.0

@@ -6,16 +6,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from trainer.errors import InputError
 from vertex_emulator.api_error import ApiError, code_of
 from vertex_emulator.clock import Clock
 from vertex_emulator.messages import state_of
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.resources import Resources
-
-RUN_LABEL = "vertex-ai-pipelines-run-billing-id"
-TASK_LABEL = "vertex-ai-pipelines-task"
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+from vertex_facts import UsageError
+from vertex_facts.jobs import ENDED, RUN_LABEL, TASK_LABEL
 
 
 class BackgroundJob(threading.Thread):
@@ -100,7 +97,7 @@ class BackgroundJobs(Resources, Generic[J]):
     def create(self, request: Any) -> Any:
         try:
             resource = super().create(request)
-        except (ApiError, InputError) as error:
+        except (ApiError, UsageError) as error:
             self.refusals.append(str(error))
             raise
         self.jobs[-1].start()

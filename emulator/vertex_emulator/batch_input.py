@@ -15,12 +15,16 @@ import functools
 import gzip
 import io
 import json
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from trainer.data import storage
-from trainer.data.write.records import DamagedFileError, read_record
-from trainer.errors import InputError
+import google_crc32c
+
+from vertex_emulator import files
+from vertex_facts import UsageError
+
+_MASK_DELTA = 0xA282EAD8
 
 
 class Instance(NamedTuple):
@@ -32,34 +36,44 @@ class Instance(NamedTuple):
 
 
 def read_instances(
-    kind: str, uris: Sequence[str], local: Callable[[str], str] = str
+    kind: str, uris: Sequence[str], local: Callable[[str], str] = str, storage: Any = files
 ) -> Iterator[Instance]:
-    """Yield the instances of files; raise InputError for none, or one that can't be read.
+    """Yield the instances of files; raise UsageError for none, or one that can't be read.
 
     Args:
         kind: file-list, or one of `READERS`.
         uris: files or patterns, gs:// or local.
         local: converts a gs:// URI, also of a listed file, to the path that stands in for it.
+        storage: has the functions of `vertex_emulator.files`.
     """
     for uri in map(local, uris):
         found = sorted(storage.list_matching(uri))
         if not found:
-            raise InputError(f"{uri} matches no file")
+            raise UsageError(f"{uri} matches no file")
         for file in found:
-            yield from READERS[kind](file) if kind in READERS else _read_files(file, local)
+            try:
+                content = storage.read(file)
+            except OSError as error:
+                raise UsageError(f"{file} can't be read: {error.strerror or error}") from None
+            if kind in READERS:
+                yield from READERS[kind](file, content)
+                continue
+            for listed in filter(None, map(str.strip, _decode(file, content).split("\n"))):
+                try:
+                    yield Instance(listed, _encode_base64(storage.read(local(listed))))
+                except OSError as error:
+                    yield Instance(listed, error=f"can't be read: {error.strerror or error}")
 
 
-def _read_text(uri: str) -> str:
+def _decode(uri: str, content: bytes) -> str:
     try:
-        return storage.read(uri).decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError(f"{uri} is not UTF-8") from None
-    except OSError as error:
-        raise InputError(f"{uri} can't be read: {error.strerror or error}") from None
+        raise UsageError(f"{uri} is not UTF-8") from None
 
 
-def _read_lines(uri: str) -> Iterator[Instance]:
-    for line in filter(str.strip, _read_text(uri).split("\n")):
+def _read_lines(uri: str, content: bytes) -> Iterator[Instance]:
+    for line in filter(str.strip, _decode(uri, content).split("\n")):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -68,8 +82,8 @@ def _read_lines(uri: str) -> Iterator[Instance]:
         yield Instance(value, value)
 
 
-def _read_rows(uri: str) -> Iterator[Instance]:
-    head, _, rest = _read_text(uri).partition("\n")
+def _read_rows(uri: str, content: bytes) -> Iterator[Instance]:
+    head, _, rest = _decode(uri, content).partition("\n")
     width = len(next(csv.reader([head]), ()))
     reader = csv.reader(io.StringIO(rest, newline=""), quoting=csv.QUOTE_NONNUMERIC)
     while True:
@@ -88,29 +102,35 @@ def _read_rows(uri: str) -> Iterator[Instance]:
             yield Instance(row, row)
 
 
-def _read_records(uri: str, unpack: Callable[[bytes], bytes] = bytes) -> Iterator[Instance]:
-    file = io.BytesIO(unpack(storage.read(uri)))
-    try:
-        while record := read_record(file):
-            sent = _encode_base64(record)
-            yield Instance(sent, sent)
-    except DamagedFileError:
-        raise InputError(f"{uri} is damaged, or not a TFRecord file") from None
+def _read_records(
+    uri: str, content: bytes, unpack: Callable[[bytes], bytes] = bytes
+) -> Iterator[Instance]:
+    """Yield the records of a file: each is its length, a checksum, the content, a checksum.
+
+    https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+    """
+    file = io.BytesIO(unpack(content))
+    while head := file.read(8):
+        sound = len(head) == 8 and file.read(4) == _checksum(head)
+        (length,) = struct.unpack("<Q", head) if sound else (0,)
+        record = file.read(length)
+        if not sound or len(record) < length or file.read(4) != _checksum(record):
+            raise UsageError(f"{uri} is damaged, or not a TFRecord file")
+        sent = _encode_base64(record)
+        yield Instance(sent, sent)
 
 
-def _read_files(uri: str, local: Callable[[str], str]) -> Iterator[Instance]:
-    for file in filter(None, map(str.strip, _read_text(uri).split("\n"))):
-        try:
-            yield Instance(file, _encode_base64(storage.read(local(file))))
-        except OSError as error:
-            yield Instance(file, error=f"can't be read: {error.strerror or error}")
+def _checksum(data: bytes) -> bytes:
+    """Return the masked CRC32C of a TFRecord file, as its bytes."""
+    value = google_crc32c.value(data)
+    return struct.pack("<I", ((value >> 15 | value << 17) + _MASK_DELTA) & 0xFFFFFFFF)
 
 
 def _encode_base64(content: bytes) -> dict[str, str]:
     return {"b64": base64.b64encode(content).decode()}
 
 
-READERS: dict[str, Callable[[str], Iterator[Instance]]] = {
+READERS: dict[str, Callable[[str, bytes], Iterator[Instance]]] = {
     "jsonl": _read_lines,
     "csv": _read_rows,
     "tf-record": _read_records,

@@ -1,4 +1,4 @@
-"""A BatchPredictionJob on this machine, with this project's model server as each replica.
+"""A BatchPredictionJob on this machine, with a model server as each replica.
 
 Each replica's server loads the model. Batches of the input go to the next idle server, and the
 predictions are written in Vertex AI's format, one JSON object per line:
@@ -16,15 +16,13 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainer.data import storage
-from trainer.data.write.process_pool import cut
-from trainer.errors import InputError
 from vertex_emulator.api_error import code_of
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.batch_input import Instance, read_instances
 from vertex_emulator.messages import id_of
 from vertex_emulator.model_server import ModelServer
 from vertex_emulator.processes import Process
+from vertex_facts import UsageError
 
 if TYPE_CHECKING:
     from vertex_emulator.batch_service import BatchService
@@ -41,6 +39,7 @@ class BatchJob(BackgroundJob):
     def __init__(self, message: Any, model: Any, service: "BatchService") -> None:
         super().__init__(message)
         self._model, self._service, self._models = model, service, service.models
+        self._storage = service.storage
         self._first_failure = ""
         self._servers: list[ModelServer] = []
         self._lock = threading.Lock()
@@ -59,7 +58,8 @@ class BatchJob(BackgroundJob):
             logs = self._service.logs_of(self.message) / name
             for number in range(self.message.dedicated_resources.starting_replica_count or 1):
                 log = logs / f"server-{number}.log"
-                server = ModelServer(self._model, artifacts, log, self._service.guardian)
+                program = self._service.program(self._model)
+                server = ModelServer(self._model, program, artifacts, log, self._service.guardian)
                 self._servers.append(server)
             for server in self._servers:
                 self._wait_until_healthy(server)
@@ -69,7 +69,7 @@ class BatchJob(BackgroundJob):
                 if not self.message.completion_stats.successful_count:
                     error = self._first_failure or "the input has no instance"
                     status = "INVALID_ARGUMENT"
-        except InputError as failure:
+        except UsageError as failure:
             status, error = "INVALID_ARGUMENT", str(failure)
         # Any error: clients wait until the job has a final state.
         except Exception as failure:
@@ -87,14 +87,14 @@ class BatchJob(BackgroundJob):
         """Return the input in batches; read the first instance, to fail before servers start."""
         config = self.message.input_config
         if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
-            raise InputError(
+            raise UsageError(
                 "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
             )
         uris = list(config.gcs_source.uris)
-        instances = read_instances(config.instances_format, uris, self._models.local)
-        first = list(itertools.islice(instances, 1))
+        instances = read_instances(config.instances_format, uris, self._models.local, self._storage)
+        instances = itertools.chain(list(itertools.islice(instances, 1)), instances)
         size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
-        return cut(itertools.chain(first, instances), size)
+        return iter(lambda: list(itertools.islice(instances, size)), [])
 
     def _wait_until_healthy(self, server: ModelServer) -> None:
         process = server.process
@@ -105,7 +105,7 @@ class BatchJob(BackgroundJob):
                 break
             if self.cancelled.is_set():
                 return
-        raise InputError(
+        raise UsageError(
             "model server never became ready. Please validate that your model file or container "
             f"configuration are valid; its log is {process.log}"
         )
@@ -115,7 +115,7 @@ class BatchJob(BackgroundJob):
         folder, count = self._output_directory(), len(self._servers)
         self.message.output_info.gcs_output_directory = folder
         folder = self._models.local(folder)
-        storage.make_folder(folder)
+        self._storage.make_folder(folder)
         parts = [f"{folder}/prediction.%s-{n:05}-of-{count:05}" for n in range(count)]
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             list(pool.map(self._predict_by, self._servers, parts, itertools.repeat(chunks)))
@@ -123,7 +123,8 @@ class BatchJob(BackgroundJob):
     def _predict_by(self, server: ModelServer, part: str, chunks: Iterator[list[Instance]]) -> None:
         """Send batches to a server until there are no more."""
         results, failures = part % "results", part % "errors_stats"
-        with storage.open_file(results, "wb") as good, storage.open_file(failures, "wb") as bad:
+        open_file = self._storage.open_file
+        with open_file(results, "wb") as good, open_file(failures, "wb") as bad:
             while not self.cancelled.is_set():
                 with self._lock:
                     chunk = next(chunks, None)

@@ -2,15 +2,17 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import Any
 
-from components.planning.prediction_options import OUTPUT_TABLE, TABLE
-from vertex_emulator import messages
-from vertex_emulator.background_jobs import ENDED, BackgroundJobs
+from vertex_emulator import environment, files, messages
+from vertex_emulator.background_jobs import BackgroundJobs
 from vertex_emulator.batch_job import BatchJob
 from vertex_emulator.field_rules import check_choice, check_machine, refuse, refuse_state
 from vertex_emulator.messages import state_of
 from vertex_emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
+from vertex_facts.jobs import ENDED
+from vertex_facts.resource_names import OUTPUT_TABLE, TABLE
 
 _LONGEST_URI = 2000
 
@@ -21,6 +23,9 @@ class BatchService(BackgroundJobs[BatchJob]):
 
     kind = "BatchPredictionJob"
     models: ModelService  # holds the models that predict
+    # Returns the program that serves a Model.
+    program: Callable[[Any], environment.Program] = environment.run_server
+    storage: Any = files  # has functions for files of every kind of URI in use
 
     def check(self, job: Any, parent: str) -> None:
         super().check(job, parent)

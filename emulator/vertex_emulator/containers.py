@@ -8,27 +8,21 @@ the run's Model Registry listens on.
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.vertex.vertex_client import TOKEN_VARIABLE
-from trainer.errors import InputError, one_line
 from vertex_emulator.processes import Guardian, Process
+from vertex_facts import UsageError
+from vertex_facts.emulation import TOKEN_VARIABLE
 
-ENGINES = ("docker", "podman")
-LABEL = "vertex-tensorflow-training-run"
+LABEL = "vertex-emulator-run"
 PORT = 2222
 """Port of every replica, as on Vertex AI."""
-_ROOT = pathlib.Path(__file__).parents[2]
-_CODE = ("components", "trainer")
-"""The project's packages that an image holds."""
 _COMMAND_SECONDS = 60
 _MEMORY_SECONDS = 0.5
 
@@ -51,7 +45,7 @@ class ContainerProcess(Process):
             return
         self._sampled = time.monotonic()
         if not self._inner:
-            shown = _call(self._engine, "inspect", "--format", "{{.State.Pid}}", self._name)
+            shown = call(self._engine, "inspect", "--format", "{{.State.Pid}}", self._name)
             self._inner = int(shown.stdout) if shown.stdout.strip().isdigit() else 0
         self._note_memory_of(self._inner)
 
@@ -60,12 +54,14 @@ class ContainerProcess(Process):
 class Containers:
     """The containers of one run; a context manager that removes them on exit."""
 
-    engine: str  # docker or podman, as returned by `find_engine`
+    engine: str  # docker or podman
     image: str  # of the components
     _: dataclasses.KW_ONLY
     run_name: str  # unique on this machine
     mounts: Mapping[pathlib.Path, bool]  # folders that containers see, and whether they may write
     guardian: Guardian  # removes the containers if this process is killed
+    # Variables of every container.
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Names of containers and networks allow only these characters.
@@ -75,9 +71,10 @@ class Containers:
     def __enter__(self) -> "Containers":
         # A machine that went down has left the containers of the previous attempt.
         self.__exit__()
-        created = _call(self.engine, "network", "create", "--label", self._label, self._run)
+        created = call(self.engine, "network", "create", "--label", self._label, self._run)
         if created.returncode:
-            raise InputError(f"{self.engine} can't create a network: {one_line(created.stderr)}")
+            reason = " ".join(created.stderr.split())
+            raise UsageError(f"{self.engine} can't create a network: {reason}")
         self.guardian.run_after_death(["/bin/sh", "-c", self._removal_commands()])
         return self
 
@@ -103,6 +100,7 @@ class Containers:
         """
         self._count += 1
         unique = f"{self._run}-{name}-{self._count}"
+        environment = {**self.environment, **environment}
         # Every user of the machine can read a command line.
         secret = {key: value for key, value in environment.items() if key == TOKEN_VARIABLE}
         public = [f"--env={k}={v}" for k, v in environment.items() if k not in secret]
@@ -124,7 +122,7 @@ class Containers:
 
     def image_id(self, image: str) -> str:
         """Return the ID of an image, which changes when it is rebuilt under its name."""
-        return _inspect_image(self.engine, image, "{{.Id}}") or image
+        return inspect_image(self.engine, image, "{{.Id}}") or image
 
     def _removal_commands(self) -> str:
         """Return shell commands that remove the run's containers, then its network."""
@@ -135,62 +133,12 @@ class Containers:
         )
 
 
-def list_mounts(runs_directory: pathlib.Path, arguments: Iterable[Any]) -> dict[pathlib.Path, bool]:
-    """Return the folders that a run's containers mount, and whether each is writable.
-
-    These are the folder of runs, writable, and the local paths among the arguments.
-    """
-    mounts = {runs_directory.resolve(): True}
-    # The model's options may name a file of weights.
-    values = itertools.chain.from_iterable(
-        argument.values() if isinstance(argument, dict) else [argument] for argument in arguments
-    )
-    for value in values:
-        location = value.rpartition(":")[2] if isinstance(value, str) else ""
-        if location.startswith("/") and not location.startswith(("//", "/gcs/")):
-            # For a pattern, mount the nearest folder that exists.
-            path = pathlib.Path(location)
-            path = next(folder for folder in (path, *path.parents) if folder.exists())
-            if path != pathlib.Path("/"):
-                mounts.setdefault(path, False)
-    return mounts
-
-
-def find_engine(image: str) -> str:
-    """Return docker or podman, the first that works and has `image`; raise InputError for none."""
-    reasons = []
-    for name in ENGINES:
-        if not shutil.which(name):
-            reasons.append(f"{name} is not installed")
-        elif not _succeeds(name, "info"):
-            reasons.append(f"{name} info fails")
-        elif not _succeeds(name, "image", "inspect", image):
-            raise InputError(f"{name} has no {image!r}; run make image or compile.py --image=IMAGE")
-        else:
-            return name
-    raise InputError(f"--in-containers needs docker or podman: {', '.join(reasons)}")
-
-
-def find_outdated_commit(engine: str, image: str, root: pathlib.Path = _ROOT) -> str:
-    """Return the commit that an image was built from, if its code differs from that in `root`.
-
-    Return "" if the code is the same, the image names no commit or git doesn't know the commit.
-    """
-    label = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
-    shown = _inspect_image(engine, image, label)
-    commit = shown.removesuffix("-dirty")
-    if not re.fullmatch("[0-9a-f]{40}", commit) or not shutil.which("git"):
-        return ""
-    difference = _call("git", "-C", str(root), "diff", "--quiet", commit, "--", *_CODE)
-    return shown if difference.returncode == 1 else ""
-
-
-def _inspect_image(engine: str, image: str, form: str) -> str:
+def inspect_image(engine: str, image: str, form: str) -> str:
     """Return an image's properties as a Go template formats them; empty if there is no image."""
-    return _call(engine, "image", "inspect", "--format", form, image).stdout.strip()
+    return call(engine, "image", "inspect", "--format", form, image).stdout.strip()
 
 
-def _call(*command: str) -> subprocess.CompletedProcess[str]:
+def call(*command: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
@@ -198,4 +146,4 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _succeeds(*command: str) -> bool:
-    return _call(*command).returncode == 0
+    return call(*command).returncode == 0

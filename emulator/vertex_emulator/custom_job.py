@@ -6,16 +6,18 @@ shut down. `restart_rules` decides what happens when a replica fails.
 
 import pathlib
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertex_emulator import job_state
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.containers import Containers
+from vertex_emulator.environment import Program, run_command
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import LONGEST_SECONDS
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.replica_process import Replica, create_replicas
-from vertex_emulator.restart_rules import (
+from vertex_facts.restart_rules import (
     choose_consequence,
     error_message,
     is_lost,
@@ -40,13 +42,14 @@ class CustomJob(BackgroundJob):
         directory: pathlib.Path,
         guardian: Guardian,
         containers: Containers | None = None,
+        program: Callable[[str, Sequence[str]], Program] = run_command,
     ) -> None:
         super().__init__(message)
         self.directory = directory  # the job's folder, which other processes read
         self.retries = 0  # attempts of the whole job after the first
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
-        self.replicas = create_replicas(self._spec, directory, containers is not None)
+        self.replicas = create_replicas(self._spec, directory, None if containers else program)
         self.set_state("QUEUED")
 
     @property

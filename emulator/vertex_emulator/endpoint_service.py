@@ -6,7 +6,6 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pipelines import resource_names
 from vertex_emulator import messages
 from vertex_emulator.api_error import ApiError, not_found
 from vertex_emulator.field_rules import check_id, check_machine, refuse, refuse_state
@@ -15,6 +14,7 @@ from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import ModelService
 from vertex_emulator.proto_rules import check_required
 from vertex_emulator.resources import Resources, set_etag
+from vertex_facts import resource_names
 
 _LARGEST_BODY = 3 * 2**19
 """1.5 MB, for requests to a shared public endpoint and for their responses."""

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from components.machines import regions
-from components.machines.prediction_machines import check_prediction_machine
-from pipelines import resource_names
-from pipelines.resource_names import LABEL_KEY, LABEL_VALUE
 from vertex_emulator.api_error import ApiError, invalid
-from vertex_emulator.environment import LOCATION
+from vertex_facts import regions, resource_names
+from vertex_facts.emulation import LOCATION
+from vertex_facts.prediction_machines import check_prediction_machine
+from vertex_facts.resource_names import LABEL_KEY, LABEL_VALUE
 
 MAX_LABELS = 64
 _LONGEST_NAME = 128

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from components.machines import regions
-from components.machines.machine_types import accelerators, check_disk, check_machine
-from pipelines import resource_names
 from vertex_emulator.field_rules import (
     check_common,
     check_region,
@@ -13,11 +10,13 @@ from vertex_emulator.field_rules import (
     refuse,
     region_of,
 )
+from vertex_facts import regions, resource_names
+from vertex_facts.jobs import LARGEST_DISK_GB, SMALLEST_DISK_GB
+from vertex_facts.machine_types import accelerators, check_disk, check_machine
 
 MAX_POOLS = 4
 MAX_VARIABLES = 100
 _LONGEST_ARGUMENTS = 100_000
-_SMALLEST_DISK_GB, _LARGEST_DISK_GB = 100, 64_000
 LONGEST_SECONDS = 7 * 24 * 3600
 """Longest timeout with FLEX_START, and the timeout of a job that sets none."""
 
@@ -74,9 +73,9 @@ def check_machine_spec(pool: Any, path: str, parent: str) -> None:
     if region := region_of(parent):
         regions.check_accelerator(name, region)
     refuse(
-        size and not _SMALLEST_DISK_GB <= size <= _LARGEST_DISK_GB,
-        f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {_SMALLEST_DISK_GB} to "
-        f"{_LARGEST_DISK_GB}",
+        size and not SMALLEST_DISK_GB <= size <= LARGEST_DISK_GB,
+        f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {SMALLEST_DISK_GB} to "
+        f"{LARGEST_DISK_GB}",
     )
     if disk.boot_disk_type:
         check_disk(disk.boot_disk_type, {f"{path}.disk_spec": machine.machine_type})

@@ -5,18 +5,19 @@ import json
 import pathlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainer.training.cluster import ROLES
 from vertex_emulator import job_rules, job_state, messages
 from vertex_emulator.api_error import not_found
-from vertex_emulator.background_jobs import TASK_LABEL, BackgroundJobs
+from vertex_emulator.background_jobs import BackgroundJobs
 from vertex_emulator.containers import Containers
 from vertex_emulator.custom_job import CANCEL_FILE_NAME, CustomJob
+from vertex_emulator.environment import Program, run_command
 from vertex_emulator.messages import id_of
 from vertex_emulator.processes import new_folder
 from vertex_emulator.server import HttpRequest
+from vertex_facts.jobs import ROLES, TASK_LABEL
 
 _DELETED = "deleted"
 
@@ -27,6 +28,8 @@ class JobService(BackgroundJobs[CustomJob]):
 
     kind = "CustomJob"
     containers: Containers | None = None
+    # Without containers, returns the program that runs in place of an image with a command.
+    program: Callable[[str, Sequence[str]], Program] = run_command
     # Has folders of runs, with one folder per job in their logs; None: no runs.
     runs: pathlib.Path | None = None
 
@@ -39,7 +42,8 @@ class JobService(BackgroundJobs[CustomJob]):
     def begin(self, job: Any) -> None:
         name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
         directory = new_folder(self.logs_of(job), name)
-        self.jobs.append(CustomJob(job, directory, self.guardian, self.containers))
+        execution = self.guardian, self.containers, self.program
+        self.jobs.append(CustomJob(job, directory, *execution))
 
     def store(self, job: Any) -> None:
         """Do nothing: the job writes its own files."""

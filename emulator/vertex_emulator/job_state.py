@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 from typing import Any, Literal
 
-from pipelines.json_files import read_json
-from trainer.data import storage
+from vertex_emulator import files
+from vertex_facts import UsageError
 
 FILE_NAME = "job.json"
 
@@ -43,9 +43,21 @@ class JobFile:
 
 
 def read(folder: pathlib.Path) -> JobFile:
-    """Read the state of the CustomJob in a folder; raise InputError for a damaged file."""
-    content = read_json(folder / FILE_NAME, JobFile)
-    assert content
+    """Read the state of the CustomJob in a folder; raise UsageError for a damaged file."""
+    import pydantic
+
+    path = folder / FILE_NAME
+    try:
+        content = pydantic.TypeAdapter(JobFile).validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} can't be read ({error.strerror})") from None
+    except pydantic.ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UsageError(
+            f"{path} can't be read ({field and f'{field}: '}{first['msg']}): it is damaged, or no "
+            "run wrote it; remove it"
+        ) from None
     for replica in content.replicas:
         # The folder may have been moved.
         replica.log = folder / replica.log.name
@@ -57,4 +69,4 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
     from pydantic import TypeAdapter
 
     text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
-    storage.write_atomically(str(folder / FILE_NAME), text)
+    files.write_atomically(folder / FILE_NAME, text)

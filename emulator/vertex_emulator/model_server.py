@@ -1,18 +1,20 @@
-"""The serving image's model server, as a process on this machine."""
+"""Model servers: processes on this machine in place of a Model's containers."""
 
 import contextlib
 import dataclasses
 import http.client
 import json
 import pathlib
-import sys
+from collections.abc import Callable
 from typing import Any
 
-from trainer import serving
-from vertex_emulator import environment
 from vertex_emulator.api_error import ApiError, invalid
+from vertex_emulator.environment import Program, run_server
 from vertex_emulator.processes import Guardian, Process, reserve_port
+from vertex_facts import UsageError
 
+_HEALTH_ROUTE, _PREDICT_ROUTE = "/health", "/predict"
+"""Routes of a server whose container names none; Vertex AI's own contain the endpoint's ID."""
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 15.0
 
@@ -20,30 +22,33 @@ _STOP_SECONDS = 15.0
 class ModelServer:
     """A server of a types.Model and its SavedModel, started as Vertex AI starts its container."""
 
-    def __init__(self, model: Any, artifacts: str, log: pathlib.Path, guardian: Guardian) -> None:
+    def __init__(
+        self, model: Any, program: Program, artifacts: str, log: pathlib.Path, guardian: Guardian
+    ) -> None:
+        container = model.container_spec
         self._port = reserve_port()
+        self._health_route = container.health_route or _HEALTH_ROUTE
+        self._predict_route = container.predict_route or _PREDICT_ROUTE
         variables = {
-            **environment.component_environment(),
-            serving.VERSION_VARIABLE: f"{model.display_name}@{model.version_id}",
-            **{variable.name: variable.value for variable in model.container_spec.env},
+            **program.environment,
+            **{variable.name: variable.value for variable in container.env},
             "AIP_STORAGE_URI": artifacts,
             "AIP_HTTP_PORT": str(self._port),
-            "AIP_HEALTH_ROUTE": serving.HEALTH_ROUTE,
-            "AIP_PREDICT_ROUTE": serving.PREDICT_ROUTE,
+            "AIP_HEALTH_ROUTE": self._health_route,
+            "AIP_PREDICT_ROUTE": self._predict_route,
         }
-        command = [sys.executable, "-m", "trainer.serving"]
-        self.process = Process(command, environment=variables, log=log, guardian=guardian)
+        self.process = Process(program.command, environment=variables, log=log, guardian=guardian)
 
     @property
     def is_healthy(self) -> bool:
         """Return whether the model is loaded."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return self._send("GET", serving.HEALTH_ROUTE)[0] == http.client.OK
+            return self._send("GET", self._health_route)[0] == http.client.OK
         return False
 
     def ask(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Request predictions; return the response's HTTP status and content."""
-        return self._send("POST", serving.PREDICT_ROUTE, json.dumps(body))
+        return self._send("POST", self._predict_route, json.dumps(body))
 
     def _send(self, method: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self._port)) as connection:
@@ -62,6 +67,7 @@ class ModelServers:
 
     logs: pathlib.Path  # gets one log file per server
     guardian: Guardian
+    program: Callable[[Any], Program] = run_server  # returns the program that serves a Model
     _servers: dict[str, ModelServer] = dataclasses.field(default_factory=dict)
 
     def __enter__(self) -> "ModelServers":
@@ -74,11 +80,15 @@ class ModelServers:
     def is_ready(self, name: str, model: Any, artifacts: str) -> bool:
         """Return whether a deployed model's server is healthy; start it if it isn't running.
 
-        Raise ApiError if the server has ended.
+        Raise ApiError if the server has ended, or there is no program for it.
         """
         if name not in self._servers:
             log = self.logs / f"{'-'.join(name.split('/')[-2:])}.log"
-            self._servers[name] = ModelServer(model, artifacts, log, self.guardian)
+            try:
+                program = self.program(model)
+            except UsageError as error:
+                raise invalid(str(error)) from None
+            self._servers[name] = ModelServer(model, program, artifacts, log, self.guardian)
         process = self._servers[name].process
         if process.finished.is_set():
             del self._servers[name]

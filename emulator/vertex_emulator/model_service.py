@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pipelines import resource_names
 from vertex_emulator import field_rules, messages, proto_rules
 from vertex_emulator.api_error import ApiError
 from vertex_emulator.field_rules import refuse, refuse_state
 from vertex_emulator.resources import Resources, set_etag
+from vertex_facts import resource_names
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"

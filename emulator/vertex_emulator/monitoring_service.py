@@ -4,12 +4,12 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-from components.machines import regions
-from components.planning.prediction_options import TABLE
 from vertex_emulator import messages
 from vertex_emulator.endpoint_service import EndpointService
 from vertex_emulator.field_rules import check_choice, refuse, refuse_state, region_of
 from vertex_emulator.resources import Resources
+from vertex_facts import regions
+from vertex_facts.resource_names import TABLE
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
-from vertex_emulator.background_jobs import ENDED
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
 from vertex_emulator.field_rules import check_common, refuse, refuse_state
 from vertex_emulator.messages import state_of
 from vertex_emulator.resources import Resources
+from vertex_facts.jobs import ENDED
 
 _POSITIVE = re.compile(r"[1-9][0-9]*")
 

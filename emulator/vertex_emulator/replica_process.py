@@ -1,20 +1,23 @@
 """A replica of a CustomJob on this machine: its position in the job and its process."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from trainer.training.cluster import ROLES
 from vertex_emulator import containers as container_engine
-from vertex_emulator import environment
+from vertex_emulator.environment import PROJECT, Program
 from vertex_emulator.job_rules import is_empty
 from vertex_emulator.job_state import ReplicaState, Role
 from vertex_emulator.processes import Guardian, Process, reserve_port
-from vertex_emulator.restart_rules import MAX_RESTARTS, count_out_of_memory_kills
+from vertex_facts.jobs import ROLES
+from vertex_facts.restart_rules import MAX_RESTARTS
+
+_KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -87,13 +90,20 @@ class Replica(ReplicaState):
         self.state = failed if self.process.returncode else "SUCCEEDED"
 
 
-def create_replicas(spec: Any, directory: pathlib.Path, in_containers: bool) -> list[Replica]:
-    """Return all replicas, the primary first, each with its address and environment."""
+def create_replicas(
+    spec: Any, directory: pathlib.Path, program: Callable[[str, Sequence[str]], Program] | None
+) -> list[Replica]:
+    """Return all replicas, the primary first, each with its address and environment.
+
+    `program` returns what runs in place of an image with a command; None: containers run.
+    """
     replicas: list[Replica] = []
     for pool, pool_spec in enumerate(spec.worker_pool_specs):
         container = pool_spec.container_spec
         for index in range(0 if is_empty(pool_spec) else pool_spec.replica_count):
-            command = [*container.command, *container.args]
+            run = Program([*container.command, *container.args], {})
+            if program:
+                run = program(container.image_uri, run.command)
             name = f"workerpool{pool}-{index}"
             replicas.append(
                 Replica(
@@ -101,10 +111,11 @@ def create_replicas(spec: Any, directory: pathlib.Path, in_containers: bool) -> 
                     pool=pool,
                     index=index,
                     log=directory / f"{ROLES[pool]}-{index}.log",
-                    command=command if in_containers else environment.local_command(command),
-                    address=f"{name}:{container_engine.PORT}"
-                    if in_containers
-                    else f"127.0.0.1:{reserve_port()}",
+                    command=run.command,
+                    environment=run.environment,
+                    address=f"127.0.0.1:{reserve_port()}"
+                    if program
+                    else f"{name}:{container_engine.PORT}",
                     image=container.image_uri,
                 )
             )
@@ -113,15 +124,14 @@ def create_replicas(spec: Any, directory: pathlib.Path, in_containers: bool) -> 
         for pool in range(len(spec.worker_pool_specs))
     ]
     job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
-    inherited = environment.QUIET if in_containers else environment.component_environment()
     for replica in replicas:
         pool_spec = spec.worker_pool_specs[replica.pool]
         replica.environment = {
-            **inherited,
+            **replica.environment,
             **{variable.name: variable.value for variable in pool_spec.container_spec.env},
             **_cluster_variables(replica, addresses, job_spec),
             **_folder_variables(spec.base_output_directory.output_uri_prefix.rstrip("/")),
-            "CLOUD_ML_PROJECT_ID": environment.PROJECT,
+            "CLOUD_ML_PROJECT_ID": PROJECT,
         }
         if count := pool_spec.machine_spec.accelerator_count:
             # Logical CPU devices stand in for GPUs that this machine lacks.
@@ -161,3 +171,13 @@ def _folder_variables(base: str) -> dict[str, str]:
     """Return the variables that name the folders of a base output directory; {} if it is empty."""
     names = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
     return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}
+
+
+def count_out_of_memory_kills() -> int:
+    """Return the number of processes that the kernel has killed for lack of memory since boot."""
+    with contextlib.suppress(OSError):
+        for line in _KERNEL_COUNTERS.read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0

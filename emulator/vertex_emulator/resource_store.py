@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from trainer.data import storage
+from vertex_emulator import files
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.environment import LOCAL_PARENT
 
@@ -80,7 +80,7 @@ class FolderStore(MutableMapping[str, Any]):
         path.parent.mkdir(parents=True, exist_ok=True)
         content = json.loads(self.dump(resource))
         text = json.dumps({**content, _SHA256: _digest(content)}, indent=1)
-        storage.write_atomically(str(path), f"{text}\n".encode())
+        files.write_atomically(path, f"{text}\n".encode())
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()

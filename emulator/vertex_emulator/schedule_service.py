@@ -5,14 +5,14 @@ import datetime
 import json
 from typing import Any
 
-from pipelines import cron
 from vertex_emulator import messages
-from vertex_emulator.background_jobs import ENDED
 from vertex_emulator.field_rules import refuse, refuse_state
 from vertex_emulator.messages import parent_of, state_of
 from vertex_emulator.pipeline_service import PipelineService, check_job
 from vertex_emulator.resources import Resources
 from vertex_emulator.server import HttpRequest
+from vertex_facts import cron
+from vertex_facts.jobs import ENDED
 
 _MAX_DAYS = 3660
 

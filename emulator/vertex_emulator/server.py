@@ -25,13 +25,13 @@ from typing import Any
 
 import grpc
 
-from components.vertex.vertex_client import TOKEN_VARIABLE
-from trainer.errors import InputError
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.grpc_relay import RelayingServer
 from vertex_emulator.http_rules import Method, load_methods, to_json
 from vertex_emulator.messages import to_snake_case
 from vertex_emulator.processes import Guardian
+from vertex_facts import UsageError
+from vertex_facts.emulation import ENDPOINT_VARIABLE, TOKEN_VARIABLE, TRANSPORT_VARIABLE
 
 _LONG_PATH = 80
 
@@ -110,8 +110,8 @@ class Emulator:
     def environment(self) -> dict[str, str]:
         """Return the variables that direct clients to this server."""
         return {
-            "VERTEX_AI_ENDPOINT": self.endpoint,
-            "VERTEX_AI_TRANSPORT": "rest",
+            ENDPOINT_VARIABLE: self.endpoint,
+            TRANSPORT_VARIABLE: "rest",
             TOKEN_VARIABLE: self.secret,
         }
 
@@ -249,8 +249,8 @@ def to_api_error(error: Exception, request: str) -> ApiError:
     """Return the error that a request ends with; log one that is no refusal."""
     if isinstance(error, ApiError):
         return error
-    # Raised by checks that the commands share.
-    if isinstance(error, InputError):
+    # Raised by checks that clients share.
+    if isinstance(error, UsageError):
         return invalid(str(error))
     logging.getLogger(__name__).error("%.200s failed", request, exc_info=error)
     return ApiError("INTERNAL", "Internal error encountered.")

@@ -4,11 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from components.machines import regions
 from components.planning.prediction_options import BIGQUERY, format_of
-from components.registry.model_upload import is_prebuilt
 from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
-from pipelines import prediction_values, resource_names
+from pipelines import prediction_values
 from pipelines.cloud import job_request, runs, schedules
 from pipelines.cloud import launch as launching
 from pipelines.cloud.connection import Connection
@@ -19,6 +17,8 @@ from pipelines.package import Package
 from pipelines.recipe import Recipe
 from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
+from vertex_facts import regions, resource_names
+from vertex_facts.resource_names import is_prebuilt
 
 _PREBUILT_FORMATS = ("jsonl", "bigquery")
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.machines import regions
 from components.vertex import recording
 from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.vertex.vertex_client import (
@@ -25,6 +24,7 @@ from components.vertex.vertex_client import (
 )
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
+from vertex_facts import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 _STORAGE = "storage.googleapis.com"

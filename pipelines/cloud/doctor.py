@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from components.registry.model_upload import describe_withdrawal
 from components.vertex import vertex_client
@@ -18,6 +17,7 @@ from pipelines.cloud.connection import Connection
 from pipelines.cloud.project_checks import APIS, Finding
 from pipelines.parameters import ParameterSet
 from trainer.errors import InputError
+from vertex_facts.quotas import list_quotas
 
 
 def examine(

@@ -9,13 +9,13 @@ import re
 import time
 from typing import Any
 
-from components.machines import regions
 from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.settings import Settings
-from pipelines.runs.run import ENDED
 from trainer.errors import InputError
+from vertex_facts import regions
+from vertex_facts.jobs import ENDED
 
 _SCHEMA, _SCHEMA_VERSION = "system.Experiment", "0.0.1"
 _SHORTEST_ID = 4

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.vertex.recording import VARIABLE
-from components.vertex.vertex_client import TOKEN_VARIABLE, is_loopback
+from components.vertex.vertex_client import is_loopback
 from pipelines.cloud import first_hour_rows
 from pipelines.cloud.first_hour_rows import COMMAND, Row, Step
 from pipelines.cloud.scrubbing import Scrubber
@@ -30,6 +30,7 @@ from pipelines.console import say
 from pipelines.package import git_commit, project_version
 from trainer.data import storage
 from trainer.errors import InputError
+from vertex_facts.emulation import TOKEN_VARIABLE
 
 EXPECTED, OTHER, SKIPPED = "as expected", "other", "skipped"
 LINE = "<LINE>"

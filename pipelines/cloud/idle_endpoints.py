@@ -9,7 +9,7 @@ from components.registry.endpoints import is_test
 from components.vertex.cloud_errors import translated
 from pipelines.cloud import deletions, runs
 from pipelines.cloud.connection import Connection
-from pipelines.runs.run import ENDED
+from vertex_facts.jobs import ENDED
 
 _LONGEST_TEST = datetime.timedelta(days=1)
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.machines import regions
 from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
-from pipelines import plan, resource_names
+from pipelines import plan
 from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
 from pipelines.package import Package, read_images
@@ -20,6 +19,7 @@ from pipelines.run_history import check_name
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
+from vertex_facts import regions, resource_names
 
 _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "service_account",
                   "network", "encryption_spec")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from components.planning.prediction_options import BIGQUERY, TABLE
+from components.planning.prediction_options import BIGQUERY
 from components.registry.endpoint_changes import id_of
 from components.registry.model_upload import MADE_BY, to_label
 from components.vertex.cloud_errors import (
@@ -23,6 +23,7 @@ from pipelines.cloud import runs
 from pipelines.cloud.connection import Connection
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
+from vertex_facts.resource_names import TABLE
 
 _INTERVAL_SECONDS = 24 * 3600
 """Interval between comparisons; gcloud's default."""

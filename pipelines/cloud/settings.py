@@ -13,13 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.machines.worker_pools import IMAGE, MachineOptions, check_gpu_image
-from components.vertex.vertex_client import ENDPOINT_VARIABLES, TRANSPORT_VARIABLE
-from pipelines import resource_names
+from components.vertex.vertex_client import ENDPOINT_VARIABLES
 from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.toml_reader import tomllib
+from vertex_facts import resource_names
+from vertex_facts.emulation import TRANSPORT_VARIABLE
 
 FILE_NAME = "vertex.toml"
 FILE_VARIABLE = "VERTEX_SETTINGS"

@@ -39,6 +39,7 @@ from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_va
 from pipelines.console import show_table
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
+from vertex_facts import UsageError
 
 FAILED = 1
 
@@ -72,7 +73,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         if sys.stdout:  # None if the caller has closed it (>&-).
             sys.stdout.flush()
         return code
-    except InputError as error:
+    except (InputError, UsageError) as error:
         message = str(error)
     except CloudError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)

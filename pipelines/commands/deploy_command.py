@@ -37,10 +37,10 @@ def deploy(
     ] = False,
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
-    from components.machines import regions
     from components.registry.endpoints import Endpoints
     from components.vertex.cloud_errors import translated
     from pipelines.cloud import monitoring, runs
+    from vertex_facts import regions
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
         raise InputError("give only one of --traffic, --rollback, --monitor and --undeploy")
@@ -95,7 +95,8 @@ def _deploy_champion(
     settings: Settings, endpoints: Any, loaded: recipes.Recipe, traffic: int | None
 ) -> None:
     """Deploy the champion unless it is deployed; say the price of its machines first."""
-    from components.machines import price_table, regions
+    from components.machines import price_table
+    from vertex_facts import regions
 
     version = endpoints.fetch_champion(loaded.parameters.registry.model_name)
     serving, prices = loaded.run_options.serving, price_table.load_table()

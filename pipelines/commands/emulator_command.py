@@ -51,8 +51,10 @@ def emulator(
 
 def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     """Start an emulator of all services, which `stack` stops; return it and its schedules."""
+    from pipelines import local_programs
     from pipelines.local import folders
     from pipelines.local.imported_code import digest_code_of
+    from trainer.data import storage
     from vertex_emulator.artifact_registry import ArtifactRegistry
     from vertex_emulator.batch_service import BatchService
     from vertex_emulator.clock import Clock
@@ -76,16 +78,31 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     clock, operations = Clock(), Operations(seconds=1.0)
     stack.enter_context(folders.temporary(guardian))
     engine = PipelineEngine(root, clock, digest_code_of, explain)
-    jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")
+    jobs = JobService(
+        operations,
+        directory=root / "jobs",
+        guardian=guardian,
+        runs=root / "runs",
+        program=local_programs.component_program,
+    )
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
     registry = root / "runs" / FOLDER_NAME
     models = ModelService(operations, registry, clock, uri=engine.to_uri, local=engine.to_local)
-    servers = stack.enter_context(ModelServers(root / "endpoints", guardian))
+    servers = stack.enter_context(
+        ModelServers(root / "endpoints", guardian, local_programs.server_program)
+    )
     endpoints = EndpointService(operations, registry, clock, models=models, servers=servers)
     batches = BatchService(
-        operations, resources, clock, directory=root / "jobs", guardian=guardian, models=models
+        operations,
+        resources,
+        clock,
+        directory=root / "jobs",
+        guardian=guardian,
+        models=models,
+        program=local_programs.server_program,
+        storage=storage,
     )
     server = stack.enter_context(
         Emulator(
@@ -105,7 +122,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             guardian=guardian,
         )
     )
-    engine.services = Services(server, (jobs, batches), guardian)
+    engine.services = Services(server, (jobs, batches), guardian, local_programs.component_program)
     stack.callback(engine.close)
     return server, schedules
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines import api, resource_names, startup
+from pipelines import api, startup
 from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import (
     GivenSettings,
@@ -19,6 +19,7 @@ from pipelines.commands.arguments import (
 )
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
+from vertex_facts import resource_names
 
 _RunToResume = Annotated[
     list[str] | None,

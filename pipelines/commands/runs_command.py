@@ -71,10 +71,10 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     resolved = settings.load()
     if resolved.project:
-        from components.machines import regions
         from pipelines.cloud import experiments
         from pipelines.cloud.connection import console_link
         from pipelines.runs import vertex_ai
+        from vertex_facts import UsageError, regions
 
         try:
             found += vertex_ai.list_runs(resolved, recipe, limit + 1)
@@ -82,7 +82,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
                 name = experiments.experiment_of(recipe)
                 notes.append(f"experiment   {experiments.link(resolved, name)}")
             notes.append(f"all runs     {console_link(resolved, 'vertex-ai/pipelines/runs')}")
-        except (CloudError, InputError) as error:
+        except (CloudError, InputError, UsageError) as error:
             if not found:
                 raise
             unlisted = f"runs on Vertex AI are not listed: {one_line(error)}"

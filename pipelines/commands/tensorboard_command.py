@@ -11,11 +11,11 @@ import typer
 from pipelines import run_history
 from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
+from pipelines.local_programs import QUIET, component_environment
 from pipelines.runs.run import Run
 from trainer.data.storage import is_object
 from trainer.errors import InputError
 from trainer.formats import count
-from vertex_emulator.environment import QUIET, component_environment
 
 # Ctrl-C ends the process without an exception: Python drops a KeyboardInterrupt in a callback,
 # such as the one that runs when a thread of the server is deleted. `notf` is TensorBoard's own

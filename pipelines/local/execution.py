@@ -15,10 +15,12 @@ from rich.text import Text
 from components.planning.code_digest import code_digest
 from pipelines.console import Console, print_error, say, shorten_path
 from pipelines.local import failures, folders, run_summary, terminal
+from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import JobFile
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
+from pipelines.local_programs import QUIET
 from pipelines.package import Package
 from pipelines.run_history import (
     CANCEL_FILE_NAME,
@@ -37,15 +39,15 @@ from pipelines.runs.run import display_names
 from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
 from trainer.errors import InputError
-from vertex_emulator.containers import Containers, find_engine, find_outdated_commit, list_mounts
+from vertex_emulator.containers import Containers
 from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.pipeline_engine import run_in_thread
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_processes import TaskProcesses, find_launchers
-from vertex_emulator.environment import LOCATION, PROJECT
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
+from vertex_facts.emulation import LOCATION, PROJECT
 
 _FRAME_SECONDS = 0.1
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
@@ -247,7 +249,14 @@ def _create_containers(
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
     mounts = list_mounts(directory.parent, record.parameters.values())
-    return Containers(engine, image, run_name=directory.name, mounts=mounts, guardian=guardian)
+    return Containers(
+        engine,
+        image,
+        run_name=directory.name,
+        mounts=mounts,
+        guardian=guardian,
+        environment=QUIET,
+    )
 
 
 def _follow(

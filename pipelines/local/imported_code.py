@@ -9,10 +9,10 @@ import hashlib
 import pathlib
 from collections.abc import Sequence
 
-from components.planning.code_digest import PACKAGES
-from vertex_emulator.environment import component_file
+from components.planning.code_digest import PACKAGES, ROOTS
+from pipelines.local_programs import component_file
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_ROOT = ROOTS[0]
 
 
 def digest_code_of(command: Sequence[str]) -> str:
@@ -66,6 +66,8 @@ def _find_imports(source: str) -> list[str]:
 def _find_modules(name: str) -> list[pathlib.Path]:
     """Return the files that importing `name` runs: its own and its packages' __init__.py."""
     parts = name.split(".")
-    folders = [_ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
-    files = [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]
-    return [file for file in files if file.is_file()]
+    found = []
+    for root in ROOTS:
+        folders = [root.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+        found += [folder / "__init__.py" for folder in folders] + [folders[-1].with_suffix(".py")]
+    return [file for file in found if file.is_file()]

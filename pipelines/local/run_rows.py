@@ -8,7 +8,7 @@ from pipelines.local.failures import read_progress
 from pipelines.run_view import STARTING, Row
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.engine.pipeline_run import PipelineRun
-from vertex_emulator.restart_rules import MAX_RESTARTS
+from vertex_facts.restart_rules import MAX_RESTARTS
 
 
 def make_rows(run: PipelineRun) -> Iterator[Row]:

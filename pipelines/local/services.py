@@ -4,6 +4,8 @@ import contextlib
 import pathlib
 from collections.abc import Iterator
 
+from pipelines import local_programs
+from trainer.data import storage
 from vertex_emulator.batch_service import BatchService
 from vertex_emulator.containers import Containers
 from vertex_emulator.endpoint_service import EndpointService
@@ -26,11 +28,26 @@ def started_services(
     # Runs share the registry: the next run finds the champion there.
     registry = directory.parent / FOLDER_NAME
     models = ModelService(operations, registry)
-    with ModelServers(logs / "endpoints", guardian) as servers:
+    with ModelServers(logs / "endpoints", guardian, local_programs.server_program) as servers:
         endpoints = EndpointService(operations, registry, models=models, servers=servers)
-        jobs = JobService(operations, directory=logs, guardian=guardian, containers=containers)
-        batches = BatchService(operations, directory=logs, guardian=guardian, models=models)
+        jobs = JobService(
+            operations,
+            directory=logs,
+            guardian=guardian,
+            containers=containers,
+            program=local_programs.component_program,
+        )
+        batches = BatchService(
+            operations,
+            directory=logs,
+            guardian=guardian,
+            models=models,
+            program=local_programs.server_program,
+            storage=storage,
+        )
         resources = (jobs, batches, models, endpoints, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
         with emulator, jobs, batches:
-            yield Services(emulator, (jobs, batches), guardian, containers)
+            yield Services(
+                emulator, (jobs, batches), guardian, local_programs.component_program, containers
+            )

@@ -11,7 +11,6 @@ from kfp import dsl
 from components.registry.model_upload import FILES_LABEL
 from components.registry.registered_model import digest_dataset, training_labels
 from components.skip_training import skip_training
-from components.vertex.vertex_client import LOCAL_PROJECT
 from tests.components.artifacts import artifact, write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
@@ -19,6 +18,7 @@ from trainer import model_files
 from trainer.config import TrainingConfig
 from trainer.data import schema
 from trainer.training.job import parse
+from vertex_facts import emulation
 
 
 def test_each_replica_gets_config_records_and_directory(tmp_path):
@@ -183,11 +183,11 @@ def test_changed_code_of_an_own_model_is_trained(service, records, tmp_path, mon
     file.write_text("def build(dataset): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     own = {"model": f"{name}:build", "model_options": {}}
-    configuration = planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"]
-    assert planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"] == configuration
+    configuration = planned(tmp_path, **own, project=emulation.PROJECT)[0]["configuration"]
+    assert planned(tmp_path, **own, project=emulation.PROJECT)[0]["configuration"] == configuration
     on_vertex = planned(tmp_path, **own)[0]["configuration"]
     file.write_text("def build(dataset): pass\n")
-    assert planned(tmp_path, **own, project=LOCAL_PROJECT)[0]["configuration"] != configuration
+    assert planned(tmp_path, **own, project=emulation.PROJECT)[0]["configuration"] != configuration
     assert planned(tmp_path, **own)[0]["configuration"] == on_vertex  # The image's name counts.
 
 

@@ -8,14 +8,14 @@ from decimal import Decimal
 import pytest
 
 from components.machines import price_table
-from components.machines.machine_types import disk_types, types
 from components.machines.price import format_money, limit_timeout
-from components.machines.quotas import list_quotas
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
 from tests.pipelines.conftest import RECIPES
 from trainer.toml_reader import tomllib
+from vertex_facts.machine_types import disk_types, types
+from vertex_facts.quotas import list_quotas
 
 N1_STANDARD_4 = Decimal("0.21849885")
 N1_STANDARD_8 = 2 * N1_STANDARD_4

@@ -26,6 +26,11 @@ def copied_folders() -> list[str]:
     return [name for name in copied if (ROOT / name).is_dir()]
 
 
+def copied_packages() -> list[str]:
+    """Return the Python packages that the image contains."""
+    return [Path(name).name for name in copied_folders()]
+
+
 def copy_folders(names: Iterable[str], target: Path) -> None:
     for name in names:
         ignore = shutil.ignore_patterns("__pycache__")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pipelines import recipe, resource_names
+from pipelines import recipe
 from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
 from tests.child_processes import ROOT
 from tests.refusals import refused
@@ -14,6 +14,7 @@ from trainer import fields
 from trainer.data.tables.columns import KEYS, Column, Cross
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
+from vertex_facts import resource_names
 
 REGION = "projects/p/locations/us-central1"
 KEY = f"{REGION}/keyRings/r/cryptoKeys/k"

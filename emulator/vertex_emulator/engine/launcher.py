@@ -19,13 +19,14 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import components  # noqa: F401 - imports only the services that are used
+from vertex_facts import lazy_services
 
 _POLLING_SECONDS = 0.2
 
 
 def main() -> None:
     """Wait for a request, and run Google's launcher with its arguments."""
+    lazy_services.install()
     import grpc
     from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
     from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport

@@ -395,7 +395,8 @@ class PipelineRun:
                 return cached, "CACHED"
         task.set_state("RUNNING")
         command = resolve_command(command, request, constants)
-        task.returncode = self.processes.execute(task.path, command, variables, task.log)
+        image = container["image"]
+        task.returncode = self.processes.execute(task.path, image, command, variables, task.log)
         if task.returncode != 0:
             return None, "FAILED"
         outputs = task_inputs.read_outputs(component, request)

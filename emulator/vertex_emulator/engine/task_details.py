@@ -8,7 +8,7 @@ from typing import Any
 from vertex_emulator.api_error import code_of
 from vertex_emulator.engine.pipeline_run import PipelineRun, Task
 from vertex_emulator.engine.task_inputs import Artifact
-from vertex_emulator.restart_rules import error_message
+from vertex_facts.restart_rules import error_message
 
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
 """Vertex AI's words for two states of tasks."""

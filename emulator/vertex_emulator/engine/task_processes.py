@@ -8,15 +8,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from vertex_emulator import environment
-from vertex_emulator.background_jobs import RUN_LABEL, TASK_LABEL, BackgroundJob, BackgroundJobs
+from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs
 from vertex_emulator.containers import Containers
 from vertex_emulator.engine import bucket_executor
+from vertex_emulator.environment import Program, child_environment, run_command
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.server import Emulator
+from vertex_facts.jobs import RUN_LABEL, TASK_LABEL
 
 LAUNCHERS = {
     f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
@@ -36,6 +37,8 @@ class Services:
     emulator: Emulator
     jobs: Sequence[BackgroundJobs[Any]]  # services of training jobs and batch predictions
     guardian: Guardian
+    # Returns the program on this machine for the command of an image.
+    program: Callable[[str, Sequence[str]], Program] = run_command
     containers: Containers | None = None  # None: tasks and replicas run as processes
 
 
@@ -59,7 +62,6 @@ class TaskProcesses:
 
     def __post_init__(self) -> None:
         self._variables = self.services.emulator.environment
-        self._environment = {**environment.component_environment(), **self._variables}
         for service in self.services.jobs:
             service.run_logs[self.run] = self.logs
         self._lock = threading.Lock()
@@ -74,7 +76,12 @@ class TaskProcesses:
         return containers.image_id(image) if containers else image
 
     def execute(
-        self, task: str, command: Sequence[str], variables: Mapping[str, str], log: pathlib.Path
+        self,
+        task: str,
+        image: str,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        log: pathlib.Path,
     ) -> int | None:
         """Run a task's container to its end; return its exit code, None if it was cancelled.
 
@@ -90,7 +97,7 @@ class TaskProcesses:
             if launcher := find_launcher(command):
                 process = self._launch(task, launcher, command, log)
             else:
-                process = self._start(task, command, log, variables)
+                process = self._start(task, image, command, variables, log)
             self._running.append(process)
         process.finished.wait()
         launched = self.jobs_of(task)
@@ -146,19 +153,24 @@ class TaskProcesses:
             self._warm.finished.wait()
 
     def _start(
-        self, task: str, command: Sequence[str], log: pathlib.Path, variables: Mapping[str, str]
+        self,
+        task: str,
+        image: str,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        log: pathlib.Path,
     ) -> Process:
+        variables = {**self._variables, **variables}
         if containers := self.services.containers:
-            process_variables = {**environment.QUIET, **self._variables, **variables}
-            name = task.rpartition("/")[2]
-            return containers.start(name, command, process_variables, log)
-        process_variables = {**self._environment, **variables}
+            return containers.start(task.rpartition("/")[2], command, variables, log)
         if self.in_bucket:
             command = bucket_executor.replace_executor(command)
-            process_variables[bucket_executor.FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="gcs-")
+            folder = tempfile.mkdtemp(prefix="gcs-")
+            variables = {**variables, bucket_executor.FOLDER_VARIABLE: folder}
+        program = self.services.program(image, command)
         return Process(
-            environment.local_command(command),
-            environment=process_variables,
+            program.command,
+            environment={**program.environment, **variables},
             log=log,
             guardian=self.services.guardian,
         )
@@ -188,7 +200,7 @@ class TaskProcesses:
     def _start_launcher(self, launcher: str) -> Process:
         return Process(
             [*_LAUNCHER, launcher],
-            environment=self._environment,
+            environment={**child_environment(), **self._variables},
             log=self.logs / "launcher.log",
             guardian=self.services.guardian,
             stdin=subprocess.PIPE,

@@ -8,11 +8,11 @@ import pytest
 
 from components.registry import endpoint_changes
 from components.vertex import vertex_client
-from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines import compilation, package
 from pipelines.cloud import launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
+from vertex_facts.emulation import TOKEN_VARIABLE
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"
 GPU_IMAGE = "us-central1-docker.pkg.dev/my-project/images/training-gpu@sha256:" + 64 * "2"

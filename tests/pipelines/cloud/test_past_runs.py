@@ -2,11 +2,11 @@
 
 import pytest
 
-from components.machines import regions
 from pipelines import api
 from pipelines.cloud.experiments import experiment_of
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.test_runs_command import leave
+from vertex_facts import regions
 
 FIGURES = {"accuracy": 0.95, "accuracy_low": 0.93, "accuracy_high": 0.97}
 DECISION = {"verdict": "accepted", "reason": "accuracy 0.9500"}

@@ -14,7 +14,6 @@ import pytest
 from google.cloud.aiplatform_v1 import types
 
 from components.vertex.recording import VARIABLE
-from components.vertex.vertex_client import TOKEN_VARIABLE
 from pipelines.cloud import first_hour
 from tests.child_processes import ROOT
 from tests.faulty_emulator import OpenEmulator
@@ -23,6 +22,7 @@ from tests.pipelines.cloud.cloud_servers import tcp_server, write_key
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 from vertex_emulator import grpc_relay
 from vertex_emulator.operations import Operations
+from vertex_facts.emulation import TOKEN_VARIABLE
 
 LINES = (
     "run digits --name first",

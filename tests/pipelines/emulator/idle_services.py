@@ -5,6 +5,7 @@ import datetime
 
 from components.registry.model_upload import PREBUILT
 from components.vertex.vertex_client import connect_service, import_client_class, local_credentials
+from pipelines.local_programs import server_program
 from tests.faulty_emulator import NoServers
 from vertex_emulator.batch_service import BatchService
 from vertex_emulator.clock import Clock
@@ -84,11 +85,13 @@ class Services:
         jobs = stack.enter_context(JobService(operations, **processes))
         self.servers = servers = NoServers()
         if serves:
-            servers = stack.enter_context(ModelServers(folder / "endpoints", guardian))
+            servers = stack.enter_context(
+                ModelServers(folder / "endpoints", guardian, server_program)
+            )
         models = ModelService(operations, folder)
         endpoints = EndpointService(operations, folder, models=models, servers=servers)
         kept = folder / "batchPredictionJobs"
-        batches = BatchService(operations, kept, models=models, **processes)
+        batches = BatchService(operations, kept, models=models, program=server_program, **processes)
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
+from pipelines import local_programs
 from tests.pipelines.local.package_runs import compile_to, run_package
-from vertex_emulator import environment
 from vertex_emulator.engine import bucket_executor, expressions, placeholders
 from vertex_emulator.engine.task_inputs import to_whole_numbers
 
@@ -214,7 +214,7 @@ def test_executor_of_a_component_is_replaced():
 
     container = collect_training.component_spec.implementation.container
     words = ["python3", *container.command[1:], *container.args]
-    command = environment.local_command(bucket_executor.replace_executor(words))
+    command = local_programs.component_program("", bucket_executor.replace_executor(words)).command
     assert command[:3] == [sys.executable, "-m", "vertex_emulator.engine.bucket_executor"]
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()

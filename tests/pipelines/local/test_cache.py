@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from components.planning import code_digest
 from pipelines.local.imported_code import digest_code_of
 from tests.pipelines.local.package_runs import run_small, states
 from vertex_emulator.engine.output_cache import Journal, read_entry, write_entry
@@ -50,6 +51,7 @@ def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     (tmp_path / "components").mkdir()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
     monkeypatch.setattr("pipelines.local.imported_code._ROOT", tmp_path)
+    monkeypatch.setattr("pipelines.local.imported_code.ROOTS", (tmp_path, tmp_path / "emulator"))
 
     def write(**modules):
         for name, text in modules.items():
@@ -71,6 +73,22 @@ def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     locked = write()
     (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
     assert len({first, locked, write()}) == 3
+    facts = tmp_path / "emulator" / "vertex_facts"
+    facts.mkdir(parents=True)
+    (facts / "jobs.py").write_text("D = 1")
+    named = write(schema="from vertex_facts import jobs")
+    (facts / "jobs.py").write_text("D = 2")
+    assert write() != named
+
+
+def test_code_digest_covers_every_package_of_an_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_digest, "ROOTS", (tmp_path, tmp_path / "emulator"))
+    digests = {code_digest.code_digest()}
+    for name in ("components", "trainer", "emulator/vertex_facts"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "one.py").touch()
+        digests.add(code_digest.code_digest())
+    assert len(digests) == 4
 
 
 def test_oversized_output_fails_the_task(small_package, tmp_path):

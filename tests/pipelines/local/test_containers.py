@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.machines.worker_pools import IMAGE
+from pipelines.local import container_image
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import wait_for
 from trainer.errors import InputError
@@ -18,7 +19,7 @@ from vertex_emulator.processes import Guardian, Process
 @pytest.fixture(scope="module")
 def engine() -> str:
     try:
-        return containers.find_engine(IMAGE)
+        return container_image.find_engine(IMAGE)
     except InputError as error:
         pytest.skip(str(error))
 
@@ -37,7 +38,11 @@ def test_containers_mount_runs_and_sources_and_write_only_runs(tmp_path):
     weights.touch()
     arguments = [f"images:{photos}", f"csv:{tmp_path}/photos/*.csv", "gs://bucket/x", 3, "digits"]
     arguments += ["/gcs/bucket/x", "images:gs://bucket/y", {"weights": str(weights), "units": 8}]
-    assert containers.list_mounts(runs, arguments) == {runs: True, photos: False, weights: False}
+    assert container_image.list_mounts(runs, arguments) == {
+        runs: True,
+        photos: False,
+        weights: False,
+    }
 
 
 def test_image_built_from_other_code_is_noticed(tmp_path, monkeypatch):
@@ -45,7 +50,7 @@ def test_image_built_from_other_code_is_noticed(tmp_path, monkeypatch):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def changed():
-        return containers.find_outdated_commit("podman", "image", tmp_path)
+        return container_image.find_outdated_commit("podman", "image", tmp_path)
 
     code = tmp_path / "trainer" / "task.py"
     code.parent.mkdir()

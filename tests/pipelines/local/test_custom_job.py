@@ -175,7 +175,7 @@ def test_loss_of_a_spot_machine_restarts_the_job(client, service, tmp_path):
 def test_replica_out_of_memory_fails_the_job(client, service, tmp_path, monkeypatch):
     counters = tmp_path / "vmstat"
     counters.write_text("pgfault 7\noom_kill 3\n")
-    monkeypatch.setattr("vertex_emulator.restart_rules._KERNEL_COUNTERS", counters)
+    monkeypatch.setattr("vertex_emulator.replica_process._KERNEL_COUNTERS", counters)
     name = begin(client, tmp_path, job_of(tmp_path, 1, chief="serve"), "chief-0")
     counters.write_text("pgfault 7\noom_kill 4\n")
     os.kill(service.jobs[0].replicas[0].process.pid, signal.SIGKILL)

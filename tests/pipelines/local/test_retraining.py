@@ -14,8 +14,8 @@ from tests.registry_service import ModelService, candidate, registry_at
 from tests.trainer.data.picture_folders import two_classes, write_pictures
 from trainer.config import configuration_digest
 from trainer.data.write.writer import create_tfrecords
-from vertex_emulator.environment import LOCATION, PROJECT
 from vertex_emulator.model_service import FOLDER_NAME
+from vertex_facts.emulation import LOCATION, PROJECT
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.machines.machine_types import accelerators, types
+from vertex_facts.machine_types import accelerators, types
 
 # https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/schedule-jobs-dws#quota
 _PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")

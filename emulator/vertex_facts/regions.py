@@ -1,37 +1,33 @@
 """Regions of Vertex AI and what is available there, read from regions.toml."""
 
-from pathlib import Path
+from vertex_facts import UsageError, tables
 
-from trainer.errors import InputError
-from trainer.fields import suggest
-from trainer.toml_reader import tomllib
-
-CONTENT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+CONTENT = tables.load("regions")
 _ACCELERATORS = CONTENT["accelerators"]  # names by region
 _AS_OF = f"(locations, {CONTENT['date']})"
 _NO_N1 = "me-west1"
 
 
 def check_region(region: str) -> None:
-    """Raise InputError for a region that Vertex AI does not have."""
+    """Raise UsageError for a region that Vertex AI does not have."""
     if region not in _ACCELERATORS:
-        hint = suggest(region, _ACCELERATORS)
-        raise InputError(f"region={region!r} is not a region of Vertex AI {_AS_OF}{hint}")
+        hint = tables.suggest(region, _ACCELERATORS, f"; known: {', '.join(_ACCELERATORS)}")
+        raise UsageError(f"region={region!r} is not a region of Vertex AI {_AS_OF}{hint}")
 
 
 def check_accelerator(accelerator: str, region: str) -> None:
-    """Raise InputError for an accelerator that training does not have in a region."""
+    """Raise UsageError for an accelerator that training does not have in a region."""
     if accelerator and accelerator not in _ACCELERATORS.get(region, ()):
         regions = ", ".join(name for name, names in _ACCELERATORS.items() if accelerator in names)
-        raise InputError(
+        raise UsageError(
             f"accelerator_type={accelerator!r} is not in {region} {_AS_OF}, but in {regions}"
         )
 
 
 def check_monitoring(region: str) -> None:
-    """Raise InputError for a region without Model Monitoring."""
+    """Raise UsageError for a region without Model Monitoring."""
     if region in CONTENT["without_monitoring"]:
-        raise InputError(
+        raise UsageError(
             f"{region} has no Model Monitoring {_AS_OF}; leave out --monitor, or use another region"
         )
 
@@ -42,8 +38,8 @@ def has_experiments(region: str) -> bool:
 
 
 def check_serving_machine(name: str, region: str) -> None:
-    """Raise InputError for a machine type without accelerator that a region can't serve with."""
+    """Raise UsageError for a machine type without accelerator that a region can't serve with."""
     if region == _NO_N1 and name.startswith("n1-"):
-        raise InputError(
+        raise UsageError(
             f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use 'e2-standard-4'"
         )

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from components.registry.model_upload import is_prebuilt
-from trainer.errors import InputError
+from vertex_facts import UsageError
 
 _PROJECT = r"projects/[a-z0-9][a-z0-9.:-]*"
 _LOCATION = r"/locations/(?P<location>[a-z0-9-]+)"
@@ -73,6 +72,11 @@ _FORMS = {
 LABEL_KEY, LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
 GOOGLES_LABELS = ("vertex-ai-", "goog-")
 """Prefixes of keys that labels of a model can't have."""
+TABLE = re.compile(r"bq://[^./\s]+\.[^./\s]+\.[^./\s]+")
+"""URI of a table in BigQuery."""
+OUTPUT_TABLE = re.compile(r"bq://[^./]+(\.[^./]+){0,2}")
+"""URI of a destination in BigQuery: a project, a data set or a table."""
+_PREBUILT = re.compile(r"(us|europe|asia)-docker\.pkg\.dev/vertex-ai(-restricted)?/prediction/.*")
 _STORAGE_URI = re.compile(r"gs://[a-z0-9][a-z0-9._-]*(/.*)?")
 _NOT_PEERED = ("NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_B200")
 _ALIASES = {
@@ -84,17 +88,17 @@ _REGIONAL = ("encryption_spec_key_name", "tensorboard", "dataflow_subnetwork")
 
 
 def check(kind: str, value: str, called: str = "") -> None:
-    """Raise InputError for a value that does not name a resource of this kind; accept an empty one.
+    """Raise UsageError for a value that does not name a resource of this kind; accept an empty one.
 
     The message refers to the value by `called`; default: `kind`.
     """
     form, shown = _FORMS[kind]
     if value and not form.fullmatch(value):
-        raise InputError(f"{called or kind}={value!r} is not {shown}")
+        raise UsageError(f"{called or kind}={value!r} is not {shown}")
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Raise InputError for settings or parameters that are not valid names of resources."""
+    """Raise UsageError for settings or parameters that are not valid names of resources."""
     for name, value in values.items():
         kind = _ALIASES.get(name, name)
         if kind in _FORMS:
@@ -103,32 +107,32 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:
-    """Raise InputError for labels that resources can't have.
+    """Raise UsageError for labels that resources can't have.
 
     https://cloud.google.com/resource-manager/docs/creating-managing-labels
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/model-registry/model-labels
     """
     for key, value in labels.items():
         if key.startswith(GOOGLES_LABELS):
-            raise InputError(
+            raise UsageError(
                 f"labels: {key!r} begins like a label that Google sets on models; give another key"
             )
         is_text = isinstance(value, str) and LABEL_VALUE.fullmatch(value)
         if not LABEL_KEY.fullmatch(key) or not is_text:
-            raise InputError(
+            raise UsageError(
                 f"labels: {key}={value!r} is not a label: up to 63 of a-z, 0-9, - and _, the "
                 'key starting with a letter, as in team=vision or {"team": "vision"}'
             )
 
 
 def check_uri(name: str, uri: str) -> None:
-    """Raise InputError for a URI that is not in Cloud Storage; accept paths."""
+    """Raise UsageError for a URI that is not in Cloud Storage; accept paths."""
     if "://" in uri and not _STORAGE_URI.fullmatch(uri):
-        raise InputError(f"{name}: {uri!r} is neither gs://BUCKET/FOLDER nor a path")
+        raise UsageError(f"{name}: {uri!r} is neither gs://BUCKET/FOLDER nor a path")
 
 
 def check_region(values: Mapping[str, str], region: str) -> None:
-    """Raise InputError for a key, TensorBoard or subnetwork that is not in the run's region.
+    """Raise UsageError for a key, TensorBoard or subnetwork that is not in the run's region.
 
     EncryptionSpec, as above, and the page on TensorBoard require the region of the job:
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/experiments/tensorboard-setup
@@ -136,35 +140,40 @@ def check_region(values: Mapping[str, str], region: str) -> None:
     for name in _REGIONAL:
         match = _FORMS[name][0].fullmatch(values.get(name, ""))
         if match and match["location"] != region:
-            raise InputError(
+            raise UsageError(
                 f"{name}={values[name]!r} is in {match['location']}, but the run is in {region}; "
                 f"give one in {region}, or --region {match['location']}"
             )
 
 
+def is_prebuilt(image: str) -> bool:
+    """Return True for an image of Google's, including those with the optimized runtime."""
+    return bool(_PREBUILT.fullmatch(image))
+
+
 def check_image_region(image: str, region: str) -> None:
-    """Raise InputError for a custom image that the region's Model Registry does not accept.
+    """Raise UsageError for a custom image that the region's Model Registry does not accept.
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/custom-container-requirements
     """
     is_custom = image and not is_prebuilt(image)
     if is_custom and not image.startswith(f"{region}-docker.pkg.dev/"):
-        raise InputError(
+        raise UsageError(
             f"serving_image={image!r} is not in the Artifact Registry of {region}, the region of "
             f"its models; push it to {region}-docker.pkg.dev/PROJECT/REPOSITORY"
         )
 
 
 def check_peering(network: str, accelerator: str) -> None:
-    """Raise InputError for a network with accelerators whose machines can't be peered.
+    """Raise UsageError for a network with accelerators whose machines can't be peered.
 
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
     """
     if network and accelerator in _NOT_PEERED:
-        raise InputError(f"network={network!r} can't be peered with machines with {accelerator}")
+        raise UsageError(f"network={network!r} can't be peered with machines with {accelerator}")
 
 
 def check_tensorboard(tensorboard: str, service_account: str) -> None:
-    """Raise InputError for a TensorBoard without the service account that writes to it."""
+    """Raise UsageError for a TensorBoard without the service account that writes to it."""
     if tensorboard and not service_account:
-        raise InputError(f"tensorboard={tensorboard!r} needs a service_account to write to it")
+        raise UsageError(f"tensorboard={tensorboard!r} needs a service_account to write to it")

@@ -4,8 +4,8 @@ The types without accelerators, from machine-learning/predictions/configure-comp
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/configure-compute
 """
 
-from trainer.errors import InputError
-from trainer.fields import suggest
+from vertex_facts import UsageError
+from vertex_facts.tables import suggest
 
 _VCPUS = {
     "e2-standard": (2, 4, 8, 16, 32),
@@ -30,7 +30,7 @@ MACHINE_TYPES = [f"{series}-{vcpus}" for series, sizes in _VCPUS.items() for vcp
 
 
 def check_prediction_machine(option: str, name: str) -> None:
-    """Raise InputError if `name`, the value of `option`, is not a machine type for prediction."""
+    """Raise UsageError if `name`, the value of `option`, is not a machine type for prediction."""
     if name not in MACHINE_TYPES:
         hint = suggest(name, MACHINE_TYPES, "; use, for example, 'n1-standard-4'")
-        raise InputError(f"{option}={name!r} is not a machine type for prediction{hint}")
+        raise UsageError(f"{option}={name!r} is not a machine type for prediction{hint}")

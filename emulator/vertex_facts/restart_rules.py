@@ -3,8 +3,6 @@
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
 """
 
-import contextlib
-import pathlib
 from typing import Literal
 
 MAX_RESTARTS = 5
@@ -19,7 +17,6 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
 _ABORTED, _SEGMENTATION_FAULT = 128 + 6, 128 + 11
-_KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
 def choose_consequence(
@@ -78,13 +75,3 @@ def error_message(replica: str, status: int, *, out_of_memory: bool = False) -> 
     if out_of_memory:
         return f"The replica {replica} ran out of memory and {end}"
     return f"The replica {replica} {end} Termination reason: Error."
-
-
-def count_out_of_memory_kills() -> int:
-    """Return the number of processes that the kernel has killed for lack of memory since boot."""
-    with contextlib.suppress(OSError):
-        for line in _KERNEL_COUNTERS.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
-                return int(count)
-    return 0

@@ -11,7 +11,7 @@ import itertools
 import re
 import zoneinfo
 
-from trainer.errors import InputError
+from vertex_facts import UsageError
 
 _ZONE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+(.*)")
 _PART = re.compile(r"(?:\*|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?")
@@ -56,36 +56,36 @@ class Cron:
                 start = datetime.datetime.combine(day, time)
                 if start > moment:
                     return start.astimezone(datetime.timezone.utc)
-        raise InputError("cron never matches a time")
+        raise UsageError("cron never matches a time")
 
 
 def parse(text: str) -> Cron:
-    """Parse five fields after an optional TZ=ZONE; raise InputError for another text."""
+    """Parse five fields after an optional TZ=ZONE; raise UsageError for another text."""
     match = _ZONE.fullmatch(text)
     name, rest = (match[1], match[2]) if match else ("UTC", text)
     try:
         zone = zoneinfo.ZoneInfo(name)
     except (ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise InputError(f"cron={text!r}: {name!r} is not an IANA time zone") from None
+        raise UsageError(f"cron={text!r}: {name!r} is not an IANA time zone") from None
     fields, parts = parse_fields(rest), rest.split()
     return Cron(zone, fields, not parts[2].startswith("*") and not parts[4].startswith("*"))
 
 
 def parse_fields(text: str) -> tuple[frozenset[int], ...]:
-    """Parse the five fields of a cron expression; raise InputError for another text."""
+    """Parse the five fields of a cron expression; raise UsageError for another text."""
     parts = text.split()
     if len(parts) != len(_UNITS):
-        raise InputError(
+        raise UsageError(
             f"cron={text!r} is not five fields (minute hour day month weekday), such as '0 3 * * 1'"
         )
     try:
         fields = [_parse_field(part, *unit) for part, unit in zip(parts, _UNITS, strict=True)]
-    except InputError as error:
-        raise InputError(f"cron={text!r}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"cron={text!r}: {error}") from None
     _, _, days, months, _ = fields
     longest = max(calendar.monthrange(_LEAP_YEAR, month)[1] for month in months)
     if min(days) > longest and parts[4].startswith("*"):
-        raise InputError(f"cron={text!r}: no day {min(days)} in that month; give 1 to {longest}")
+        raise UsageError(f"cron={text!r}: no day {min(days)} in that month; give 1 to {longest}")
     return (*fields[:4], frozenset(day % 7 for day in fields[4]))
 
 
@@ -95,15 +95,15 @@ def _parse_field(text: str, unit: str, minimum: int, maximum: int) -> frozenset[
     for part in text.lower().split(","):
         match = _PART.fullmatch(re.sub("[a-z]+", lambda word: names.get(word[0], word[0]), part))
         if not match:
-            raise InputError(f"{part!r} is no {unit}; give *, numbers, ranges and steps")
+            raise UsageError(f"{part!r} is no {unit}; give *, numbers, ranges and steps")
         first, last, step = (int(group) if group else None for group in match.groups())
         for number in (first, last):
             if number is not None and not minimum <= number <= maximum:
-                raise InputError(f"{number} is no {unit}; give {minimum} to {maximum}")
+                raise UsageError(f"{number} is no {unit}; give {minimum} to {maximum}")
         if last is None:
             last = first if first is not None and not step else maximum
         first = minimum if first is None else first
         if last < first:
-            raise InputError(f"{part!r} is no {unit}; give the smaller one first")
+            raise UsageError(f"{part!r} is no {unit}; give the smaller one first")
         values |= set(range(first, last + 1, step or 1))
     return frozenset(values)

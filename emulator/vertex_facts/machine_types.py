@@ -2,21 +2,16 @@
 
 types()["n1-standard-8"].attached      # {"NVIDIA_TESLA_T4": (1, 2, 4), ...}
 check_machine("chief_machine_type", "n1-standard-32", "NVIDIA_TESLA_T4", 1)
-# InputError: ... can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4
+# UsageError: ... can't have 1 x NVIDIA_TESLA_T4; set accelerator_count to 2 or 4
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from trainer.errors import InputError
-from trainer.fields import suggest
-from trainer.formats import choices
-from trainer.toml_reader import tomllib
-
-PATH = Path(__file__).with_suffix(".toml")
+from vertex_facts import UsageError, tables
+from vertex_facts.tables import choices, suggest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,7 @@ class Accelerator:
 @functools.cache
 def load_content() -> dict[str, Any]:
     """Return the content of machine_types.toml."""
-    return tomllib.loads(PATH.read_text(encoding="utf-8"))
+    return tables.load("machine_types")
 
 
 @functools.cache
@@ -109,7 +104,7 @@ def _read_types() -> Iterator[MachineType]:
 
 
 def check_type(option: str, name: str) -> MachineType:
-    """Return a machine type; raise InputError for one that this project does not train on.
+    """Return a machine type; raise UsageError for one that this project does not train on.
 
     `option` names it in messages.
     """
@@ -117,19 +112,19 @@ def check_type(option: str, name: str) -> MachineType:
     if machine_type is None:
         known = [name for name, machine_type in types().items() if not machine_type.refused]
         hint = suggest(name, known, "; use one such as 'n1-standard-4'")
-        raise InputError(
+        raise UsageError(
             f"{option}={name!r} is not a machine type of training on Vertex AI "
             f"(configure-compute, {load_content()['date']}){hint}"
         )
     if machine_type.refused:
-        raise InputError(
+        raise UsageError(
             f"{option}={name!r} {machine_type.refused}; use one such as 'n1-standard-8'"
         )
     return machine_type
 
 
 def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
-    """Raise InputError if a machine can't have `count` of an accelerator, or none for 0.
+    """Raise UsageError if a machine can't have `count` of an accelerator, or none for 0.
 
     `option` names the machine type in messages.
     """
@@ -138,7 +133,7 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
     if machine_type.accelerator:
         if (accelerator, count) != (machine_type.accelerator, machine_type.count):
             built_in = f"{machine_type.count} x {machine_type.accelerator}"
-            raise InputError(
+            raise UsageError(
                 f"{option}={name!r} comes with {built_in}, but {wanted} was asked for; set "
                 f"accelerator_type={machine_type.accelerator} and "
                 f"accelerator_count={machine_type.count}"
@@ -149,17 +144,17 @@ def check_machine(option: str, name: str, accelerator: str, count: int) -> None:
     if accelerator in machine_type.attached:
         counts = machine_type.attached[accelerator]
         if count not in counts:
-            raise InputError(
+            raise UsageError(
                 f"{option}={name!r} can't have {wanted}; set accelerator_count to {choices(counts)}"
             )
         return
     fitting = [machine_type.name for machine_type in find_types(accelerator, count)]
     remedy = f"use {choices(fitting[:4])}" if fitting else "set another accelerator_count"
-    raise InputError(f"{option}={name!r} can't have {wanted}; {remedy}")
+    raise UsageError(f"{option}={name!r} can't have {wanted}; {remedy}")
 
 
 def check_disk(disk: str, machines: Mapping[str, str]) -> None:
-    """Raise InputError if a machine does not support the boot disk of all replicas.
+    """Raise UsageError if a machine does not support the boot disk of all replicas.
 
     `machines` are machine types by the option that names them.
     """
@@ -170,6 +165,6 @@ def check_disk(disk: str, machines: Mapping[str, str]) -> None:
             remedy = "all replicas have the same disk type; use machines that support a common type"
             if common:
                 remedy = f"use {choices(common)}"
-            raise InputError(
+            raise UsageError(
                 f"boot_disk_type={disk!r} is not available on {name} ({option}); {remedy}"
             )

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from components.machines.machine_types import accelerators, disk_types, load_content, types
-from components.machines.prediction_machines import MACHINE_TYPES
-from components.machines.regions import CONTENT as REGIONS
-from components.machines.scheduling import SCHEDULING_STRATEGIES
+from vertex_facts.jobs import SCHEDULING_STRATEGIES
+from vertex_facts.machine_types import accelerators, disk_types, load_content, types
+from vertex_facts.prediction_machines import MACHINE_TYPES
+from vertex_facts.regions import CONTENT as REGIONS
 
 
 @pytest.fixture(scope="module")
