@@ -8,7 +8,7 @@ from typing import Any
 from components.vertex.cloud_errors import CloudError, translated
 from pipelines.cloud.connection import Connection, console_link
 from pipelines.local.failures import is_noise
-from pipelines.runs.run import Run
+from pipelines.runs.run import Run, to_role
 from trainer.errors import InputError
 from trainer.training.cluster import ROLES
 
@@ -102,12 +102,6 @@ def to_task_name(replica: str) -> str:
     return (
         f"workerpool{ROLES.index(role)}-{index}" if role in ROLES else replica.removeprefix("all")
     )
-
-
-def to_role(task_name: str) -> str:
-    """Return a replica's role and index, chief-0 for workerpool0-0."""
-    match = re.fullmatch(r"workerpool([0-3])-([0-9]+)", task_name)
-    return f"{ROLES[int(match[1])]}-{match[2]}" if match else task_name
 
 
 def link(connection: Connection, job_id: str) -> str:

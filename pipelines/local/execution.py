@@ -111,7 +111,9 @@ def resume(directory: pathlib.Path) -> Run:
     record = read_record(directory)
     with locked(directory) as lock:
         if load(directory).state == "SUCCEEDED":
-            raise InputError(f"{directory.name} has succeeded; there is nothing to resume")
+            raise InputError(
+                f"the run {directory.name!r} has succeeded; there is nothing to resume"
+            )
         path = directory / f"{record.recipe}.yaml"
         pipeline = Package(path)
         if pipeline.digest != record.package:

@@ -18,6 +18,7 @@ from pipelines.runs.run import (
     TrainingJob,
     display_names,
     read_job,
+    to_role,
 )
 from trainer.errors import InputError
 from trainer.training.cluster import ROLES
@@ -116,18 +117,15 @@ def _read_journal(run: Run, names: dict[str, str]) -> tuple[Task, ...]:
 
 
 def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:
-    replicas = [replica for job in read_jobs(directory) for replica in job.replicas]
+    replicas = [state for job in read_jobs(directory) for state in job.replicas]
     if replica == "all":
         return [state.log for state in replicas]
     if replica is not None:
-        logs = {state.name: state.log for state in replicas}
-        logs |= {
-            f"workerpool{ROLES.index(state.role)}-{state.index}": state.log for state in replicas
-        }
-        if replica not in logs:
-            known = ", ".join(state.name for state in replicas) or "none yet"
-            raise InputError(f"--replica {replica!r} is not a replica of {run.name}: {known}")
-        return [logs[replica]]
+        name = to_role(replica)
+        if not run.jobs:
+            raise InputError(f"{run.name} has no training job, and so no replica {replica!r}")
+        run.jobs[-1].check_replica(name, run.name)
+        return [state.log for state in replicas if state.name == name][-1:]
     failed = [state.log for state in replicas if state.state == "FAILED"]
     failed += [
         directory / "logs" / f"{task.name.replace('/', '.')}.log"

@@ -9,7 +9,7 @@ from pipelines.cloud import cloud_logging, runs
 from pipelines.cloud.connection import Connection, console_link, run_link
 from pipelines.cloud.settings import Settings
 from pipelines.runs.cost import format_cost
-from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run
+from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run, to_role
 from trainer.errors import InputError
 
 PLACE = "Vertex AI"
@@ -33,6 +33,9 @@ class VertexRuns:
 
     def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
         """Return the last log lines of a replica, as `ThisMachine.read_log`."""
+        if replica not in (None, "all") and run.jobs:
+            replica = to_role(str(replica))
+            run.jobs[-1].check_replica(replica, run.name)
         job_id, failed = cloud_logging.find_source(run)
         chosen = failed if replica is None else cloud_logging.to_task_name(replica)
         lines = cloud_logging.fetch_lines(

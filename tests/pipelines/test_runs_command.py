@@ -155,8 +155,11 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
         ("logs digits-8", "no run 'digits-8' in the folder runs; to look on Vertex AI"),
         ("cancel digits-7", "no run 'digits-7' in the folder runs; to look on Vertex AI"),
         ("cancel digits-1", "the run 'digits-1' has already ended: SUCCEEDED"),
-        ("logs digits-1 --replica chief-7", "'chief-7' is not a replica of digits-1: "),
-        ("run digits --local --resume", "digits-1 has succeeded; there is nothing"),
+        (
+            "logs digits-1 --replica chief-7",
+            "digits-1 has no training job",
+        ),
+        ("run digits --local --resume", "the run 'digits-1' has succeeded; there is nothing"),
         ("run digits mnist-1 --local --resume", "mnist-1 is a run of 'mnist', not of 'digits'"),
         ("run flowers --local --resume", "there is no run of 'flowers' in runs"),
         ("run mnist --local --resume --set epochs=3", "--set excludes --resume"),

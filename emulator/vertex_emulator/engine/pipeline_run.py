@@ -411,7 +411,7 @@ class PipelineRun:
 
 
 def in_order(tasks: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield tasks by name after those that they depend on, else in the order of the spec."""
+    """Yield tasks by name, after those that they depend on."""
     done: set[str] = set()
 
     def visit(name: str) -> Iterator[tuple[str, Any]]:
@@ -421,7 +421,7 @@ def in_order(tasks: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield from visit(earlier)
             yield name, tasks[name]
 
-    for name in tasks:
+    for name in sorted(tasks):
         yield from visit(name)
 
 

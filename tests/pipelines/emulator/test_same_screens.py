@@ -1,0 +1,47 @@
+"""A command prints the same of a run on this machine and of one on an emulated Vertex AI."""
+
+import re
+
+import pytest
+
+OPTIONS = "--set epochs=2 --set min_accuracy=0"
+PLACES = (
+    "console ",
+    "run ",
+    "report ",
+    "          https",
+    "cost ",
+    "          not incl",
+    "replica ",
+)
+"""Starts of lines about what only one of the two places has."""
+
+
+def lines(text):
+    """Return what is the same wherever a run is: the lines without places, names and figures."""
+    kept = [line for line in text.splitlines() if not line.startswith(PLACES)]
+    text = re.sub(r"'?\b(here|there)\b'?|/\S+", "RUN", "\n".join(kept))
+    return re.sub(r"\d[\d:,.]*( s)?", "0", text).splitlines()
+
+
+@pytest.mark.slow
+def test_same_command_prints_the_same_lines_in_both_places(rehearsal):
+    def run(command):
+        return rehearsal.run(f"python -m pipelines {command} 2>&1 || echo exit code $?")
+
+    run(f"run digits --local --name here {OPTIONS}")
+    run(f"run digits --name there {OPTIONS}")
+    for command in (
+        "status {}",
+        "logs {} --replica chief-0 --lines 3",
+        "logs {} --replica workerpool1-0 --lines 3",
+        "cancel {}",
+        "logs {} --replica chief-7",
+    ):
+        here, there = (lines(run(command.format(name))) for name in ("here", "there"))
+        assert here == there, command
+    resumed = [lines(run(f"run digits {name} --resume")) for name in ("here --local", "there")]
+    assert resumed[0] == resumed[1]
+    listed = run("runs").splitlines()
+    there, here = (line for line in listed if line.startswith(("here", "there")))
+    assert lines(here.replace("here ", "there")) == lines(there)
