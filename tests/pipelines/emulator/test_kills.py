@@ -1,0 +1,94 @@
+"""The emulator after kill -9, a clean stop, a damaged file, a stuck model server and many requests.
+
+Only through its command, its port and its files.
+"""
+
+
+import psutil
+
+from tests.pipelines.conftest import started
+from tests.pipelines.emulator.conftest import emulated
+from tests.pipelines.emulator.idle_services import MODEL, POOL, REQUESTS, changed
+from tests.pipelines.local.conftest import wait_for
+
+SLEEPING = changed(POOL, container_spec__command=["/bin/sh", "-c", "echo begun; exec sleep 600"])
+PARENT = "projects/my-project/locations/us-central1"
+MACHINE = {"machineSpec": {"machineType": "n1-standard-4"}, "minReplicaCount": 1}
+SOON = 10.0
+"""Seconds in which the API answers, whatever a model server does."""
+
+
+def to_rest(content):
+    """Convert a request's fields to the names of REST."""
+    if isinstance(content, dict):
+        return {
+            "".join([first, *map(str.title, rest)]): to_rest(value)
+            for key, value in content.items()
+            for first, *rest in [key.split("_")]
+        }
+    return [*map(to_rest, content)] if isinstance(content, list) else content
+
+
+def below(pid):
+    return psutil.Process(pid).children(recursive=True)
+
+
+def create_job(rehearsal):
+    """Create a CustomJob that runs until it is ended; return its path below the location."""
+    job = changed(REQUESTS["custom_job"], job_spec__worker_pool_specs=[SLEEPING])
+    name = rehearsal.ask("POST", "customJobs", to_rest(job))["name"]
+    return name.removeprefix(f"{PARENT}/")
+
+
+def state_of(rehearsal, path):
+    return rehearsal.ask("GET", path)["state"].removeprefix("JOB_STATE_")
+
+
+def test_job_of_a_killed_emulator_has_failed(tmp_path):
+    with emulated(tmp_path) as rehearsal:
+        path = create_job(rehearsal)
+        wait_for(lambda: state_of(rehearsal, path) == "RUNNING")
+        # A second emulator would take the runs of the first for killed ones.
+        with started("emulator", cwd=tmp_path) as other:
+            assert (other.wait(30), other.stdout.read()) == (2, "")
+            assert "'emulated' is in use by another emulator" in other.stderr.read()
+        replicas = below(rehearsal.process.pid)
+        rehearsal.kill()
+    assert not psutil.wait_procs(replicas, 30)[1]
+    with emulated(tmp_path) as rehearsal:
+        job = rehearsal.ask("GET", path)
+        assert (job["state"], job["error"]["code"]) == ("JOB_STATE_FAILED", 13)
+        assert "process was killed" in job["error"]["message"]
+        assert job["createTime"] <= job["startTime"] <= job["endTime"]
+        assert [job] == rehearsal.ask("GET", "customJobs")["customJobs"]
+        # Vertex AI refuses no cancellation of a job that has ended.
+        rehearsal.ask("POST", f"{path}:cancel")
+        assert state_of(rehearsal, path) == "FAILED"
+        rehearsal.ask("DELETE", path)
+        assert rehearsal.ask("GET", "customJobs") == {}
+
+
+def test_batch_prediction_of_a_killed_emulator_has_failed(tmp_path):
+    (tmp_path / "a.jsonl").write_text("[0]\n")
+    with emulated(tmp_path) as rehearsal:
+        model = to_rest({"model": {**MODEL, "artifact_uri": str(tmp_path)}})
+        done = rehearsal.ask("POST", "models:upload", model)
+        job = changed(
+            REQUESTS["batch_prediction_job"],
+            model=f"{PARENT}/models/1",
+            input_config__gcs_source={"uris": [f"{tmp_path}/a.jsonl"]},
+            output_config__gcs_destination={"output_uri_prefix": f"{tmp_path}/out"},
+        )
+        assert "error" not in done
+        path = rehearsal.ask("POST", "batchPredictionJobs", to_rest(job))["name"]
+        path = path.removeprefix(f"{PARENT}/")
+        # The model's server imports TensorFlow, which takes seconds.
+        assert state_of(rehearsal, path) == "PENDING"
+        rehearsal.kill()
+    with emulated(tmp_path) as rehearsal:
+        job = rehearsal.ask("GET", path)
+        assert (job["state"], job["error"]["code"]) == ("JOB_STATE_FAILED", 13)
+        rehearsal.ask("POST", f"{path}:cancel")
+        rehearsal.ask("DELETE", path)
+        assert rehearsal.ask("GET", "batchPredictionJobs") == {}
+
