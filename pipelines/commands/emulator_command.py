@@ -75,7 +75,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     from pipelines.emulator.server import Emulator
 
     guardian = stack.enter_context(Guardian())
-    clock, operations = Clock(), Operations(seconds=1.0)
+    clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     engine = PipelineEngine(root, guardian, clock)
     stack.callback(engine.close)
     jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")

@@ -3,7 +3,6 @@
 Only through its command, its port and its files.
 """
 
-
 import psutil
 
 from tests.pipelines.conftest import started
@@ -92,3 +91,25 @@ def test_batch_prediction_of_a_killed_emulator_has_failed(tmp_path):
         rehearsal.ask("DELETE", path)
         assert rehearsal.ask("GET", "batchPredictionJobs") == {}
 
+
+def test_schedule_fires_once_for_a_time_also_after_a_kill(tmp_path):
+    content = to_rest(REQUESTS["schedule"])
+    content["createPipelineJobRequest"]["parent"] = PARENT
+    with emulated(tmp_path) as rehearsal:
+        path = rehearsal.ask("POST", "schedules", content)["name"].removeprefix(f"{PARENT}/")
+        files = {file: file.read_bytes() for file in tmp_path.glob("emulated/**/schedules/*.json")}
+        due = rehearsal.ask("GET", path)["nextRunTime"]
+        rehearsal.forward(7)
+        before = rehearsal.runs()
+        assert len(before) == 1
+        rehearsal.kill()
+    # The emulator was killed when it had started the run, before it noted that.
+    for file, text in files.items():
+        file.write_bytes(text)
+    with emulated(tmp_path) as rehearsal:
+        wait_for(lambda: rehearsal.ask("GET", path)["nextRunTime"] > due)
+        assert list(rehearsal.runs()) == list(before)
+        schedule = rehearsal.ask("GET", path)
+        response = schedule["lastScheduledRunResponse"]
+        assert (schedule["startedRunCount"], response["scheduledRunTime"]) == ("1", due)
+        assert response["runResponse"] == f"{PARENT}/pipelineJobs/{next(iter(before))}"
