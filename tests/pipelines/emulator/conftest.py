@@ -101,6 +101,20 @@ def rehearsal(tmp_path):
 
 
 @pytest.fixture
+def on_emulator(command, elsewhere, monkeypatch):
+    """Run a command line in this process, on the emulator of a rehearsal; return its output."""
+
+    def run(rehearsal, line):
+        for name, value in rehearsal.variables.items():
+            monkeypatch.setenv(name, value)
+        code, shown, errors = command(line)
+        assert (code, errors) == (0, "")
+        return shown
+
+    return run
+
+
+@pytest.fixture
 def services(tmp_path):
     with contextlib.ExitStack() as stack:
         yield Services(tmp_path, stack)

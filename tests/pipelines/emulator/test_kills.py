@@ -113,3 +113,27 @@ def test_schedule_fires_once_for_a_time_also_after_a_kill(tmp_path):
         response = schedule["lastScheduledRunResponse"]
         assert (schedule["startedRunCount"], response["scheduledRunTime"]) == ("1", due)
         assert response["runResponse"] == f"{PARENT}/pipelineJobs/{next(iter(before))}"
+
+
+def test_templates_experiments_and_clock_outlive_a_stop_and_a_kill(tmp_path, on_emulator):
+    store = "metadataStores/default"
+    names = [f"{PARENT}/{store}/contexts/{name}" for name in ("digits", "mnist")]
+    with emulated(tmp_path) as rehearsal:
+        assert "\nuploaded  " in on_emulator(rehearsal, "compile digits --upload")
+        for name in ("digits", "mnist"):
+            rehearsal.ask("POST", f"{store}/contexts?contextId={name}", {"displayName": name})
+        children = {"childContexts": names[1:]}
+        rehearsal.ask("POST", f"{store}/contexts/digits:addContextChildren", children)
+        rehearsal.forward(7)
+        _, clock = rehearsal.send("GET", "/clock")
+    for _ in range(2):
+        with emulated(tmp_path) as rehearsal:
+            assert "\nunchanged  " in on_emulator(rehearsal, "compile digits --upload")
+            context = rehearsal.ask("GET", f"{store}/contexts/mnist")
+            assert context == {"name": names[1], "displayName": "mnist"}
+            # A context is still above its children.
+            path = f"/v1/{names[1]}:addContextChildren"
+            code, answer = rehearsal.send("POST", path, {"childContexts": names[:1]})
+            assert (code, "is above" in answer["error"]["message"]) == (400, True)
+            assert rehearsal.send("GET", "/clock")[1]["now"] > clock["now"]
+            rehearsal.kill()
