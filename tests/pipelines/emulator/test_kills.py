@@ -3,6 +3,9 @@
 Only through its command, its port and its files.
 """
 
+import concurrent.futures
+import threading
+
 import psutil
 
 from tests.pipelines.conftest import started
@@ -137,3 +140,20 @@ def test_templates_experiments_and_clock_outlive_a_stop_and_a_kill(tmp_path, on_
             assert (code, "is above" in answer["error"]["message"]) == (400, True)
             assert rehearsal.send("GET", "/clock")[1]["now"] > clock["now"]
             rehearsal.kill()
+
+
+def test_requests_at_the_same_moment_are_all_answered(tmp_path):
+    count = 60
+    together = threading.Barrier(count)
+
+    def create(number):
+        together.wait()
+        path = f"endpoints?endpointId=endpoint-{number}"
+        return rehearsal.ask("POST", path, {"displayName": "digits"})["name"]
+
+    with emulated(tmp_path) as rehearsal:
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            operations = set(pool.map(create, range(count)))
+        assert len(operations) == count
+        listed = rehearsal.ask("GET", "endpoints?pageSize=100")["endpoints"]
+        assert len(listed) == count
