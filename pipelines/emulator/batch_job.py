@@ -20,7 +20,7 @@ from pipelines.emulator.api_error import code_of
 from pipelines.emulator.background_jobs import BackgroundJob
 from pipelines.emulator.batch_input import Instance, read_instances
 from pipelines.emulator.messages import id_of
-from pipelines.emulator.model_server import ModelServer
+from pipelines.emulator.model_server import HEALTH_SECONDS, ModelServer
 from pipelines.emulator.processes import Process
 from trainer.data import storage
 from trainer.data.write.process_pool import cut
@@ -98,7 +98,7 @@ class BatchJob(BackgroundJob):
     def _wait_until_healthy(self, server: ModelServer) -> None:
         process = server.process
         for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
-            if server.is_healthy:
+            if server.is_healthy(HEALTH_SECONDS):
                 return
             if process.finished.wait(_POLL_SECONDS):
                 break

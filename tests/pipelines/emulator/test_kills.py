@@ -157,3 +157,59 @@ def test_requests_at_the_same_moment_are_all_answered(tmp_path):
         assert len(operations) == count
         listed = rehearsal.ask("GET", "endpoints?pageSize=100")["endpoints"]
         assert len(listed) == count
+
+
+def model_servers(rehearsal):
+    return [child for child in below(rehearsal.process.pid) if "trainer.serving" in child.cmdline()]
+
+
+def deploy(rehearsal, number, uri):
+    """Deploy a model; return the name of the operation, which is not done yet."""
+    content = to_rest({"model": {**MODEL, "artifact_uri": uri}, "model_id": f"model-{number}"})
+    rehearsal.ask("POST", "models:upload", content)
+    deployed = {"id": f"{number}", "model": f"{PARENT}/models/model-{number}"}
+    deployed["dedicatedResources"] = MACHINE
+    request = {"deployedModel": deployed, "trafficSplit": {"0": 100}}
+    return rehearsal.ask("POST", "endpoints/e:deployModel", request)["name"]
+
+
+def is_done(rehearsal, operation):
+    return rehearsal.ask("GET", operation.removeprefix(f"{PARENT}/")).get("done")
+
+
+def test_stuck_model_server_blocks_no_other_request(tmp_path, untrained_model):
+    pixels = [[[0]] * 8] * 8
+
+    def ask(*request):
+        """Return an answer, which must come soon."""
+        return pool.submit(rehearsal.ask, *request).result(SOON)
+
+    def predict():
+        path = f"/v1/{PARENT}/endpoints/e:predict"
+        return rehearsal.send("POST", path, {"instances": [pixels]})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool, emulated(tmp_path) as rehearsal:
+        rehearsal.ask("POST", "endpoints?endpointId=e", {"displayName": "e"})
+        wait_for(lambda: rehearsal.send("GET", f"/v1/{PARENT}/endpoints/e")[0] == 200)
+        operation = deploy(rehearsal, 1, untrained_model)
+        wait_for(lambda: is_done(rehearsal, operation))
+        (server,) = model_servers(rehearsal)
+        server.suspend()
+        predictions = [pool.submit(predict) for _ in range(5)]
+        assert len(ask("GET", "endpoints")["endpoints"]) == 1
+        assert not any(prediction.done() for prediction in predictions)
+        server.resume()
+        for prediction in predictions:
+            assert prediction.result(60)[0] == 200
+        # A server that is stuck while its model is deployed, or undeployed.
+        second = deploy(rehearsal, 2, untrained_model)
+        wait_for(lambda: is_done(rehearsal, second) or len(model_servers(rehearsal)) == 2)
+        for process in model_servers(rehearsal):
+            process.suspend()
+        assert len(ask("GET", "endpoints")["endpoints"]) == 1
+        request = {"deployedModelId": "1", "trafficSplit": {}}
+        undeployed = ask("POST", "endpoints/e:undeployModel", request)["name"]
+        assert not ask("GET", "endpoints/e").get("deployedModels")
+        wait_for(lambda: is_done(rehearsal, undeployed))
+        assert not server.is_running()
+        assert not is_done(rehearsal, second)
