@@ -121,11 +121,11 @@ class NoServers:
             raise ApiError("FAILED_PRECONDITION", self.error)
         return self.polls < 0
 
-    def ask(self, *_):
+    def start(self, *_):
         raise ApiError("INVALID_ARGUMENT", "this server runs no model servers")
 
     def stop(self, *_):
-        pass
+        return lambda: True
 
 
 class OpenEmulator(FaultyEmulator):

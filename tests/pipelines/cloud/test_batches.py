@@ -114,7 +114,7 @@ def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, r
     for package, file in (("training", "digits"), ("prediction", "digits-batch")):
         content = (tmp_path / "build" / f"{file}.yaml").read_bytes()
         version = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        assert registry.packages[f"{package}-digits"]["versions"] == {version: content}
+        assert registry.packages[f"{package}-digits"]["versions"] == {version: content.decode()}
         assert registry.packages[f"{package}-digits"]["tags"]["latest"] == version
         assert f"uploaded  {registry.repository}/{package}-digits/{version}" in out
         assert succeed(f"schedule apply {file}").startswith("created: ")
