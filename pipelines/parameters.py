@@ -18,14 +18,14 @@ from components.planning.preparation import check_config_and_machines
 from components.registry.model_upload import is_prebuilt
 from pipelines import resource_names
 from trainer import fields
-from trainer.config import TrainingConfig
-from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.data.sources import parse_source, table_forms
 from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.models import MODELS, open_model
+from trainer.training.config import TrainingConfig
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.

@@ -85,9 +85,9 @@ def measure(photos: int) -> None:
     from google.cloud import storage as cloud_storage
 
     from trainer.data import file_listing, storage
-    from trainer.data.record_options import RecordOptions
     from trainer.data.sources import open_source
     from trainer.data.write.process_pool import Processes
+    from trainer.data.write.record_options import RecordOptions
     from trainer.data.write.split_plan import list_examples, plan_splits
     from trainer.data.write.writing_progress import ProgressLines
 

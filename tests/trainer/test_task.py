@@ -17,12 +17,12 @@ from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
-from trainer.config import TrainingConfig
+from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.read.decoding import parse_examples
 from trainer.data.schema import load_dataset
 from trainer.training import logs
 from trainer.training.cluster import Cluster
-from trainer.training.preprocessing import decode_and_resize
+from trainer.training.config import TrainingConfig
 from trainer.training.progress import Progress, Sums
 
 

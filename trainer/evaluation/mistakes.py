@@ -8,10 +8,10 @@ import numpy as np
 import PIL.Image
 import tensorflow as tf
 
+from trainer.data import records
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import row_values
-from trainer.data.write import records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

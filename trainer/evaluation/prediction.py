@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from trainer import saved_model
 from trainer.data import schema
 from trainer.data.integrity import check_shards
 from trainer.data.schema import Dataset
@@ -14,6 +13,7 @@ from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
 from trainer.evaluation.answers import Answers, ColumnValues
 from trainer.evaluation.mistakes import MostConfident
+from trainer.exported import saved_model
 
 SIGNATURE = "serving_examples"
 

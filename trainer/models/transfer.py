@@ -116,7 +116,7 @@ class Transfer(Model):
         # One process writes this copy of the weights before training; then every replica reads it.
         if self.weights == NO_WEIGHTS:
             return self
-        from trainer import files
+        from trainer.data import files
 
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.record_options import IMAGE_OPTIONS
 from trainer.data.schema import Dataset
+from trainer.data.write.record_options import IMAGE_OPTIONS
 from trainer.evaluation.scoring import Evaluation
 from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values

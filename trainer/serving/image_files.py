@@ -1,6 +1,6 @@
 """Convert the image files of requests to the images of records, with bounded memory and time.
 
-Because the records' decoder (trainer/data/write/pixels.py) reads the files, and the model reads
+Because the records' decoder (trainer/data/images/pixels.py) reads the files, and the model reads
 the same bytes as in its evaluation, a file gets the answer that it would get as a record.
 
 This module imports no TensorFlow: processes that decode import it (decoding_processes.py).
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from PIL import ImageFile
 
-from trainer.data.record_options import RecordOptions
+from trainer.data.images import pixels
+from trainer.data.images.pixels import PixelFormat, RejectedError
 from trainer.data.schema import Dataset
 from trainer.data.sources.images import SIGNATURE
-from trainer.data.write import pixels
-from trainer.data.write.pixels import PixelFormat, RejectedError
+from trainer.data.write.record_options import RecordOptions
 from trainer.serving.instances import InstanceError, RequestError
 
 MAX_PIXELS = 25_000_000

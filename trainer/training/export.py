@@ -15,13 +15,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer import model_files
 from trainer.data import storage
+from trainer.data.images import preprocessing
 from trainer.data.read import decoding
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
 from trainer.data.tables.columns import argument_name, list_columns
 from trainer.data.tables.inputs import Encoder, clean_columns, parse_columns
-from trainer.training import preprocessing
+from trainer.exported import model_files
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import all_records, write
-from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Example, open_source
 from trainer.data.write.fingerprint import fingerprint
+from trainer.data.write.record_options import RecordOptions
 
 SHADES = """
 import io

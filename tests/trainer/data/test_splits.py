@@ -20,10 +20,10 @@ from tests.trainer.data.picture_folders import (
     write,
     write_pictures,
 )
-from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import load_dataset
 from trainer.data.sources import Example, Reference, digest
 from trainer.data.write import spill
+from trainer.data.write.record_options import SPLITS, RecordOptions
 from trainer.data.write.split_plan import plan_splits
 from trainer.data.write.writer import create_tfrecords
 

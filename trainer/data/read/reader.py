@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.config import check_batch_size
 from trainer.data.integrity import check_shards
 from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.schema import Dataset
+from trainer.training.config import check_batch_size
 
 LANES = 8
 """Preferred number of lanes. If the batch size is a multiple of 8, the order of examples is the

@@ -25,10 +25,10 @@ from trainer.errors import InputError, first_line
 from trainer.fields import suggest
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
+    from trainer.data.records import Values
     from trainer.data.schema import Feature
-    from trainer.data.tables.table import Table
-    from trainer.data.write.records import Values
+    from trainer.data.write.open_table import Table
+    from trainer.data.write.record_options import RecordOptions
 
 ENTRY_POINTS = "vertex_training.sources"
 """Group of the entry points with which installed packages declare sources."""
@@ -138,7 +138,7 @@ class ImageSource(SourceKind):
     details: ClassVar[dict[str, Any]] = {}  # entries for dataset.json in addition to the options
 
     def __init__(self, place: str, options: RecordOptions) -> None:
-        from trainer.data.write.pixels import PixelFormat
+        from trainer.data.images.pixels import PixelFormat
 
         self._format = PixelFormat(options)
         self.features = [self._format.feature]

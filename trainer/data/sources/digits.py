@@ -14,8 +14,8 @@ from trainer.data.sources import Example, ImageSource, Mapped, Reference, digest
 if TYPE_CHECKING:
     import numpy as np
 
-    from trainer.data.record_options import RecordOptions
-    from trainer.data.write.records import Values
+    from trainer.data.records import Values
+    from trainer.data.write.record_options import RecordOptions
 
 
 class Digits(ImageSource):

@@ -30,7 +30,7 @@ from trainer.data.sources import (
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
+    from trainer.data.write.record_options import RecordOptions
 
 MAX_FILE_BYTES = 256 * 10**6
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})

@@ -24,7 +24,7 @@ from trainer.data.sources import (
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
+    from trainer.data.write.record_options import RecordOptions
 
 FILE_BITS = 40
 """A position is a file's index and, in its low bits, an offset of under 1 TB."""
@@ -74,7 +74,7 @@ class PreparedDataset(ImageSource):
 
         Raise InputError for a missing or damaged file.
         """
-        from trainer.data.write import records
+        from trainer.data import records
 
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
@@ -91,7 +91,7 @@ class PreparedDataset(ImageSource):
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the encoded image."""
-        from trainer.data.write import records
+        from trainer.data import records
 
         path, _ = self._files[reference.position >> FILE_BITS]
         with storage.open_file(path, "rb") as file:

@@ -18,8 +18,8 @@ from trainer.errors import InputError
 from trainer.fields import suggest
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
     from trainer.data.tables.parsing import Rows
+    from trainer.data.write.record_options import RecordOptions
 
 
 class TableKind(SourceKind):
@@ -34,7 +34,7 @@ class TableKind(SourceKind):
 
     @classmethod
     def open(cls: Any, place: str, options: RecordOptions) -> Any:
-        from trainer.data.tables.table import Table
+        from trainer.data.write.open_table import Table
 
         schema = parse_schema(options.columns, options.crosses, options.label)
         return Table(cls(place, schema), schema, options)

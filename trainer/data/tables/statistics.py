@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_options import SPLITS
 from trainer.data.tables.columns import Column
+from trainer.data.write.record_options import SPLITS
 from trainer.errors import InputError
 
 SAMPLE = 1 << 16

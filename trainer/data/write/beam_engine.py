@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.schema import Dataset, join, load_dataset
 from trainer.data.sources import Source
 from trainer.data.write.dataflow import RunOnDataflow, build_job_options
 from trainer.data.write.output import JOB, is_shard
+from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
 

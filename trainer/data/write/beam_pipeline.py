@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import join
 from trainer.data.sources import Example, Rejection
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.process_pool import cut
+from trainer.data.write.record_options import SPLITS, RecordOptions
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import digest_halves, shard_numbers, sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.sources import Rejection, Source
+from trainer.data.write.record_options import SPLITS, RecordOptions
 from trainer.data.write.totals import ClassCounts
 from trainer.data.write.writing_progress import format_count
 from trainer.errors import InputError

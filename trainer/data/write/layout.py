@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from trainer.data.record_options import RecordOptions
 from trainer.data.sources import Source
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardTask, shard_name
 from trainer.data.write.spill import Spill, digest_halves, shard_numbers
 from trainer.data.write.split_plan import compute_identities

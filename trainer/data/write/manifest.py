@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from trainer.data import schema, storage
-from trainer.data.record_options import SPLITS, RecordOptions
 from trainer.data.schema import Dataset, Feature, Shard, Split
 from trainer.data.sources import Source
 from trainer.data.write import checks, output
+from trainer.data.write.record_options import SPLITS, RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.spill import Spill
 from trainer.data.write.totals import ClassCounts, Totals

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trainer.data import storage
+from trainer.data.images.pixels import RejectedError
 from trainer.data.integrity import find_shard_problem
+from trainer.data.records import frame, serialize
 from trainer.data.schema import Shard, join
 from trainer.data.sources import Reference, Rejection
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
 from trainer.data.write.spill import Spill
 from trainer.errors import InputError
 

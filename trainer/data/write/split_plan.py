@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS
 from trainer.data.sources import DIGEST_BYTES, Example, ImageSource, Reference, Rejection
 from trainer.data.write.process_pool import Processes, cut
+from trainer.data.write.record_options import SPLITS
 from trainer.data.write.spill import Spill, digest_halves, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.data.write.writing_progress import ProgressLines

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.record_options import SPLITS
+from trainer.data.images.pixels import RejectedError
+from trainer.data.records import frame, serialize
 from trainer.data.sources import Example, Rejection
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
+from trainer.data.write.record_options import SPLITS
 
 SAMPLE = 32
 """Number of examples that are encoded in advance to measure size and time."""

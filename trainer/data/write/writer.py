@@ -13,13 +13,13 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from trainer import formats
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
 from trainer.data.sources import open_source
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
 from trainer.data.write.process_pool import Processes, available_cores
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.split_plan import list_examples, plan_splits
 from trainer.data.write.store import RecordsStore, copy_shards

@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.record_options import augmentation_option, check_operations, operations_option
+from trainer.data.write.record_options import (
+    augmentation_option,
+    check_operations,
+    operations_option,
+)
 from trainer.errors import InputError
 from trainer.fields import build, option, pick
 from trainer.models import MODELS, find_model_class, open_model

@@ -31,8 +31,8 @@ from trainer.data.write.writing_progress import ProgressLines, format_count
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
     from trainer.data.tables.file_reader import TableKind
+    from trainer.data.write.record_options import RecordOptions
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10
