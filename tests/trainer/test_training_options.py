@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests.small_records import digits
 from tests.trainer.training_runs import train
 from trainer.data.read.reader import InputShare, read_evaluation_batches
-from trainer.data.write.record_options import OPERATIONS
+from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
 from trainer.training import strategies, synchronous
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation

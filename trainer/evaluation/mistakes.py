@@ -66,7 +66,7 @@ class MostConfident:
                     predicted=dataset.classes[predicted],
                     confidence=confidence,
                     label_probability=label_probability,
-                    picture=None if dataset.is_table else _decode(example, kinds["image"]),
+                    picture=_decode(example, kinds["image"]) if "image" in kinds else None,
                     row={name: _format_value(value) for name, value in row.items()},
                 )
             )

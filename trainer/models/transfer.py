@@ -75,7 +75,7 @@ class Transfer(Model):
         """Return `backbone_options` with the right types, since JSON has one type of number."""
         cls: type[Any] = BACKBONES[self.backbone].options
         try:
-            parsed = build(cls, self.backbone_options, taker=self.backbone)
+            parsed = build(cls, self.backbone_options, owner=self.backbone)
         except InputError as error:
             raise InputError(f"backbone_options: {error}") from None
         return {name: getattr(parsed, name) for name in self.backbone_options}

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.trainer.data.picture_folders import all_records, write, write_pictures
 from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.images.resizing import resize
-from trainer.data.write.record_options import RESIZE_METHODS
+from trainer.data.source_options import RESIZE_METHODS
 
 SIZE = 24
 """Of the records, in pixels."""

@@ -40,7 +40,7 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarr
 
     Args:
         target: (width, height) in pixels.
-        method: one of `trainer.data.write.record_options.RESIZE_METHODS`.
+        method: one of `trainer.data.source_options.RESIZE_METHODS`.
     """
     if method != "bilinear":
         return np.asarray(image.resize(target, _FILTERS[method]))

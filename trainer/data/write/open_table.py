@@ -7,32 +7,30 @@ to another split. An invalid row (text instead of a number, no label) is rejecte
 missing value of a column is no reason to reject a row, but is recorded as missing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.schema import Feature
-from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.parsing import ParsedBlock, parse_rows
-from trainer.data.tables.row_records import frame_records
-from trainer.data.write.checks import suggest_missing
+from trainer.data.source import DIGEST_BYTES, Rejection, digest
+from trainer.data.tables.file_reader import TableKind
+from trainer.data.tables.parsing import parse_labels, parse_values, suggest_missing
+from trainer.data.tables.row_records import encode_entries, frame_records
+from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.process_pool import Processes
-from trainer.data.write.shards import Piece
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.data.write.totals import Totals
+from trainer.data.write.split_plan import draw_splits
+from trainer.data.write.totals import Totals, count_classes
 from trainer.data.write.writing_progress import ProgressLines, format_count
 from trainer.errors import InputError
-
-if TYPE_CHECKING:
-    from trainer.data.tables.file_reader import TableKind
-    from trainer.data.write.record_options import RecordOptions
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10
@@ -45,51 +43,106 @@ _COMPARE = (
 PIECE_ROWS = 1 << 12
 """Number of rows whose records are built at once."""
 
+ROW_SECONDS = 1e-6
+"""The time that a process needs to build a record from an encoded row."""
 
-class Table:
-    """The rows of a table: a `Source` whose examples are planned and written in blocks."""
+ROW_FRAME_BYTES = 36
+"""Bytes of a record in addition to the entries of its row: its frame and its label."""
+
+
+class ParsedBlock(NamedTuple):
+    """The usable rows of a block, and totals of all its rows.
+
+    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
+    SPLITS), and `encode_entries` of the tf.train.Example.
+    """
+
+    rows: pa.RecordBatch
+    totals: Totals
+
+
+class OpenTable(OpenSource):
+    """A `TableKind`; its rows are planned and written in blocks."""
 
     unit = "rows"
-    is_table = True
 
-    def __init__(self, reader: TableKind, schema: TableSchema, options: RecordOptions) -> None:
-        self._source, self._schema, self.reader = options.source, schema, reader
-        self._fractions, self._options = options.split_fractions, options
-        self.name, self.location, self.details = reader.name, reader.location, reader.details
-        self.classes = list(schema.label.classes)
-        self.features: list[Feature] = []
+    opened: TableKind
+
+    def __init__(self, opened: TableKind, options: RecordOptions) -> None:
+        super().__init__(opened, options)
+        self._schema = parse_schema(options)
+        self.classes, self.features = list(self._schema.label.classes), []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
-        """Read the table; return totals and all rows, and set classes and features.
-
-        Raise InputError if the table has no rows, or its label does not contain classes.
-        """
+        """Read the table; raise InputError if it has no rows, or its label contains no classes."""
         totals, rows = Totals(), Spill()
-        files = range(len(self.reader.names))
-        blocks = (block for file in files for block in self.reader.blocks(file))
+        files = range(len(self.opened.names))
+        blocks = (block for file in files for block in self.opened.blocks(file))
         for parsed in processes.map(self.parse, blocks, size=1):
             rows.add(parsed.rows)
             totals.merge(parsed.totals)
             self.check(totals)
-            lines.advance(parsed.totals.given)
+            lines.advance(parsed.totals.items)
         rows.finish()
         self.conclude(totals)
         return totals, rows
 
     def parse(self, block: Any) -> ParsedBlock:
-        rows, name = self.reader.read(block), self.reader.names[block.file]
-        return parse_rows(rows, name, self._schema, self._fractions)
+        """Parse a block into records, digests, labels and statistics; every core runs this."""
+        block, name = self.opened.read(block), self.opened.names[block.file]
+        bad: dict[int, str] = {}
+        columns = self._schema.columns
+        values = {
+            column.name: parse_values(column, block.columns[column.name], bad) for column in columns
+        }
+        labels, codes = parse_labels(self._schema.label, block.columns, bad)
+        rejected = [*block.rejections, *((int(block.numbers[at]), bad[at]) for at in bad)]
+        kept = np.setdiff1d(np.arange(len(block.numbers)), list(bad))
+        if bad:
+            chosen = pa.array(kept)
+            values = {
+                name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
+                for name, array in values.items()
+            }
+        halves = np.frombuffer(block.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
+        splits = draw_splits(halves[:, 1], self.options.split_fractions)
+        statistics = [ColumnStatistics(column) for column in columns]
+        for statistic in statistics:
+            statistic.add(values[statistic.column.name], splits, halves[:, 0])
+        numbers = block.numbers[kept]
+        keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
+        rows = pa.record_batch(
+            {
+                "digest": pa.FixedSizeBinaryArray.from_buffers(
+                    pa.binary(DIGEST_BYTES),
+                    len(kept),
+                    [None, pa.py_buffer(halves.astype(">u8").tobytes())],
+                ),
+                "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
+                "split": pa.array(splits, pa.uint8()),
+                "entries": encode_entries(columns, values, keys),
+            }
+        )
+        weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+        totals = Totals(
+            counts=count_classes(splits, codes[kept], labels),
+            rejections=[
+                Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)
+            ],
+            content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+            statistics=statistics,
+            entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
+        )
+        return ParsedBlock(rows, totals)
 
     def check(self, totals: Totals) -> None:
-        """Raise InputError if the label has too many values, before they take too much memory."""
+        # Too many values of the label would take too much memory.
         if len({name for _, name in totals.counts}) > MAX_CLASSES:
             raise InputError(
-                f"source={self._source!r}: label column {self._schema.label.column!r} has more "
-                f"than {MAX_CLASSES:,} distinct values; {_COMPARE}"
+                f"{self._label_column} has more than {MAX_CLASSES:,} distinct values; {_COMPARE}"
             )
 
     def conclude(self, totals: Totals) -> None:
-        """Set the classes and features of the whole table; raise InputError as `plan` does."""
         counted_names = {name for _, name in totals.counts}
         self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural_key)
         self._check_classes(totals)
@@ -108,8 +161,10 @@ class Table:
             crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
             self.features.append(crossed)
 
-    def make_pieces(self, rows: Iterable[pa.Table]) -> Iterator[Piece]:
-        """Yield the records of rows, in pieces."""
+    def estimate_cost(self, totals: Totals) -> tuple[float, float]:
+        return totals.entry_bytes / max(1, totals.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
+
+    def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         classes = pa.array(self.classes, pa.string())
         for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
             labels = pc.index_in(batch["label"], classes).to_numpy()
@@ -120,9 +175,16 @@ class Table:
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
 
+    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
+        return steps.add_table(pipeline)
+
     def __getstate__(self) -> dict[str, Any]:
         # Writing processes need neither statistics nor vocabularies.
         return {**self.__dict__, "features": []}
+
+    @property
+    def _label_column(self) -> str:
+        return f"source={self.options.source!r}: label column {self._schema.label.column!r}"
 
     def _check_classes(self, totals: Totals) -> None:
         rows, rejections = totals.counts.total(), totals.rejections
@@ -130,17 +192,15 @@ class Table:
         if rejections:
             rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
             first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
-            first += suggest_missing([rejection.reason], self._options)
+            first += suggest_missing([rejection.reason], self.options.columns)
         if not rows:
-            raise InputError(f"source={self._source!r} has no rows that can be used{first}")
-        label = self._schema.label
-        column = f"source={self._source!r}: label column {label.column!r}"
-        order = self.classes
+            raise InputError(f"source={self.options.source!r} has no rows that can be used{first}")
+        column, order = self._label_column, self.classes
         if len(order) < 2:
             raise InputError(
                 f"{column} has only one value, {order[0]!r}; a classifier needs two or more{first}"
             )
-        if not label.classes and _is_continuous(order, rows):
+        if not self._schema.label.classes and _is_continuous(order, rows):
             raise InputError(
                 f"{column} contains numbers, not classes: {len(order):,} different ones in "
                 f"{format_count(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
