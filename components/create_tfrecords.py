@@ -6,7 +6,7 @@ from kfp import dsl
 
 from components import artifact_metadata
 from components.typed import component
-from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
+from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
 
 
 @component

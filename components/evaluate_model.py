@@ -12,13 +12,13 @@ from components.registry.registered_model import RegisteredModel
 from components.typed import component
 from components.vertex.cloud_errors import as_input_error
 from trainer import quiet
-from trainer.config import TrainingConfig
 from trainer.data import schema
-from trainer.data.record_options import RecordOptions
+from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.results import Results, load
 from trainer.fields import default_of
+from trainer.training.config import TrainingConfig
 
 
 class Evaluated(NamedTuple):
@@ -176,8 +176,8 @@ def _write_results(
 ) -> None:
     """Write each prediction, the metrics in the registry's schema, and the verdict."""
     from components.registry.model_evaluation import build_classification_metrics
+    from trainer.data.files import write_json
     from trainer.evaluation import prediction_file
-    from trainer.files import write_json
 
     predictions.uri += ".csv"
     prediction_file.write(predictions.uri, evaluated)

@@ -22,10 +22,10 @@ from components.registry.registered_model import (
     training_labels,
 )
 from components.typed import component
-from trainer.config import TrainingConfig, config_uri, configuration_digest, write_config
 from trainer.data import schema
-from trainer.data.record_options import EngineOptions
+from trainer.data.write.record_options import EngineOptions
 from trainer.fields import default_of
+from trainer.training.config import TrainingConfig, config_uri, configuration_digest, write_config
 
 
 class Plan(NamedTuple):

@@ -16,9 +16,10 @@ from components.registry.registered_model import (
     training_labels,
 )
 from components.typed import component
-from trainer import model_files, quiet
+from trainer import quiet
 from trainer.data import storage
 from trainer.evaluation.gate_options import CANDIDATE, ROLES, GateOptions
+from trainer.exported import model_files
 
 
 class Registered(NamedTuple):

@@ -16,14 +16,13 @@ from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.preparation import check_config_and_machines
 from trainer import fields
-from trainer.config import TrainingConfig
-from trainer.data.record_options import EngineOptions, RecordOptions, check_engine
-from trainer.data.sources import parse_source, table_forms
-from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.sources import list_forms, parse_source
+from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.models import MODELS, open_model
+from trainer.training.config import TrainingConfig
 from vertex_facts import UsageError, resource_names
 from vertex_facts.resource_names import is_prebuilt
 
@@ -155,12 +154,19 @@ def _check_consistency(values: ParameterSet) -> None:
     }
     for name, uri in uris.items():
         resource_names.check_uri(name, uri)
-    _check_table(values, kind.is_table)
-    check_engine(values.records, values.engine)
     training, records = values.training, values.records
-    if not kind.is_table:
-        model = open_model(training.model, training.model_options)
-        model.check_images(records.image_size, records.channels)
+    model = open_model(training.model, training.model_options)
+    if model.takes not in ("", kind.contents):
+        others = " or ".join(name for name, one in MODELS.items() if one.takes == kind.contents)
+        raise InputError(
+            f"model={training.model!r} takes {model.takes}, but source={records.source!r}; use a "
+            f"model of {kind.contents} ({others}), or a source of {model.takes} "
+            f"({list_forms(model.takes)})"
+        )
+    model.check_images(records.image_size, records.channels)
+    if classes := kind.check_options(records):
+        check_floors(values.gate.class_floors, classes)
+    check_engine(records, values.engine)
     names = ("skip_if_unchanged", "max_drift", "min_drift", "deploy_champion")
     needs = [name for name in names if getattr(values.pipeline, name)]
     needs += ["warm_start='champion'"] if training.warm_start == CHAMPION else []
@@ -172,25 +178,6 @@ def _check_consistency(values: ParameterSet) -> None:
     strategy = values.pipeline.scheduling_strategy
     check_scheduling(strategy, values.machines)
     check_duration(strategy, values.job.timeout, values.job.max_wait_duration)
-
-
-def _check_table(values: ParameterSet, is_table: bool) -> None:
-    """Raise InputError for options of tables with images, or the other way around."""
-    model, source = values.training.model, values.records.source
-    takes_rows = open_model(model, values.training.model_options).takes_rows
-    if takes_rows is not None and is_table != takes_rows:
-        tabular = [name for name, kind in MODELS.items() if kind.takes_rows]
-        needs, fitting = (
-            ("images", f"use {' or '.join(tabular)}, or a source of images")
-            if is_table
-            else ("rows of a table", f"use {table_forms()}, or a model of images")
-        )
-        raise InputError(f"model={model!r} takes {needs}, but source={source!r}; {fitting}")
-    records = values.records
-    if is_table and (
-        classes := parse_schema(records.columns, records.crosses, records.label).label.classes
-    ):
-        check_floors(values.gate.class_floors, classes)
 
 
 def with_parameters(

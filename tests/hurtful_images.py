@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tests.odd_images import chunk, png, saved
-from trainer.data.write.pixels import PixelFormat
+from trainer.data.images.pixels import PixelFormat
 
 SIDE = 5000
 """Height and width, in pixels, of the largest image that a server accepts."""

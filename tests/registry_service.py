@@ -4,7 +4,7 @@ from components.registry.model_registry import ModelRegistry
 from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate
 from components.vertex.vertex_client import connect_vertex
 from tests.faulty_emulator import NUMBER, FaultyEmulator
-from trainer import model_files
+from trainer.exported import model_files
 from vertex_emulator import model_service
 from vertex_emulator.operations import Operations
 

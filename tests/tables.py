@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.trainer.data.picture_folders import read_examples
 from trainer import fields
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import Dataset
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 HEADER = "miles,hour,payment,company,Zone Id,tips,fare"

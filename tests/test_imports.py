@@ -1,7 +1,12 @@
 """Test that imports, also those in functions, go one way and without a circle."""
 
 import ast
+import collections
 import graphlib
+import os.path
+from collections.abc import Collection
+
+import pytest
 
 from tests.child_processes import ROOT
 
@@ -13,6 +18,8 @@ LAYERS = {
     "vertex_emulator": {"vertex_facts"},
 }
 """The other packages that each imports."""
+ORDERED = ("trainer",)
+"""In these, folders have no circles either, and imports for annotations count, too."""
 
 
 def list_modules() -> dict[str, ast.Module]:
@@ -25,26 +32,51 @@ def list_modules() -> dict[str, ast.Module]:
     return modules
 
 
-def list_imports(node: ast.AST) -> set[str]:
-    """Return the modules and names that code imports, except for its annotations."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+def list_imports(node: ast.AST, modules: Collection[str], *, annotations: bool) -> set[str]:
+    """Return the modules that code imports; those for its annotations only if asked for."""
+    if not annotations and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return set()
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names}
     if isinstance(node, ast.ImportFrom):
-        names = {f"{node.module}.{alias.name}" for alias in node.names}
-        return names | {str(node.module)}
-    return {name for child in ast.iter_child_nodes(node) for name in list_imports(child)}
+        names = (f"{node.module}.{alias.name}" for alias in node.names)
+        return {name if name in modules else str(node.module) for name in names}
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        found |= list_imports(child, modules, annotations=annotations)
+    return found
 
 
-def test_imports_go_one_way_and_without_a_circle():
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """Return the modules that each module imports."""
     modules = list_modules()
-    graph = {name: list_imports(tree) & (modules.keys() - {name}) for name, tree in modules.items()}
-    # A package counts only if no module of it is named.
-    for name, imported in graph.items():
-        packages = {one.rpartition(".")[0] for one in imported}
-        graph[name] = {one for one in imported if one not in packages}
+    imported = {
+        name: list_imports(tree, modules, annotations=name.startswith(ORDERED))
+        for name, tree in modules.items()
+    }
+    return {name: found & (modules.keys() - {name}) for name, found in imported.items()}
+
+
+def test_imports_go_one_way_and_without_a_circle(graph):
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which lists a circle
     for name, imported in graph.items():
         layer = name.partition(".")[0]
         assert {one.partition(".")[0] for one in imported} <= {layer, *LAYERS[layer]}, name
+
+
+def test_folders_import_each_other_one_way(graph):
+    graph = {name: imported for name, imported in graph.items() if name.startswith(ORDERED)}
+    folders = {name.rpartition(".")[0] for name in graph}
+    # Of each import, the folder or module of either end in the innermost folder that holds both.
+    beside = collections.defaultdict(set)
+    for name, imported in graph.items():
+        for other in imported:
+            ends = [[*end.split("."), *["__init__"] * (end in folders)] for end in (name, other)]
+            depth = len(os.path.commonprefix(ends)) + 1  # noqa: RUF071 - of lists
+            importer, target = (".".join(end[:depth]) for end in ends)
+            beside[importer].add(target)
+    graphlib.TopologicalSorter(beside).prepare()
+    # A module beside folders is below them all, or above them all.
+    below = {module for folder in folders & beside.keys() for module in beside[folder]} - folders
+    assert not [module for module in below & beside.keys() if beside[module] & folders]

@@ -126,16 +126,16 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     return _validate(name, value, kind, SchemaValidator(_core_schema(kind, (), {})))
 
 
-def build(cls: Callable[..., T], values: Mapping[str, Any], *, taker: str = "") -> T:
+def build(cls: Callable[..., T], values: Mapping[str, Any], *, owner: str = "") -> T:
     """Build dataclass `cls` from `values`; raise InputError for an unknown name or a wrong value.
 
-    In the error, `taker` names the object whose options the values are; empty: the parameters.
+    In the error, `owner` names the object whose options the values are; empty: the parameters.
     """
     known = _fields(cls)
     checked = {}
     for name, value in values.items():
         if name not in known:
-            unknown = f"{taker} takes no {name!r}" if taker else f"unknown parameter {name!r}"
+            unknown = f"{owner} takes no {name!r}" if owner else f"unknown parameter {name!r}"
             raise InputError(unknown + (suggest(name, known) if known else ": it has no options"))
         checked[name] = _validate(name, value, *_field_validator(cls, name))
     try:

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from components.planning.prediction_options import format_of
 from trainer.data import storage
 from trainer.data.file_listing import list_files
-from trainer.data.schema import Dataset
+from trainer.data.schema import IMAGES, ROWS, Dataset
 from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
 from trainer.formats import listing
 
 _LONGEST_HEADER = 100_000
+_CONTENTS = {"file-list": IMAGES, "csv": ROWS, "bigquery": ROWS}
+"""The contents of each format that can have only one kind."""
+_FITTING = {
+    IMAGES: "a .txt file that lists image files",
+    ROWS: "bq://PROJECT.DATASET.TABLE, .csv",
+}
 
 
 def check(input: str, dataset: Dataset | None) -> None:
@@ -25,15 +31,10 @@ def check(input: str, dataset: Dataset | None) -> None:
     first = "" if kind == "bigquery" else _find_first_file(input)
     if dataset is None:
         return
-    if dataset.is_table and kind == "file-list":
+    if _CONTENTS.get(kind, dataset.contents) != dataset.contents:
         raise InputError(
-            f"input={input!r} lists files, and the model takes rows of a table; give .jsonl, .csv "
-            "or .tfrecord files, or bq://PROJECT.DATASET.TABLE"
-        )
-    if not dataset.is_table and kind in ("csv", "bigquery"):
-        raise InputError(
-            f"input={input!r} has rows of a table, and the model takes images; give a .txt file "
-            "that lists image files, .jsonl or .tfrecord files"
+            f"input={input!r} has {_CONTENTS[kind]}, and the model takes {dataset.contents}; give "
+            f"{_FITTING[dataset.contents]}, .jsonl or .tfrecord files"
         )
     if kind == "csv":
         _check_header(first, [column.name for column in list_columns(dataset)])

@@ -5,14 +5,15 @@ import math
 from collections.abc import Collection
 
 from components.machines.worker_pools import MachineOptions
-from trainer.config import TrainingConfig, check_batch_size, phases
 from trainer.data import storage
+from trainer.data.read.input_share import check_batch_size
 from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
 from trainer.models import prepare_model
 from trainer.training.cluster import check_strategy
+from trainer.training.config import TrainingConfig, phases
 
 MAX_PADDING = 0.9
 """A share of padding in a batch that makes the batch size an error instead of a warning."""

@@ -24,9 +24,9 @@ from components.registry.model_upload import (
 )
 from components.registry.promotion_lock import promotion_lock
 from components.vertex.vertex_client import connect_vertex
-from trainer import model_files
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHALLENGER, CHAMPION
+from trainer.exported import model_files
 
 _DEFAULT = "default"
 _PROMOTION = re.compile(rf"{CHAMPION}-([0-9]+)")

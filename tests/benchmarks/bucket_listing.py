@@ -85,10 +85,9 @@ def measure(photos: int) -> None:
     from google.cloud import storage as cloud_storage
 
     from trainer.data import file_listing, storage
-    from trainer.data.record_options import RecordOptions
-    from trainer.data.sources import open_source
     from trainer.data.write.process_pool import Processes
-    from trainer.data.write.split_plan import list_examples, plan_splits
+    from trainer.data.write.record_options import RecordOptions
+    from trainer.data.write.writer import open_source
     from trainer.data.write.writing_progress import ProgressLines
 
     client = cloud_storage.Client(
@@ -105,8 +104,7 @@ def measure(photos: int) -> None:
     source = open_source(RecordOptions(source="images:gs://bucket/photos"))
     lines = ProgressLines("listed", source.unit, emit=lambda _: None)
     with Processes() as processes:
-        found = list_examples(source, lines, processes)
-        totals, _ = plan_splits(found, source.classes, (0.8, 0.1, 0.1))
+        totals, _ = source.plan(lines, processes)
     assert sum(totals.counts.values()) == photos, totals.rejections[:3]
     seconds = time.process_time() - started
     print(json.dumps({"seconds": seconds, "gigabytes": gigabytes(), "idle": idle}))

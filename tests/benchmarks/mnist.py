@@ -17,9 +17,9 @@ from pathlib import Path
 from pipelines import recipe as recipes
 from tests import replicas
 from tests.benchmarks.measuring import Row
-from trainer.config import TrainingConfig, write_config
 from trainer.data.schema import FILE_NAME, Dataset, Split
 from trainer.data.write.writer import create_tfrecords
+from trainer.training.config import TrainingConfig, write_config
 
 ACCURACY = 0.9896
 PATIENCE = 4.0

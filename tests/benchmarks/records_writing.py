@@ -18,9 +18,9 @@ import numpy as np
 
 from tests.benchmarks.measuring import Row, in_turns, median_ratio, peak_megabytes, run, timed
 from tests.benchmarks.photos import write_photos
-from trainer.data.record_options import RecordOptions
-from trainer.data.write.pixels import PixelFormat
+from trainer.data.images.pixels import PixelFormat
 from trainer.data.write.process_pool import MEMORY
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 PHOTOS = 4000
@@ -133,7 +133,7 @@ def _theirs() -> str:
 
 
 _OURS = f"""{_HEAD}import tempfile
-from trainer.data.record_options import RecordOptions
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 {inspect.getsource(_records)}_records(*map(Path, sys.argv[1:]))"""
 

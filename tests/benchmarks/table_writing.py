@@ -22,9 +22,9 @@ import pyarrow.parquet
 import tomllib
 
 from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, timed
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load_dataset
 from trainer.data.write import output, spill
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 ROWS = 1_000_000

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from tests import tables
 from tests.benchmarks.measuring import Row, median_ratio
-from trainer.config import TrainingConfig
 from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset
 from trainer.models import check_model
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 from trainer.training.synchronous import SynchronousRun
 

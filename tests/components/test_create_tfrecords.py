@@ -11,7 +11,7 @@ from PIL import Image
 
 from components.create_tfrecords import create_tfrecords
 from tests.components.artifacts import artifact
-from trainer.data.record_options import EngineOptions, RecordOptions
+from trainer.data.write.record_options import EngineOptions, RecordOptions
 
 
 def run(records, **options):

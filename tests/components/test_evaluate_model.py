@@ -19,10 +19,10 @@ from tests.components.artifacts import artifact, write_training_counts
 from tests.registry_service import exported, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
-from trainer import model_files
+from trainer.data.files import write_csv, write_json
 from trainer.evaluation import champion_scores, prediction_file, scoring
 from trainer.evaluation.gate_options import GateOptions
-from trainer.files import write_csv, write_json
+from trainer.exported import model_files
 
 pytestmark = pytest.mark.usefixtures("equal_plots_drawn_once")
 

@@ -14,9 +14,9 @@ from components.skip_training import skip_training
 from tests.components.artifacts import artifact, write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
-from trainer import model_files
-from trainer.config import TrainingConfig
 from trainer.data import schema
+from trainer.exported import model_files
+from trainer.training.config import TrainingConfig
 from trainer.training.job import parse
 from vertex_facts import emulation
 

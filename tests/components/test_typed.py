@@ -13,7 +13,7 @@ from kfp import compiler, dsl
 from components import typed
 from components.create_tfrecords import create_tfrecords
 from components.plan_training import plan_training
-from trainer.config import TrainingConfig
+from trainer.training.config import TrainingConfig
 
 COMPONENTS = Path(typed.__file__).parent
 

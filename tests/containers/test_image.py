@@ -30,7 +30,7 @@ def test_training_task_runs_without_root(engine, image):
 
 def test_records_are_written_in_a_container(engine, image):
     script = (
-        "from trainer.data.record_options import RecordOptions\n"
+        "from trainer.data.write.record_options import RecordOptions\n"
         "from trainer.data.write.writer import create_tfrecords\n"
         "options = RecordOptions(source='digits', image_size=8, channels=1)\n"
         "dataset = create_tfrecords(options, '/tmp/records', progress=lambda line: None)\n"

@@ -9,12 +9,11 @@ from components.evaluate_model import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
-from trainer import files
-from trainer.data import storage
+from trainer.data import files, storage
 from trainer.data.integrity import check_shards
-from trainer.data.record_options import RecordOptions
 from trainer.data.schema import load_dataset
 from trainer.data.tables.rows import read_header
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation import results

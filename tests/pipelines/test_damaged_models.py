@@ -12,7 +12,7 @@ from PIL import Image
 from components.registry.model_upload import MADE_BY
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
-from trainer import model_files
+from trainer.exported import model_files
 from trainer.serving.predictor import Predictor
 from vertex_emulator.model_service import FOLDER_NAME
 

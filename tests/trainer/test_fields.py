@@ -6,8 +6,8 @@ import pytest
 
 from tests.refusals import refused
 from trainer import fields
-from trainer.config import TrainingConfig, config_uri, write_config
 from trainer.fields import option
+from trainer.training.config import TrainingConfig, config_uri, write_config
 from trainer.training.job import parse
 
 

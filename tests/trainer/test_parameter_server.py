@@ -13,9 +13,9 @@ import tensorflow as tf
 from tests import replicas
 from tests.learned_weights import newest_checkpoint
 from tests.small_records import digits
-from trainer.config import TrainingConfig
 from trainer.errors import RETRY_EXIT_CODE
 from trainer.training import replica, synchronous
+from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 
 STEPS = 63

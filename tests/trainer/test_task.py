@@ -17,12 +17,12 @@ from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, newest_checkpoint
 from trainer import task
-from trainer.config import TrainingConfig
-from trainer.data.read.decoding import parse_examples
+from trainer.data.images.preprocessing import decode_and_resize
+from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import load_dataset
 from trainer.training import logs
 from trainer.training.cluster import Cluster
-from trainer.training.preprocessing import decode_and_resize
+from trainer.training.config import TrainingConfig
 from trainer.training.progress import Progress, Sums
 
 
@@ -81,7 +81,7 @@ def test_signatures_agree(trained, digit_records):
     signatures = tf.saved_model.load(str(trained / "model")).signatures
     shard = digit_records.splits["test"].shards[0]
     examples = tf.stack(list(tf.data.TFRecordDataset(digit_records.shard_uri(shard)).take(20)))
-    images, labels = parse_examples(examples, load_dataset(digit_records.uri))
+    images, labels = open_inputs(load_dataset(digit_records.uri)).parse(examples)
 
     by_image = signatures["serving_default"](image=images)
     by_example = signatures["serving_examples"](examples=examples)

@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from tests.small_records import digits
 from tests.trainer.training_runs import train
-from trainer.config import TrainingConfig, complete_saved, write_config
 from trainer.data.read.reader import InputShare, read_evaluation_batches
-from trainer.data.record_options import OPERATIONS
+from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
 from trainer.training import strategies, synchronous
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig, complete_saved, write_config
 from trainer.training.job import parse
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress

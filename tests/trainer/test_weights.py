@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tests.refusals import refused
 from tests.trainer.training_runs import train
-from trainer import model_files
 from trainer.errors import InputError
+from trainer.exported import model_files
 from trainer.models import check_model
 from trainer.training import checkpoint, weights
 

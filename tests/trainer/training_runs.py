@@ -1,9 +1,9 @@
 """Train in this process, without replicas of its own."""
 
 from trainer import fields
-from trainer.config import TrainingConfig
 from trainer.training import synchronous
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 from trainer.training.run import Run
 

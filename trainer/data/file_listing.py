@@ -35,6 +35,11 @@ class File(NamedTuple):
     md5: bytes = b""  # MD5 of the content, if the storage reports it
 
 
+def is_pattern(location: str) -> bool:
+    """Return whether a table's location is a pattern that matches files."""
+    return not set("*?[").isdisjoint(location)
+
+
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:
     """List a folder recursively, the files that match a pattern, or a single file.
 

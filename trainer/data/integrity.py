@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, Dataset, Shard
-from trainer.data.write.process_pool import available_cores
 from trainer.errors import InputError
 
 _checked: set[tuple[str, str]] = set()
@@ -27,12 +26,12 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     unchecked = {uri: shard for uri, shard in by_uri.items() if (uri, shard.sha256) not in _checked}
     if not unchecked:
         return
-    threads = 0 if storage.is_remote(dataset.uri) else min(len(unchecked), available_cores())
+    cores = min(len(unchecked), storage.available_cores())
     problems = storage.read_ahead(
         lambda item: find_shard_problem(*item),
         unchecked.items(),
         uri=dataset.uri,
-        threads=threads,
+        threads=0 if storage.is_remote(dataset.uri) else cores,
     )
     for uri, problem in zip(unchecked, problems, strict=True):
         if problem:

@@ -18,6 +18,9 @@ EXTRA_ASSETS = "assets.extra"
 """Folder in a SavedModel that holds the dataset.json of its training data."""
 REJECTED_FILE_NAME = "rejected.jsonl"
 SCHEMA_VERSION = 1
+SPLITS = ("train", "validation", "test")
+CONTENTS = IMAGES, ROWS = "images", "rows of a table"
+"""What the examples of a source or a dataset may be, and what a model may take."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,9 +95,14 @@ class Dataset:
         raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature{hint}")
 
     @property
-    def is_table(self) -> bool:
-        """Return whether the examples are rows rather than images."""
-        return all(feature.kind != "image" for feature in self.features)
+    def contents(self) -> str:
+        """Return what the examples are, one of CONTENTS."""
+        return IMAGES if any(feature.kind == "image" for feature in self.features) else ROWS
+
+    @property
+    def image_shapes(self) -> list[list[int]]:
+        """Return [height, width, channels] of the image in an example; empty for rows."""
+        return [feature.shape for feature in self.features if feature.kind == "image"]
 
     def shard_uri(self, shard: Shard) -> str:
         return join(self.uri, shard.file)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data import schema
+from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.evaluation.answers import Answers
@@ -17,7 +18,6 @@ from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.prediction import (
     TIE_TOLERANCE,
     ServedModel,
-    choose_batch_size,
     read_stored_batches,
 )
 from trainer.evaluation.scoring import Evaluation
@@ -61,16 +61,17 @@ def _check_recorded(pairs: Pairs, recorded: float | None) -> None:
 
 def _score_pairs(uri: str, dataset: Dataset, candidate: Answers) -> Pairs:
     model = ServedModel(uri)
-    expected, stored = model.image_shape, [] if dataset.is_table else dataset.feature("image").shape
-    if expected and stored and expected != stored:
-        raise InputError(
-            f"it expects {'x'.join(map(str, expected))} images, the records have "
-            f"{'x'.join(map(str, stored))}"
-        )
+    expected = model.image_shape
+    for stored in dataset.image_shapes:
+        if expected and expected != stored:
+            raise InputError(
+                f"it expects {'x'.join(map(str, expected))} images, the records have "
+                f"{'x'.join(map(str, stored))}"
+            )
     class_indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
     pairs, end, knows_a_class = Pairs(candidate.rows), 0, False
     try:
-        for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
+        for batch in read_stored_batches(dataset, "test", open_inputs(dataset).scored_at_once):
             probabilities, names = model.predict_unchecked(batch)
             start, end = end, end + len(names)
             predicted = np.array([class_indices.get(name, -1) for name in names.tolist()])

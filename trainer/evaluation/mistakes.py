@@ -8,10 +8,10 @@ import numpy as np
 import PIL.Image
 import tensorflow as tf
 
+from trainer.data import records
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import row_values
-from trainer.data.write import records
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class MostConfident:
                     predicted=dataset.classes[predicted],
                     confidence=confidence,
                     label_probability=label_probability,
-                    picture=None if dataset.is_table else _decode(example, kinds["image"]),
+                    picture=_decode(example, kinds["image"]) if "image" in kinds else None,
                     row={name: _format_value(value) for name, value in row.items()},
                 )
             )

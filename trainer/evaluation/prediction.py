@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from trainer import saved_model
 from trainer.data import schema
 from trainer.data.integrity import check_shards
+from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
 from trainer.evaluation.answers import Answers, ColumnValues
 from trainer.evaluation.mistakes import MostConfident
+from trainer.exported import saved_model
 
 SIGNATURE = "serving_examples"
 
@@ -88,11 +89,6 @@ class ServedModel:
             )
 
 
-def choose_batch_size(dataset: Dataset) -> int:
-    """Return the number of examples to predict at a time."""
-    return 4096 if dataset.is_table else 256
-
-
 def read_stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
     """Return the serialized examples of a split, string [up to batch_size], in stored order."""
     shards = dataset.splits[split].shards
@@ -112,7 +108,7 @@ def predict(
     answers = Answers(total, len(dataset.classes))
     lines = ProgressLines("evaluate_model", "test examples", total=total, interval=_LINE_SECONDS)
     try:
-        for batch in read_stored_batches(dataset, "test", choose_batch_size(dataset)):
+        for batch in read_stored_batches(dataset, "test", open_inputs(dataset).scored_at_once):
             labels, keys = _parse_labels_and_keys(batch, dataset)
             probabilities = model.answer(batch, dataset)
             answers.add(labels, probabilities, keys)

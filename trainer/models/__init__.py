@@ -49,7 +49,7 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
     cls = find_model_class(name)
     try:
         fields.check_typed(cls, options)
-        return fields.build(cls, options, taker=name)
+        return fields.build(cls, options, owner=name)
     except InputError as error:
         raise InputError(f"model_options: {error}") from None
 
@@ -57,11 +57,11 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
 def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
     """Return a model with these options; raise InputError if it can't read the dataset."""
     model = open_model(name, options)
-    if model.takes_rows is not None and dataset.is_table != model.takes_rows:
-        needs, content = ("images", "rows") if dataset.is_table else ("rows of a table", "images")
-        raise InputError(f"model={name!r} needs {needs}, but {dataset.uri} contains {content}")
-    if not dataset.is_table:
-        height, width, channels = dataset.feature("image").shape
+    if model.takes not in ("", dataset.contents):
+        raise InputError(
+            f"model={name!r} needs {model.takes}, but {dataset.uri} contains {dataset.contents}"
+        )
+    for height, width, channels in dataset.image_shapes:
         model.check_images(min(height, width), channels)
     return model
 

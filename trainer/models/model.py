@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from trainer.data.schema import Dataset
+from trainer.data.schema import IMAGES, Dataset
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ class Model:
     methods, not at the top of the file, so that a recipe can be read without TensorFlow.
     """
 
-    takes_rows: ClassVar[bool | None] = False
-    """True if inputs are rows of a table, False if they are images, None for either."""
+    takes: ClassVar[str] = IMAGES
+    """What its examples are, one of `schema.CONTENTS`; empty: either."""
+    augmentable: ClassVar[bool] = True
+    """True if its images can be augmented inside the model."""
     has_backbone: ClassVar[bool] = False
     """True if the model has a backbone, which a second phase can fine-tune."""
     has_wide_part: ClassVar[bool] = False
@@ -53,7 +55,7 @@ class Model:
         return self
 
     def build(self, dataset: Dataset) -> keras.Model:
-        """Build a model that maps the inputs from `decoding.parse_examples` to logits.
+        """Build a model that maps the inputs of `trainer.data.read.model_inputs` to logits.
 
         Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
         """
@@ -62,22 +64,6 @@ class Model:
     def unfreeze(self, model: keras.Model, layers: int) -> None:
         """Make the last `layers` layers of the backbone trainable."""
         raise NotImplementedError
-
-
-def symbolic_inputs(dataset: Dataset) -> Any:
-    """Return the inputs of a model for these records, as Keras tensors without values."""
-    import keras
-
-    if not dataset.is_table:
-        image = dataset.feature("image")
-        return keras.KerasTensor((None, *image.shape), dtype=image.dtype)
-    from trainer.data.tables import inputs
-
-    numbers, ids = inputs.number_count(dataset), len(inputs.list_categories(dataset))
-    return {
-        "numbers": keras.KerasTensor((None, numbers), dtype="float32"),
-        "ids": keras.KerasTensor((None, ids), dtype="int32"),
-    }
 
 
 def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer]) -> keras.Model:

@@ -75,7 +75,7 @@ class Transfer(Model):
         """Return `backbone_options` with the right types, since JSON has one type of number."""
         cls: type[Any] = BACKBONES[self.backbone].options
         try:
-            parsed = build(cls, self.backbone_options, taker=self.backbone)
+            parsed = build(cls, self.backbone_options, owner=self.backbone)
         except InputError as error:
             raise InputError(f"backbone_options: {error}") from None
         return {name: getattr(parsed, name) for name in self.backbone_options}
@@ -116,7 +116,7 @@ class Transfer(Model):
         # One process writes this copy of the weights before training; then every replica reads it.
         if self.weights == NO_WEIGHTS:
             return self
-        from trainer import files
+        from trainer.data import files
 
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):

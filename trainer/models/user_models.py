@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.fields import option, suggest
-from trainer.models.model import Model, symbolic_inputs
+from trainer.models.model import Model
 
 if TYPE_CHECKING:
     import keras
@@ -70,7 +70,7 @@ def make_model_class(name: str) -> type[Model]:
         return _call_function(name, dataset, options)
 
     namespace = {
-        "takes_rows": None,
+        "takes": "",
         "register_layers": staticmethod(lambda: _register_objects(name)),
         "__post_init__": check,
         "build": build,
@@ -127,13 +127,15 @@ def _check_output(name: str, model: keras.Model, dataset: Dataset) -> None:
     """Raise InputError unless the model maps the records' inputs to logits of the classes."""
     import keras
 
+    from trainer.data.read.model_inputs import open_inputs
+
     if not getattr(model, "inputs", None):
         raise InputError(
             f"model={name!r} returned a {type(model).__name__} that has no inputs yet; return "
             "keras.Model(inputs, outputs), or a Sequential that begins with keras.Input"
         )
     try:
-        output = model.compute_output_spec(symbolic_inputs(dataset))
+        output = model.compute_output_spec(open_inputs(dataset).symbolic())
     except Exception as error:  # The user's layers may raise anything.
         raise InputError(
             f"model={name!r} does not accept the records' inputs: {_shorten(error)}; see "

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, ClassVar
 
-from trainer.data.schema import Dataset
+from trainer.data.schema import ROWS, Dataset
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class WideAndDeep(Model):
     """A network of embeddings, and a linear model of categories and crosses."""
 
-    takes_rows: ClassVar[bool] = True
+    takes: ClassVar[str] = ROWS
+    augmentable: ClassVar[bool] = False
     has_wide_part: ClassVar[bool] = True
 
     hidden_units: list[int] = option(

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.record_options import IMAGE_OPTIONS
 from trainer.data.schema import Dataset
+from trainer.data.source_options import IMAGE_OPTIONS
 from trainer.evaluation.scoring import Evaluation
 from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values
@@ -62,7 +62,7 @@ def origin(dataset: Dataset) -> dict[str, Pairs]:
     folds = ("options", "versions", "fingerprint")
     entries = {"source": creation.get("source")} | counts
     entries |= {key: value for key, value in creation.items() if key not in {*folds, *entries}}
-    hidden = {*entries, *(IMAGE_OPTIONS if dataset.is_table else ())}
+    hidden = {*entries, *(() if dataset.image_shapes else IMAGE_OPTIONS)}
     settings = [pair for pair in (creation.get("options") or {}).items() if pair[0] not in hidden]
     versions = (creation.get("versions") or {}).items()
     settings += [(f"version of {package}", value) for package, value in versions]

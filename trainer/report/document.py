@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
+from trainer.data.files import write_text
 from trainer.data.schema import Dataset
 from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
@@ -10,7 +11,6 @@ from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
 from trainer.evaluation.metrics import ClassMetrics
 from trainer.evaluation.scoring import Evaluation
-from trainer.files import write_text
 from trainer.formats import count
 from trainer.report import background, quality
 from trainer.report.findings import list_findings, mean_confidence

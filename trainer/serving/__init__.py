@@ -7,6 +7,6 @@ MAX_INSTANCES = 1024
 VERSION_VARIABLE = "MODEL_VERSION"
 """Environment variable with the model version that each answer contains."""
 DIGEST_VARIABLE = "MODEL_DIGEST"
-"""Environment variable with the digest of the model's files: `trainer.model_files.identify`."""
+"""Environment variable with the digest of the model's files: `model_files.identify`."""
 LOG_VARIABLE = "REQUEST_LOG"
 """Environment variable with the path of the request log; unset: nothing is logged."""

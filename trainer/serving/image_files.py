@@ -1,6 +1,6 @@
 """Convert the image files of requests to the images of records, with bounded memory and time.
 
-Because the records' decoder (trainer/data/write/pixels.py) reads the files, and the model reads
+Because the records' decoder (trainer/data/images/pixels.py) reads the files, and the model reads
 the same bytes as in its evaluation, a file gets the answer that it would get as a record.
 
 This module imports no TensorFlow: processes that decode import it (decoding_processes.py).
@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from PIL import ImageFile
 
-from trainer.data.record_options import RecordOptions
+from trainer.data.images import pixels
+from trainer.data.images.pixels import PixelFormat, RejectedError
 from trainer.data.schema import Dataset
+from trainer.data.source_options import SourceOptions
 from trainer.data.sources.images import SIGNATURE
-from trainer.data.write import pixels
-from trainer.data.write.pixels import PixelFormat, RejectedError
 from trainer.serving.instances import InstanceError, RequestError
 
 MAX_PIXELS = 25_000_000
@@ -47,7 +47,7 @@ _JPEG_START, _SCAN = b"\xff\xd8\xff", b"\xff\xda"
 _FRAMES = frozenset(range(0xFFC0, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 """Markers of a JPEG that are followed by its size."""
 _MAX_SEGMENTS = 64
-_ANY = PixelFormat(RecordOptions(image_size=8))
+_ANY = PixelFormat(SourceOptions(image_size=8))
 
 
 Task = tuple[Sequence[bytes], bool]
@@ -93,7 +93,7 @@ def find_format(dataset: Dataset | None) -> PixelFormat | None:
     known = {name: options[name] for name in ("resize_method", "jpeg_quality") if name in options}
     size, _, channels = image.shape
     return PixelFormat(
-        RecordOptions(image_size=size, channels=channels, encoding=image.encoding, **known)
+        SourceOptions(image_size=size, channels=channels, encoding=image.encoding, **known)
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pydantic_core
 from PIL import Image
 
-from trainer.data.write.pixels import FORMATS, PixelFormat
+from trainer.data.images.pixels import FORMATS, PixelFormat
 from trainer.formats import choices
 from trainer.serving import image_files
 from trainer.serving.image_files import Outcome

@@ -21,10 +21,10 @@ import numpy as np
 import pydantic_core
 import tensorflow as tf
 
-from trainer import saved_model
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
 from trainer.errors import first_line
+from trainer.exported import saved_model
 from trainer.serving import DIGEST_VARIABLE, VERSION_VARIABLE, image_files
 from trainer.serving.decoding_processes import Decode
 from trainer.serving.image_files import Outcome

@@ -28,7 +28,6 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from trainer.config import seed_of
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.read.decoding import plain
@@ -36,6 +35,7 @@ from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import Dataset, load_to_train
 from trainer.training import evaluator, liveness, steps
 from trainer.training.cluster import Cluster
+from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.run import Run, TerminatedError
 from trainer.training.strategies import create_strategy

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.data.record_options import OPERATIONS
+from trainer.data.source_options import OPERATIONS
 
 SHIFT = 0.04
 """Largest shift as a fraction of the image's size: 1 pixel of 28, 9 pixels of 224."""

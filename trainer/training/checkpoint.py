@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from trainer import files
-from trainer.config import TrainingConfig, complete_saved
+from trainer.data import files
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.training import rejoin
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig, complete_saved
 from trainer.training.progress import Progress
 
 _LIST = "checkpoint"

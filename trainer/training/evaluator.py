@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import files
+from trainer.data import files
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.models import prepare_model

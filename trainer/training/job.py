@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainer import fields
-from trainer.config import TrainingConfig, complete_saved
 from trainer.data import storage
 from trainer.errors import InputError
+from trainer.training.config import TrainingConfig, complete_saved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

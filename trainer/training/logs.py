@@ -5,10 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import files, formats
-from trainer.config import TrainingConfig, phases
+from trainer import formats
+from trainer.data import files
 from trainer.data.schema import join
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig, phases
 from trainer.training.progress import Progress
 
 SECONDS_BETWEEN_LINES = 10.0

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.config import TrainingConfig
 from trainer.models import find_model_class
 from trainer.models.model import WIDE_LAYER
+from trainer.training.config import TrainingConfig
 
 _CLASSES = {
     "sgd": keras.optimizers.SGD,

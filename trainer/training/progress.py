@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.config import TrainingConfig
+from trainer.training.config import TrainingConfig
 
 
 @dataclasses.dataclass(kw_only=True)

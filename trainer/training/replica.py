@@ -9,7 +9,7 @@ import time
 import keras
 import tensorflow as tf
 
-from trainer import files
+from trainer.data import files
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.training import asynchronous, evaluator, strategies, synchronous, weights

@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.config import TrainingConfig, phases, seed_of
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.errors import InputError
@@ -22,6 +21,7 @@ from trainer.models.model import Model
 from trainer.training import checkpoint, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.strategies import barrier, resolve

@@ -10,9 +10,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from trainer.config import TrainingConfig
 from trainer.data.read import reader
 from trainer.data.schema import Dataset
+from trainer.training.config import TrainingConfig
 from trainer.training.progress import Sums
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from trainer import files, model_files
+from trainer.data import files
 from trainer.data.schema import Dataset, find_training_data, join
 from trainer.errors import InputError, first_line, one_line
+from trainer.exported import model_files
 from trainer.models import find_model_class
 
 FILE_NAME = "model.keras"

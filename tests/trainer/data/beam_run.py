@@ -20,8 +20,8 @@ from unittest import mock
 import pytest
 
 from tests.child_processes import ROOT, started
-from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine, spill, writer
+from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.fields import build

@@ -13,7 +13,7 @@ import psutil
 
 from tests.child_processes import ROOT, started
 from tests.trainer.data.picture_folders import content
-from trainer.data.record_options import RecordOptions
+from trainer.data.write.record_options import RecordOptions
 
 POOL, ALONE = "0", "1e9"
 """POOL_MIN_SECONDS decides between several processes and one; here each is wanted in turn."""
@@ -21,7 +21,7 @@ POOL, ALONE = "0", "1e9"
 _WRITE = """
 import json, sys
 from trainer.data.write import writer
-from trainer.data.record_options import RecordOptions
+from trainer.data.write.record_options import RecordOptions
 from trainer.errors import exit_on_input_error
 options, output, threshold = sys.argv[1:]
 writer.POOL_MIN_SECONDS = float(threshold)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from trainer.data.record_options import RecordOptions
+from trainer.data.records import parse, read_records
 from trainer.data.schema import Dataset
-from trainer.data.write.records import parse, read_records
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 SIZE = 16

@@ -17,8 +17,8 @@ from tests.refusals import refused
 from tests.trainer.data.beam_run import answers_of, interpreter, run, running
 from tests.trainer.data.killing import wait_for
 from tests.trainer.data.picture_folders import content, picture, two_classes
-from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.write import beam_engine
+from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"

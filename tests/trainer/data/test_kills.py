@@ -12,7 +12,7 @@ from tests.refusals import refused
 from tests.trainer.data import killing
 from tests.trainer.data.killing import ALONE, POOL
 from tests.trainer.data.picture_folders import content, picture, two_classes
-from trainer.data.record_options import RecordOptions
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 BROKEN = b"\xff\xd8\xff broken"

@@ -8,9 +8,9 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.trainer.data.picture_folders import all_records, write, write_pictures
-from trainer.data.record_options import RESIZE_METHODS
-from trainer.data.write.resizing import resize
-from trainer.training.preprocessing import decode_and_resize
+from trainer.data.images.preprocessing import decode_and_resize
+from trainer.data.images.resizing import resize
+from trainer.data.source_options import RESIZE_METHODS
 
 SIZE = 24
 """Of the records, in pixels."""

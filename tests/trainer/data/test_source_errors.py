@@ -15,9 +15,9 @@ from tests.refusals import refused
 from tests.trainer.data import killing
 from tests.trainer.data.picture_folders import all_records, content, write, write_pictures
 from trainer.data import storage
-from trainer.data.record_options import RecordOptions
 from trainer.data.tables import rows
 from trainer.data.write import writer
+from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
 
 
@@ -172,7 +172,8 @@ def test_too_little_memory_ends_the_step(photos, tmp_path):
     Image.new("L", (9400, 9400)).save(photos / "cat" / "large.png", compress_level=1)
     limit = (
         "import cv2, resource\n"
-        "from trainer.data.write import pixels, writer\n"
+        "from trainer.data.images import pixels\n"
+        "from trainer.data.write import writer\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (70 << 20), -1))\n"
     )

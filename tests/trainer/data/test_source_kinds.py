@@ -8,9 +8,10 @@ import pytest
 
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import all_records, write
-from trainer.data.record_options import RecordOptions
-from trainer.data.sources import Example, open_source
+from trainer.data.sources import Example
 from trainer.data.write.fingerprint import fingerprint
+from trainer.data.write.record_options import RecordOptions
+from trainer.data.write.writer import open_source
 
 SHADES = """
 import io
@@ -198,7 +199,7 @@ def test_real_mnist_is_listed_completely(real_data):
     options = RecordOptions(
         source="tfds:mnist", data_dir=str(real_data / "tfds"), image_size=28, channels=1
     )
-    source = open_source(options)
+    source = open_source(options).opened
     listed = list(source.examples())
     assert all(isinstance(example, Example) for example in listed)
     sizes = [sum(example.split == split for example in listed) for split in ("train", "test")]

@@ -48,7 +48,7 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
-        ({"source": "digits"}, "but source='digits' is not a table; use bigquery:PROJECT"),
+        ({"source": "digits"}, "but source='digits' is not a table; use one, such as csv"),
     ],
 )
 def test_invalid_schema_is_refused(changes, message):

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from tests.trainer.data.picture_folders import SIZE, picture
-from trainer.data.record_options import RecordOptions
-from trainer.data.write.pixels import PixelFormat, RejectedError, symmetries
+from trainer.data.images.pixels import PixelFormat, RejectedError, symmetries
+from trainer.data.write.record_options import RecordOptions
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 

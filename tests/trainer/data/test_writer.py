@@ -18,9 +18,9 @@ from tests.trainer.data.picture_folders import (
     write,
 )
 from trainer.data import schema
-from trainer.data.record_options import RecordOptions
 from trainer.data.write import writer
 from trainer.data.write.layout import shard_count
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writing_progress import ProgressLines
 from trainer.formats import clock
 

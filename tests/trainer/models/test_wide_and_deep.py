@@ -12,7 +12,6 @@ from pipelines.recipe import load
 from tests import tables
 from tests.trainer.report.report_page import report
 from tests.trainer.training_runs import train
-from trainer.config import TrainingConfig
 from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
@@ -20,6 +19,7 @@ from trainer.errors import InputError
 from trainer.evaluation.scoring import Evaluation, evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
+from trainer.training.config import TrainingConfig
 from trainer.training.export import export
 from trainer.training.optimization import Schedule, create_optimizer
 

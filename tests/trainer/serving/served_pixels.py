@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tests.trainer.data.picture_folders import read_examples, rejected, write, write_pictures
-from trainer.data.read.decoding import decode_images
+from trainer.data.read.model_inputs import decode_images
 from trainer.data.schema import Dataset
 from trainer.training.export import export
 

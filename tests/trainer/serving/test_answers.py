@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.serving.serving_processes import b64, png
+from trainer.data import records
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import row_values
-from trainer.data.write import records
 from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
 

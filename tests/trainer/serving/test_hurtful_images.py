@@ -16,8 +16,8 @@ import pytest
 from tests.hurtful_images import SIDE, EndlessFormat, hurtful_images, jpeg_of_scans
 from tests.odd_images import picture, png, saved
 from tests.trainer.serving.serving_processes import b64, serve
-from trainer.data.record_options import RecordOptions
-from trainer.data.write.pixels import PixelFormat
+from trainer.data.images.pixels import PixelFormat
+from trainer.data.write.record_options import RecordOptions
 from trainer.serving.decoding_processes import DecodingProcesses
 from trainer.serving.image_files import decode_in_process
 

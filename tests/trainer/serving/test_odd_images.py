@@ -17,9 +17,9 @@ from tests.trainer.serving.served_pixels import (
     write_records,
 )
 from tests.trainer.serving.serving_processes import b64, predicted, serve
+from trainer.data.images.pixels import PixelFormat
+from trainer.data.records import serialize
 from trainer.data.schema import EXTRA_ASSETS, find_training_data
-from trainer.data.write.pixels import PixelFormat
-from trainer.data.write.records import serialize
 from trainer.errors import first_line
 from trainer.serving import image_files
 from trainer.serving.instances import BadInstancesError

@@ -26,42 +26,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from trainer.config import check_batch_size
 from trainer.data.integrity import check_shards
 from trainer.data.read.decoding import decode_batches, plain
+from trainer.data.read.input_share import InputShare
 from trainer.data.schema import Dataset
-
-LANES = 8
-"""Preferred number of lanes. If the batch size is a multiple of 8, the order of examples is the
-same for 1, 2, 4 and 8 workers."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class InputShare:
-    """The part of every global batch that a worker reads.
-
-    Raises InputError if a global batch can't be divided equally among the replicas.
-    """
-
-    batch_size: int  # number of examples in a global batch
-    worker: int = 0  # index of this worker
-    workers: int = 1  # number of workers
-    local_replicas: int = 1  # number of this worker's devices, which share its batch equally
-
-    def __post_init__(self) -> None:
-        check_batch_size(self.batch_size, self.workers * self.local_replicas)
-
-    @property
-    def lanes(self) -> int:
-        return math.lcm(math.gcd(self.batch_size, LANES), self.workers)
-
-    @property
-    def worker_batch_size(self) -> int:
-        return self.batch_size // self.workers
-
-    @property
-    def replica_batch_size(self) -> int:
-        return self.worker_batch_size // self.local_replicas
 
 
 def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
@@ -86,7 +54,7 @@ def read_training_batches(
 
     Returns:
         A dataset of (inputs, labels, weights) per replica: inputs and labels as
-        `decoding.parse_examples` returns them, weights float32 [replica_batch_size] (0: padding).
+        `model_inputs` returns them, weights float32 [replica_batch_size] (0: padding).
         Successive elements belong to successive local replicas.
 
     Raises:

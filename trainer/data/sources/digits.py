@@ -9,13 +9,14 @@ import importlib.metadata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainer.data.sources import Example, ImageSource, Mapped, Reference, digest
+from trainer.data.images.image_source import ImageSource
+from trainer.data.source import Example, Mapped, Reference, digest
+from trainer.data.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from trainer.data.record_options import RecordOptions
-    from trainer.data.write.records import Values
+    from trainer.data.records import Values
 
 
 class Digits(ImageSource):
@@ -24,7 +25,7 @@ class Digits(ImageSource):
     help = "1,797 scans of digits that come with scikit-learn"
     name = "digits"
 
-    def __init__(self, place: str, options: RecordOptions) -> None:
+    def __init__(self, place: str, options: SourceOptions) -> None:
         import numpy as np
 
         super().__init__(place, options)

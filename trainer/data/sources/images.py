@@ -14,23 +14,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from trainer.data import storage
 from trainer.data.file_listing import File, list_files
+from trainer.data.images.image_source import ImageSource
 from trainer.data.schema import join
-from trainer.data.sources import (
-    Example,
-    ImageSource,
-    Mapped,
-    Reference,
-    Rejection,
-    parse_split_name,
-)
+from trainer.data.source import Example, Mapped, Reference, Rejection, parse_split_name
+from trainer.data.source_options import SourceOptions
 from trainer.errors import InputError
-
-if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
 
 MAX_FILE_BYTES = 256 * 10**6
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
@@ -52,7 +43,7 @@ class ImageFolder(ImageSource):
     place = "URI"
     help = "a folder of classes, gs:// or local"
 
-    def __init__(self, place: str, options: RecordOptions) -> None:
+    def __init__(self, place: str, options: SourceOptions) -> None:
         super().__init__(place, options)
         self.location = place.rstrip("/") or "/"
         self.name = self.location.rpartition("/")[2] or self.location
@@ -75,7 +66,7 @@ class ImageFolder(ImageSource):
         }
         self.classes = sorted(set(self._class_folders.values()))
         self._labels = {name: label for label, name in enumerate(self.classes)}
-        self._check_classes(options.source)
+        self.check_classes(options.source)
         for split_folder, names in classes.items():
             missing = sorted(set(self.classes) - set(names))
             if self._splits.get(split_folder) == "train" and missing:
@@ -85,7 +76,7 @@ class ImageFolder(ImageSource):
                 )
 
     @classmethod
-    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
+    def find_classes(cls, place: str, options: SourceOptions) -> list[str]:
         source = cls(place, options)
         source._check_folders(source._class_folders)
         return source.classes

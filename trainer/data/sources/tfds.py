@@ -10,21 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer.data import storage
-from trainer.data.sources import (
-    Example,
-    ImageSource,
-    Reference,
-    Rejection,
-    digest,
-    parse_split_name,
-)
+from trainer.data.images.image_source import ImageSource
+from trainer.data.source import Example, Reference, Rejection, digest, parse_split_name
+from trainer.data.source_options import SourceOptions
 from trainer.errors import InputError
-
-if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
 
 FILE_BITS = 40
 """A position is a file's index and, in its low bits, an offset of under 1 TB."""
@@ -37,14 +29,14 @@ class PreparedDataset(ImageSource):
     place = "NAME"
     help = "an image dataset that TensorFlow Datasets has prepared, such as tfds:mnist"
 
-    def __init__(self, place: str, options: RecordOptions) -> None:
+    def __init__(self, place: str, options: SourceOptions) -> None:
         super().__init__(place, options)
         info = load_info(place, options.data_dir)
         self.name = info.full_name
         self.location = str(info.data_dir)
         self._image, self._label = _find_features(info, options.source)
         self.classes = list(info.features[self._label].names)
-        self._check_classes(options.source)
+        self.check_classes(options.source)
         self._files = [
             (str(path), parse_split_name(split.name))
             for split in sorted(info.splits.values(), key=lambda split: split.name)
@@ -74,7 +66,7 @@ class PreparedDataset(ImageSource):
 
         Raise InputError for a missing or damaged file.
         """
-        from trainer.data.write import records
+        from trainer.data import records
 
         for index, (path, split) in enumerate(self._files):
             stem = path.rpartition("/")[2]
@@ -91,7 +83,7 @@ class PreparedDataset(ImageSource):
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the encoded image."""
-        from trainer.data.write import records
+        from trainer.data import records
 
         path, _ = self._files[reference.position >> FILE_BITS]
         with storage.open_file(path, "rb") as file:

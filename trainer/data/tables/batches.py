@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.sources import digest
+from trainer.data.source import digest
 from trainer.data.tables.parsing import Rows
 from trainer.data.tables.row_records import pack_values
 from trainer.errors import InputError

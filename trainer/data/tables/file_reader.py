@@ -8,24 +8,24 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.data import storage
-from trainer.data.file_listing import list_files
-from trainer.data.schema import join
-from trainer.data.sources import SourceKind
+from trainer.data.file_listing import is_pattern, list_files
+from trainer.data.schema import ROWS, join
+from trainer.data.source import SourceKind
+from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.schema_parser import parse_schema
-from trainer.data.write.fingerprint import is_pattern
 from trainer.errors import InputError
 from trainer.fields import suggest
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
     from trainer.data.tables.parsing import Rows
 
 
 class TableKind(SourceKind):
     """Base class of sources of rows; an instance reads a table block by block, in any process."""
 
-    is_table = True
+    contents = ROWS
+    keeps_shards = False
     name: str
     location: str
     names: list[str]  # names of its files; keys begin with them
@@ -33,11 +33,12 @@ class TableKind(SourceKind):
     _wanted: Sequence[str]
 
     @classmethod
-    def open(cls: Any, place: str, options: RecordOptions) -> Any:
-        from trainer.data.tables.table import Table
+    def check_options(cls, options: SourceOptions) -> list[str]:
+        return parse_schema(options).label.classes
 
-        schema = parse_schema(options.columns, options.crosses, options.label)
-        return Table(cls(place, schema), schema, options)
+    @classmethod
+    def open(cls: Any, place: str, options: SourceOptions) -> Any:
+        return cls(place, parse_schema(options))
 
     def blocks(self, file: int) -> Iterator[Any]:
         """Yield the blocks of the file with this index, for `read`; their `file` is the index.
@@ -71,8 +72,8 @@ class FileReader(TableKind):
             check_header(uri, header, schema)
 
     @classmethod
-    def find_classes(cls, place: str, options: RecordOptions) -> list[str]:
-        cls(place, parse_schema(options.columns, options.crosses, options.label), files=1)
+    def find_classes(cls, place: str, options: SourceOptions) -> list[str]:
+        cls(place, parse_schema(options), files=1)
         return []
 
     def _read_header(self, uri: str) -> tuple[str, ...]:

@@ -1,20 +1,17 @@
-"""Parse a block of rows into records, digests, labels and statistics; every core runs this."""
+"""Parse the values and labels of a block of rows, by the types of their columns."""
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.sources import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.columns import COMPARISONS, WHOLE_NUMBER, Column, Label, TableSchema
-from trainer.data.tables.row_records import encode_entries
-from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.tables.columns import COMPARISONS, WHOLE_NUMBER, Column, Label
 from trainer.data.tables.values import MAX_FLOAT, parse_number
-from trainer.data.write.split_plan import draw_splits
-from trainer.data.write.totals import Totals, count_classes
 
 _SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
@@ -29,71 +26,7 @@ class Rows(NamedTuple):
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
-class ParsedBlock(NamedTuple):
-    """The usable rows of a block, and totals of all its rows.
-
-    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
-    SPLITS), and `encode_entries` of the tf.train.Example.
-    """
-
-    rows: pa.RecordBatch
-    totals: Totals
-
-
-def parse_rows(
-    block: Rows, name: str, schema: TableSchema, fractions: Sequence[float]
-) -> ParsedBlock:
-    """Parse the rows of a block.
-
-    Args:
-        name: name of their file, with which keys begin.
-        fractions: shares of the splits.
-    """
-    bad: dict[int, str] = {}
-    columns = schema.columns
-    values = {
-        column.name: _parse_values(column, block.columns[column.name], bad) for column in columns
-    }
-    labels, codes = _parse_labels(schema.label, block.columns, bad)
-    rejected = block.rejections + [(int(block.numbers[at]), bad[at]) for at in bad]
-    kept = np.setdiff1d(np.arange(len(block.numbers)), list(bad))
-    if bad:
-        chosen = pa.array(kept)
-        values = {
-            name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
-            for name, array in values.items()
-        }
-    halves = np.frombuffer(block.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-    ranks = draw_splits(halves[:, 1], fractions)
-    statistics = [ColumnStatistics(column) for column in columns]
-    for statistic in statistics:
-        statistic.add(values[statistic.column.name], ranks, halves[:, 0])
-    numbers = block.numbers[kept]
-    keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
-    rows = pa.record_batch(
-        {
-            "digest": pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(DIGEST_BYTES),
-                len(kept),
-                [None, pa.py_buffer(halves.astype(">u8").tobytes())],
-            ),
-            "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
-            "split": pa.array(ranks, pa.uint8()),
-            "entries": encode_entries(columns, values, keys),
-        }
-    )
-    weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
-    totals = Totals(
-        counts=count_classes(ranks, codes[kept], labels),
-        rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
-        content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
-        statistics=statistics,
-        entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
-    )
-    return ParsedBlock(rows, totals)
-
-
-def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
+def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
     Adds rows whose value is not of the column's type to `bad`, by index.
@@ -166,7 +99,7 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     return numbers
 
 
-def _parse_labels(
+def parse_labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
     """Return classes and each row's index into them, int64 [n]; add rows without class to `bad`."""
@@ -196,3 +129,22 @@ def _parse_labels(
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)
     return label.classes, is_true.astype(np.int64)
+
+
+def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:
+    """Return how columns of numbers can read rejected words, such as '?', as missing values.
+
+    The text is to be appended to a message; it is empty if `reasons` name no such word.
+    `columns` are those of the options.
+    """
+    names = {column["name"] for column in columns}
+    markers: dict[str, list[str]] = {}
+    for reason in reasons:
+        match = re.fullmatch(r"(.+) is not a number: '(\D+)'", reason)
+        if match and match[1] in names:
+            markers.setdefault(match[1], []).append(match[2])
+    return "".join(
+        f"; if {' and '.join(map(repr, texts))} in {name} mean that the value is missing, add "
+        f"missing = {json.dumps(texts, ensure_ascii=False)} to the column"
+        for name, texts in markers.items()
+    )

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainer.data.records import mask
 from trainer.data.tables.columns import FEATURES
-from trainer.data.write.records import mask
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3
 """Field numbers of tensorflow.Feature."""

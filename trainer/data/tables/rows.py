@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from trainer.data import storage
-from trainer.data.sources import DIGEST_BYTES, digest
+from trainer.data.source import DIGEST_BYTES, digest
 from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer import fields
+from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import (
     COMPARISONS,
     KEYS,
@@ -22,17 +23,17 @@ from trainer.fields import suggest
 _RESERVED = ("label", "key")
 
 
-def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> TableSchema:
-    """Check a recipe's `columns`, `crosses` and `label`, and return the schema.
+def parse_schema(options: SourceOptions) -> TableSchema:
+    """Check the options `columns`, `crosses` and `label`, and return the schema.
 
     An InputError names the parameter, the position in it, and what would be right.
     """
-    if not columns:
+    if not options.columns:
         raise InputError(
             'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
             '"fare", "type": "numeric"}'
         )
-    parsed = [_parse_column(f"columns[{index}]", item) for index, item in enumerate(columns)]
+    parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(options.columns)]
     _check_names("columns", [column.name for column in parsed])
     by_argument: dict[str, str] = {}
     for column in parsed:
@@ -43,9 +44,11 @@ def parse_schema(columns: Sequence[Any], crosses: Sequence[Any], label: Any) -> 
                 f"{argument_name(other)!r} in the model, in ASCII; rename one"
             )
     by_name = {column.name: column for column in parsed}
-    crossed = [_parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(crosses)]
-    _check_names("columns and crosses", [*by_name, *(cross.name for cross in crossed)])
-    return TableSchema(columns=parsed, crosses=crossed, label=_parse_label(label, by_name))
+    crosses = [
+        _parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(options.crosses)
+    ]
+    _check_names("columns and crosses", [*by_name, *(cross.name for cross in crosses)])
+    return TableSchema(columns=parsed, crosses=crosses, label=_parse_label(options.label, by_name))
 
 
 def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
@@ -84,7 +87,7 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
 
 
 def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
-    cross = _build(Cross, location, entry, taker="a cross")
+    cross = _build(Cross, location, entry, owner="a cross")
     if len(set(cross.columns)) < 2 or len(set(cross.columns)) != len(cross.columns):
         raise InputError(
             f"{location}: columns={cross.columns} must name two or more different columns"
@@ -101,7 +104,7 @@ def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, 
 
 
 def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
-    label = _build(Label, "label", entry, taker="a label")
+    label = _build(Label, "label", entry, owner="a label")
     if not label.column:
         raise InputError(
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
@@ -136,8 +139,8 @@ def _check_names(what: str, names: Sequence[str]) -> None:
             raise InputError(f"{what}: {name!r} is {problem}; list each name once")
 
 
-def _build(cls: type[Any], location: str, entry: Mapping[str, Any], taker: str = "") -> Any:
+def _build(cls: type[Any], location: str, entry: Mapping[str, Any], owner: str = "") -> Any:
     try:
-        return fields.build(cls, entry, taker=taker)
+        return fields.build(cls, entry, owner=owner)
     except InputError as error:
         raise InputError(f"{location}: {error}") from None

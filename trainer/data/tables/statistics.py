@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_options import SPLITS
+from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
 from trainer.errors import InputError
 
@@ -132,14 +132,14 @@ class ColumnStatistics:
         self.moments, self.scaled, self.sample = Moments(), Moments(), Sample()
         self.counts: collections.Counter[str] = collections.Counter()
 
-    def add(self, values: Any, ranks: np.ndarray, hashes: np.ndarray) -> None:
+    def add(self, values: Any, splits: np.ndarray, hashes: np.ndarray) -> None:
         """Add a block's values: numbers as float64 [n], NaN where missing; or texts, string [n].
 
         Args:
-            ranks: each row's split, as its index in SPLITS, uint8 [n].
+            splits: each row's split, as its index in SPLITS, uint8 [n].
             hashes: uint64 [n], uniform.
         """
-        train = ranks == 0
+        train = splits == 0
         if self.column.dtype == "string":
             missing = pc.equal(values, "").to_numpy(zero_copy_only=False)
             self._count(values.filter(pa.array(train & ~missing)))
@@ -155,7 +155,7 @@ class ColumnStatistics:
                 self.scaled.add(np.log1p(np.maximum(training_values, 0.0)))
             if self.column.is_number:
                 self.sample.add(hashes[present], training_values)
-        self.missing += np.bincount(ranks[missing], minlength=len(SPLITS))
+        self.missing += np.bincount(splits[missing], minlength=len(SPLITS))
 
     def _count(self, values: pa.Array) -> None:
         for counted in pc.value_counts(values).to_pylist():

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.record_options import EngineOptions, RecordOptions
 from trainer.data.schema import Dataset, join, load_dataset
-from trainer.data.sources import Source
 from trainer.data.write.dataflow import RunOnDataflow, build_job_options
+from trainer.data.write.open_source import OpenSource
 from trainer.data.write.output import JOB, is_shard
+from trainer.data.write.record_options import EngineOptions
 from trainer.data.write.shards import UNFINISHED
 from trainer.errors import InputError
 
@@ -63,7 +63,7 @@ class BeamEngine:
             )
         self._job, self._say = job, say
 
-    def check(self, source: Source, output_uri: str) -> None:
+    def check(self, source: OpenSource, output_uri: str) -> None:
         """Raise InputError for a URI on this machine, which Dataflow's workers can't reach."""
         if self._job is None or "no_auth" in self._job:
             return
@@ -74,9 +74,7 @@ class BeamEngine:
                     "Dataflow's workers can't read; use gs://BUCKET/..., or records_engine='local'"
                 )
 
-    def create(
-        self, source: Source, options: RecordOptions, output_uri: str, check: Callable[[], None]
-    ) -> Dataset:
+    def create(self, source: OpenSource, output_uri: str, check: Callable[[], None]) -> Dataset:
         """Write the dataset as `create_tfrecords` does; SIGTERM ends the job, too.
 
         Args:
@@ -91,7 +89,7 @@ class BeamEngine:
         folder = join(output_uri, UNFINISHED, f"{JOB}{secrets.token_hex(4)}")
         with storage.catch_write_errors(output_uri):
             storage.make_folder(folder)
-        pipeline = RecordsPipeline(source, options, output_uri, folder, check)
+        pipeline = RecordsPipeline(source, output_uri, folder, check)
         pause = REMOTE_SECONDS if storage.is_remote(folder) else LOCAL_SECONDS
         with _catch_sigterm() as sigterm:
             run: Any

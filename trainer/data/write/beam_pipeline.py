@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import join
-from trainer.data.sources import Example, Rejection
+from trainer.data.schema import SPLITS, join
+from trainer.data.source import Example, Rejection
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.process_pool import cut
@@ -60,8 +59,7 @@ def _record_mistakes(folder: str) -> Iterator[None]:
 class RecordsPipeline:
     """The transforms from a source to its dataset."""
 
-    source: Any  # from `open_source`
-    options: RecordOptions
+    source: Any  # an OpenSource
     output_uri: str
     folder: str  # URI of the job's own files
     check: Callable[[], None]  # raises an error if another writer has taken `output_uri`
@@ -77,8 +75,7 @@ class RecordsPipeline:
         return pipeline.run()
 
     def _add_to(self, pipeline: Any) -> None:
-        add_source = self._add_tables if self.source.is_table else self._add_images
-        rows, totals = add_source(pipeline)
+        rows, totals = self.source.add_to(self, pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(self._merge)
         plans = totals | "Plan" >> self._make_step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
@@ -101,8 +98,7 @@ class RecordsPipeline:
         with _record_mistakes(self.folder):
             for totals in several:
                 merged.merge(totals)
-                if self.source.is_table:
-                    self.source.check(merged)
+                self.source.check(merged)
         return merged
 
     def _make_step(self, function: Callable[..., Iterable[Any]], *side_inputs: Any) -> Any:
@@ -114,7 +110,7 @@ class RecordsPipeline:
 
         return beam.FlatMap(run_step, *side_inputs)
 
-    def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
+    def add_images(self, pipeline: Any) -> tuple[Any, Any]:
         listed = (
             pipeline
             | "Source" >> beam.Create([None])
@@ -141,12 +137,12 @@ class RecordsPipeline:
 
     def _list_chunks(self, _: None) -> Iterator[list[Any]]:
         """Yield chunks of items to digest; of examples, if the source does not use `mapped`."""
-        return cut(self.source.examples(lambda function, items: items), CHUNK)
+        return cut(self.source.opened.examples(lambda function, items: items), CHUNK)
 
     def _digest_chunk(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
         if isinstance(chunk[0], Example | Rejection):
             return chunk
-        return self.source.examples(
+        return self.source.opened.examples(
             lambda function, _: storage.read_ahead(function, chunk, uri=self.source.location)
         )
 
@@ -156,14 +152,14 @@ class RecordsPipeline:
         """Yield the rows that are kept of a group of digests, and the group's totals."""
         rows = pa.Table.from_batches([to_rows(group[1])])
         present = [SPLITS.index(split) for split in set(splits) if split]
-        yield assign_splits(rows, present, self.source.classes, self.options.split_fractions)
+        yield assign_splits(rows, present, self.source.classes, self.source.options.split_fractions)
 
-    def _add_tables(self, pipeline: Any) -> tuple[Any, Any]:
+    def add_table(self, pipeline: Any) -> tuple[Any, Any]:
         parsed = (
             pipeline
-            | "Source" >> beam.Create(range(len(self.source.reader.names)))
+            | "Source" >> beam.Create(range(len(self.source.opened.names)))
             | "Spread files" >> beam.Reshuffle()
-            | "Read" >> self._make_step(self.source.reader.blocks)
+            | "Read" >> self._make_step(self.source.opened.blocks)
             | "Spread" >> beam.Reshuffle()
             | "Parse" >> self._make_step(lambda block: [self.source.parse(block)])
         )
@@ -173,17 +169,16 @@ class RecordsPipeline:
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan and remove stale files; raise InputError if the data can't be used."""
         source = self._conclude_source(totals)
-        writer, dataset = manifest.begin(source, totals, self.options, self.output_uri)
+        writer, dataset = manifest.begin(source, totals, self.output_uri)
         if dataset:
             yield Plan(writer, {})
         else:
             output.remove_stale(writer)
-            mean, _ = totals.estimate_record_cost(source)
-            yield Plan(writer, shard_counts(totals, mean, self.options))
+            mean, _ = source.estimate_cost(totals)
+            yield Plan(writer, shard_counts(totals, mean, self.source.options))
 
     def _conclude_source(self, totals: Totals) -> Any:
-        if self.source.is_table:
-            self.source.conclude(totals)
+        self.source.conclude(totals)
         return self.source
 
     def _list_shards(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
@@ -212,7 +207,7 @@ class RecordsPipeline:
         non_empty = [batch for batch in batches if batch is not None]
         rows = [sort_rows(pa.Table.from_batches(non_empty))] if non_empty else []
         task = ShardTask(
-            split, number, plan.counts[split], variant_count(split, self.options), rows
+            split, number, plan.counts[split], variant_count(split, self.source.options), rows
         )
         yield plan.writer.write(task, lambda _: None)
 
@@ -221,5 +216,5 @@ class RecordsPipeline:
         if plan.counts:
             self.check()
             writer = dataclasses.replace(plan.writer, source=self._conclude_source(totals))
-            manifest.finish(writer, totals, self.options, list(results))
+            manifest.finish(writer, totals, list(results))
         return ()

@@ -1,13 +1,13 @@
 """Raise InputError for a source, a plan or a dataset that can't be used."""
 
-import json
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.sources import Rejection, Source
+from trainer.data.schema import SPLITS
+from trainer.data.source import Rejection
+from trainer.data.tables.parsing import suggest_missing
+from trainer.data.write.open_source import OpenSource
 from trainer.data.write.totals import ClassCounts
 from trainer.data.write.writing_progress import format_count
 from trainer.errors import InputError
@@ -30,14 +30,13 @@ def check_apart(source_uri: str, output_uri: str) -> None:
         )
 
 
-def check_rejections(
-    rejections: Sequence[Rejection], item_count: int, options: RecordOptions, unit: str
-) -> None:
+def check_rejections(rejections: Sequence[Rejection], item_count: int, source: OpenSource) -> None:
     """Raise InputError if more than `max_rejected_fraction` of a source is rejected.
 
     Tolerated rejections are not counted. The message names the first of the other rejections.
     """
     rejected, counted = _split_rejections(rejections, item_count)
+    options = source.options
     allowed = options.max_rejected_fraction * counted
     if len(rejected) <= allowed:
         return
@@ -47,34 +46,18 @@ def check_rejections(
     details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
     prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
     raise InputError(
-        f"source={options.source!r}: {len(rejected):,} of {format_count(counted, unit)} "
+        f"source={options.source!r}: {len(rejected):,} of {format_count(counted, source.unit)} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {prefix}{details}{suggest_missing(keys_by_reason, options)}"
+        f"allow more; {prefix}{details}{suggest_missing(keys_by_reason, options.columns)}"
     )
 
 
-def suggest_missing(reasons: Iterable[str], options: RecordOptions) -> str:
-    """Return how columns of numbers can read rejected words, such as '?', as missing values.
-
-    The text is to be appended to a message; it is empty if `reasons` name no such word.
-    """
-    markers: dict[str, list[str]] = {}
-    for reason in reasons:
-        match = re.fullmatch(r"(.+) is not a number: '(\D+)'", reason)
-        if match and any(column.get("name") == match[1] for column in options.columns):
-            markers.setdefault(match[1], []).append(match[2])
-    return "".join(
-        f"; if {' and '.join(map(repr, texts))} in {name} mean that the value is missing, add "
-        f"missing = {json.dumps(texts, ensure_ascii=False)} to the column"
-        for name, texts in markers.items()
-    )
-
-
-def has_too_many(rejections: Sequence[Rejection], item_count: int, options: RecordOptions) -> bool:
+def has_too_many(rejections: Sequence[Rejection], item_count: int, source: OpenSource) -> bool:
     """Return whether `check_rejections` is sure to fail, and has enough examples to name."""
     rejected, counted = _split_rejections(rejections, item_count)
-    return len(rejected) >= MAX_NAMED and len(rejected) > options.max_rejected_fraction * counted
+    fraction = source.options.max_rejected_fraction
+    return len(rejected) >= MAX_NAMED and len(rejected) > fraction * counted
 
 
 def _split_rejections(
@@ -84,8 +67,9 @@ def _split_rejections(
     return rejected, item_count - (len(rejections) - len(rejected))
 
 
-def check_counts(counts: ClassCounts, source: Source, options: RecordOptions) -> None:
+def check_counts(counts: ClassCounts, source: OpenSource) -> None:
     """Raise InputError if a class or a split has no example; `counts` are examples or records."""
+    options = source.options
     for name in source.classes:
         if not any(counts[split, name] for split in SPLITS):
             raise InputError(

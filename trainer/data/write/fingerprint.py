@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainer.data.file_listing import File, list_files
+from trainer.data.file_listing import File, is_pattern, list_files
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 
@@ -22,11 +22,6 @@ class Fingerprint(NamedTuple):
     digest: str  # hex
     files: int  # number of files
     bytes: int  # total size of the files
-
-
-def is_pattern(location: str) -> bool:
-    """Return whether a table's location is a pattern that matches files."""
-    return not set("*?[").isdisjoint(location)
 
 
 def fingerprint(source: str, data_dir: str) -> Fingerprint:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from trainer.data.record_options import RecordOptions
-from trainer.data.sources import Source
+from trainer.data.write.open_source import OpenSource
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardTask, shard_name
 from trainer.data.write.spill import Spill, digest_halves, shard_numbers
 from trainer.data.write.split_plan import compute_identities
@@ -37,18 +37,18 @@ class Layout:
 
     Args:
         rows: the examples that `totals` count.
-        stored: shards of earlier records, from the store that `options` name; None: no store.
+        stored: shards of earlier records, from the store that its options name; None: no store.
     """
 
     def __init__(
         self,
         rows: Spill,
         totals: Totals,
-        source: Source,
-        options: RecordOptions,
+        source: OpenSource,
         stored: Sequence[StoredShard] | None,
     ) -> None:
-        mean, seconds = totals.estimate_record_cost(source)
+        options = source.options
+        mean, seconds = source.estimate_cost(totals)
         self.kept: dict[str, StoredShard] = {}  # stored shards to copy, by new file name
         self.tasks: list[ShardTask] = []  # a task for each of the other shards
         # The examples of all tasks, and the approximate time that one process needs for them.

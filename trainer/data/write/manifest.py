@@ -7,10 +7,9 @@ import json
 from typing import Any
 
 from trainer.data import schema, storage
-from trainer.data.record_options import SPLITS, RecordOptions
-from trainer.data.schema import Dataset, Feature, Shard, Split
-from trainer.data.sources import Source
+from trainer.data.schema import SPLITS, Dataset, Feature, Shard, Split
 from trainer.data.write import checks, output
+from trainer.data.write.open_source import OpenSource
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.spill import Spill
 from trainer.data.write.totals import ClassCounts, Totals
@@ -23,7 +22,7 @@ _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 """Packages whose versions affect the bytes of records."""
 
 
-def list_features(source: Source) -> list[Feature]:
+def list_features(source: OpenSource) -> list[Feature]:
     return [
         *source.features,
         Feature(name="label", kind="label", dtype="int64"),
@@ -31,25 +30,25 @@ def list_features(source: Source) -> list[Feature]:
     ]
 
 
-def describe_conditions(source: Source, options: RecordOptions) -> list[Any]:
+def describe_conditions(source: OpenSource) -> list[Any]:
     """Return everything that determines a record besides the example; needs no listing."""
-    return [*_describe_source(source), dataclasses.asdict(options), _read_versions()]
+    return [*_describe_source(source), dataclasses.asdict(source.options), _read_versions()]
 
 
 def begin(
-    source: Source, totals: Totals, options: RecordOptions, uri: str, rows: Spill | None = None
+    source: OpenSource, totals: Totals, uri: str, rows: Spill | None = None
 ) -> tuple[ShardWriter, Dataset | None]:
     """Return the writer of a plan, and the dataset if an earlier run has finished it.
 
     Raise InputError as `finish` does.
     """
-    checks.check_rejections(totals.rejections, totals.given, options, source.unit)
-    checks.check_counts(totals.counts, source, options)
+    checks.check_rejections(totals.rejections, totals.items, source)
+    checks.check_counts(totals.counts, source)
     creation: dict[str, Any] = {
-        "source": options.source,
-        "given": totals.given,
+        "source": source.options.source,
+        "given": totals.items,
         **source.details,
-        "options": dataclasses.asdict(options),
+        "options": dataclasses.asdict(source.options),
         "versions": _read_versions(),
     }
     # It covers how records are created, their schema and the examples.
@@ -59,7 +58,7 @@ def begin(
     return writer, output.find_finished(writer)
 
 
-def _describe_source(source: Source) -> list[Any]:
+def _describe_source(source: OpenSource) -> list[Any]:
     described = [dataclasses.asdict(feature) for feature in list_features(source)]
     return [LAYOUT_VERSION, source.name, source.classes, described]
 
@@ -90,12 +89,7 @@ def _group_by_split(
     return shards, counts
 
 
-def finish(
-    writer: ShardWriter,
-    totals: Totals,
-    options: RecordOptions,
-    results: list[ShardResult],
-) -> Dataset:
+def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> Dataset:
     """Check what was written and complete the dataset, or remove all of it.
 
     Raise InputError if too much was rejected, or a class or a split has no example.
@@ -108,8 +102,8 @@ def finish(
     rejections.sort(key=lambda rejection: rejection.key)
     shards, counts = _group_by_split(results, source.classes)
     try:
-        checks.check_rejections(rejections, totals.given, options, source.unit)
-        checks.check_counts(counts, source, options)
+        checks.check_rejections(rejections, totals.items, source)
+        checks.check_counts(counts, source)
     except InputError:
         output.clear(writer)
         raise
@@ -134,7 +128,7 @@ def finish(
         },
         creation={
             **writer.creation,
-            "accepted": totals.given - len(rejections),
+            "accepted": totals.items - len(rejections),
             **({"contradictions": contradictions} if totals.contradictions else {}),
         },
     )

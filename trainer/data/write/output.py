@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator
 
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
-from trainer.data.record_options import SPLITS
-from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, Dataset, join, load_dataset
+from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, SPLITS, Dataset, join, load_dataset
 from trainer.data.write.shards import UNFINISHED, ShardWriter
 from trainer.errors import InputError
 

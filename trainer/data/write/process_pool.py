@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainer.data.storage import available_cores
 from trainer.errors import InputError
 
 START_SECONDS = 0.3
@@ -47,13 +48,6 @@ per thread 15 MB more for ten million rows than a single arena."""
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Report = Callable[[int], None]
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Processes:

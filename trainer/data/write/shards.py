@@ -10,19 +10,17 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
 from trainer.data.schema import Shard, join
-from trainer.data.sources import Reference, Rejection
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
+from trainer.data.source import Rejection
+from trainer.data.write.open_source import OpenSource
 from trainer.data.write.spill import Spill
-from trainer.errors import InputError
 
 UNFINISHED = ".unfinished"
 
@@ -48,15 +46,6 @@ class ShardTask:
         return shard_name(self.split, self.number, self.count)
 
 
-class Piece(NamedTuple):
-    """A part of a shard."""
-
-    content: bytes | memoryview
-    labels: dict[int, int]  # number of records by label
-    rejections: list[Rejection]
-    examples: int  # number of examples done
-
-
 @dataclasses.dataclass(frozen=True)
 class ShardResult:
     """The result of writing a shard."""
@@ -79,7 +68,7 @@ class ShardResult:
 class ShardWriter:
     """Writes shards of `source` into the folder `output_uri`."""
 
-    source: Any
+    source: OpenSource
     output_uri: str
     creation: dict[str, Any]  # entry of dataset.json that says how the records were created
     fingerprint: str  # fingerprint of the plan and of its layout
@@ -132,12 +121,8 @@ class ShardWriter:
         rows: Iterable[pa.Table] = task.rows or ()
         if self.rows and task.rows is None:
             rows = self.rows.read_shard(task.split, task.number, task.count)
-        is_table = self.source.is_table
-        pieces = (
-            self.source.make_pieces(rows) if is_table else self._make_pieces(rows, task.variants)
-        )
         with storage.open_file(partial, "wb") as file:
-            for piece in pieces:
+            for piece in self.source.make_pieces(rows, task.variants):
                 file.write(piece.content)
                 digest.update(piece.content)
                 size += len(piece.content)
@@ -147,49 +132,6 @@ class ShardWriter:
                 report(piece.examples)
         shard = Shard(file=task.file, examples=sum(counts), bytes=size, sha256=digest.hexdigest())
         return ShardResult(shard, counts, rejections)
-
-    def _make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
-        rows_as_dicts = (row for part in rows for row in part.to_pylist())
-        uri = self.source.location
-        for row, content in storage.read_ahead(self._fetch, rows_as_dicts, uri=uri):
-            try:
-                records = self._encode_records(row, content, variants)
-            except RejectedError as error:
-                yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
-            else:
-                yield Piece(b"".join(records), {row["label"]: len(records)}, [], 1)
-
-    def _fetch(self, row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Return a row with what the source fetched for it, or the RejectedError that it raised."""
-        try:
-            return row, self.source.fetch(Reference(row["key"], row["position"]))
-        except RejectedError as error:
-            return row, error
-        except OSError as error:
-            raise InputError(
-                f"{row['key']} was listed but can no longer be read "
-                f"({error.strerror or error}); leave the source alone while it is read"
-            ) from None
-
-    def _encode_records(self, row: dict[str, Any], content: Any, variants: int) -> list[bytes]:
-        """Return the records of an example and its augmented copies, in the file's format.
-
-        Raises InputError if the content has changed since it was listed, because its split may
-        have changed, too.
-        """
-        if isinstance(content, RejectedError):
-            raise content
-        key, label = row["key"], row["label"]
-        if self.source.digest(content) != row["digest"]:
-            raise InputError(
-                f"{key or self.source.location} has changed since it was listed; leave "
-                "the source alone while it is read, and run again"
-            )
-        records = []
-        for variant, values in enumerate(self.source.encode(content, key, variants)):
-            name = f"{key}#{variant}" if variant else key
-            records.append(frame(serialize({"key": name.encode(), **values, "label": label})))
-        return records
 
     def _note_uri(self, file: str) -> str:
         return join(self.notes_uri, f"{file}.json")

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.record_options import SPLITS
-from trainer.data.sources import DIGEST_BYTES
+from trainer.data.schema import SPLITS
+from trainer.data.source import DIGEST_BYTES
 
 PARTITIONS = 256
 """Number of partitions of each split on disk; in memory, each split is one partition."""

@@ -1,4 +1,4 @@
-"""List images, assign splits, and decide which of several equal images are kept.
+"""Assign splits to listed images, and decide which of several equal images are kept.
 
 An example's split depends on a digest of its content alone: equal content is never in two splits,
 and new data never moves old examples. Within a split, examples are in the order of their digests,
@@ -8,48 +8,23 @@ shards determine its shard.
 
 import hashlib
 import heapq
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from trainer.data import storage
-from trainer.data.record_options import SPLITS
-from trainer.data.sources import DIGEST_BYTES, Example, ImageSource, Reference, Rejection
-from trainer.data.write.process_pool import Processes, cut
+from trainer.data.schema import SPLITS
+from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
+from trainer.data.write.process_pool import cut
 from trainer.data.write.spill import Spill, digest_halves, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
-from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, one_line
-
-PIECE = 64
-"""Number of files that are passed to a process or a thread at once."""
 
 BATCH = 10_000
 """Number of listed examples that are converted to rows at once."""
 
 _SPLIT_INDICES = {"": 0, **{name: index for index, name in enumerate(SPLITS)}}
 """Index of each split; examples without a split are in train."""
-
-
-def list_examples(
-    source: ImageSource, lines: ProgressLines, processes: Processes
-) -> Iterator[Example | Rejection]:
-    """Yield what `source` lists; read remote files in threads, and local ones in `processes`."""
-
-    def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
-        if not storage.is_remote(source.location):
-            return processes.map(function, items, size=PIECE)
-        results = storage.read_ahead(
-            lambda piece: list(map(function, piece)), cut(items, PIECE), uri=source.location
-        )
-        return itertools.chain.from_iterable(results)
-
-    for item in source.examples(map_items):
-        lines.advance(1)
-        yield item
 
 
 def plan_splits(
@@ -120,32 +95,57 @@ def assign_splits(
     halves = digest_halves(rows["digest"])
     splits = choose_splits(rows["split"].to_numpy(), halves[:, 1], fractions, present)
     keys, labels = rows["key"].to_pylist(), rows["label"].to_numpy()
-    totals, stays = Totals(), np.ones(len(keys), bool)
-    fresh = np.flatnonzero(np.any(halves[1:] != halves[:-1], axis=1)) + 1
-    ends = np.append(fresh, len(keys))
-    sizes = np.diff(ends, prepend=0)
-    for end, size in zip(ends[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
-        group = np.arange(end - size, end)
-        best = group[splits[group].argmax()]
-        stays[group] = splits[group] == splits[best]
-        reason = f"duplicate: same content as {keys[best]} in {SPLITS[splits[best]]}"
-        rejected = [keys[index] for index in group[~stays[group]]]
-        totals.rejections += [Rejection(key, reason, tolerated=True) for key in rejected]
-        named = [f"{keys[index]} ({classes[labels[index]]})" for index in group]
-        other = np.flatnonzero(labels[group] != labels[group[0]])
-        totals.contradictions += len(other)
-        pairs = [[named[0], named[index]] for index in other]
-        totals.pairs = heapq.nsmallest(NAMED_PAIRS, totals.pairs + pairs)
+    rejections, pairs = _compare_copies(halves, splits, labels, keys, classes)
+    stays = np.ones(len(keys), bool)
+    stays[list(rejections)] = False
     column = rows.schema.get_field_index("split")
     rows = rows.set_column(column, "split", pa.array(splits)).filter(stays).combine_chunks()
-    totals.counts = count_classes(splits[stays], labels[stays], classes)
-    totals.content = sum_identities(compute_identities(rows))
-    first = rows.filter(rows["split"].to_numpy() == 0).slice(0, SAMPLE).to_pylist()
-    totals.sample = [
-        Example(Reference(row["key"], row["position"]), row["label"], row["digest"], "train")
-        for row in first
-    ]
+    totals = Totals(
+        counts=count_classes(splits[stays], labels[stays], classes),
+        rejections=list(rejections.values()),
+        contradictions=len(pairs),
+        pairs=heapq.nsmallest(NAMED_PAIRS, pairs),
+        content=sum_identities(compute_identities(rows)),
+        sample=_sample_training(rows),
+    )
     return rows.to_batches()[0], totals
+
+
+def _compare_copies(
+    halves: np.ndarray,
+    splits: np.ndarray,
+    labels: np.ndarray,
+    keys: Sequence[str],
+    classes: Sequence[str],
+) -> tuple[dict[int, Rejection], list[list[str]]]:
+    """Compare rows with equal digests; the rows are sorted.
+
+    Return rejections, by index, of those that are not in the last split of their group, and pairs
+    of the first of a group with each one that has another label.
+    """
+    rejections, pairs = {}, []
+    begins = np.flatnonzero(np.any(halves[1:] != halves[:-1], axis=1)) + 1
+    bounds = np.concatenate([[0], begins, [len(halves)]])
+    for group in np.flatnonzero(np.diff(bounds) > 1):
+        begin, end = bounds[group : group + 2].tolist()
+        best = begin + int(splits[begin:end].argmax())
+        reason = f"duplicate: same content as {keys[best]} in {SPLITS[splits[best]]}"
+        first = f"{keys[begin]} ({classes[labels[begin]]})"
+        for index in range(begin, end):
+            if splits[index] != splits[best]:
+                rejections[index] = Rejection(keys[index], reason, tolerated=True)
+            if labels[index] != labels[begin]:
+                pairs.append([first, f"{keys[index]} ({classes[labels[index]]})"])
+    return rejections, pairs
+
+
+def _sample_training(rows: pa.Table) -> list[Example]:
+    """Return the first SAMPLE examples of the training split."""
+    training = rows.filter(rows["split"].to_numpy() == 0).slice(0, SAMPLE)
+    return [
+        Example(Reference(row["key"], row["position"]), row["label"], row["digest"], "train")
+        for row in training.to_pylist()
+    ]
 
 
 def _check_labels(rows: pa.Table, classes: Sequence[str]) -> None:

@@ -10,30 +10,20 @@ import hashlib
 import heapq
 import itertools
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from trainer.data.record_options import SPLITS
-from trainer.data.sources import Example, Rejection
+from trainer.data.schema import SPLITS
+from trainer.data.source import Example, Rejection
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.write.pixels import RejectedError
-from trainer.data.write.records import frame, serialize
 
 SAMPLE = 32
 """Number of examples that are encoded in advance to measure size and time."""
 
 NAMED_PAIRS = 10
 """Number of pairs of equal examples with different labels that dataset.json names."""
-
-ROW_SECONDS = 1e-6
-"""The time that a process needs to build a record from an encoded row."""
-
-ROW_FRAME_BYTES = 36
-"""Bytes of a record in addition to the entries of its row: its frame and its label."""
-
 
 ClassCounts = collections.Counter[tuple[str, str]]
 """Examples by split and class."""
@@ -86,7 +76,7 @@ class Totals:
         return counts
 
     @property
-    def given(self) -> int:
+    def items(self) -> int:
         """Return the number of examples and rejections."""
         return self.counts.total() + len(self.rejections)
 
@@ -95,22 +85,6 @@ class Totals:
         rejected = sorted([rejection.key, rejection.reason] for rejection in self.rejections)
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def estimate_record_cost(self, source: Any) -> tuple[float, float]:
-        """Return the mean size of a record in bytes, and the mean seconds to create one."""
-        if source.is_table:
-            return self.entry_bytes / max(1, self.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
-        started = time.monotonic()
-        sizes = []
-        for example in self.sample:
-            key = example.reference.key
-            try:
-                values = source.encode(source.fetch(example.reference), key, 0)[0]
-            except (RejectedError, OSError):  # Reported when it is written.
-                continue
-            sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
-        seconds = (time.monotonic() - started) / max(1, len(self.sample))
-        return sum(sizes) / max(1, len(sizes)), seconds
 
 
 def count_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:

@@ -10,24 +10,32 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Generator
-from typing import Any
 
 from trainer import formats
-from trainer.data.record_options import RecordOptions
-from trainer.data.schema import Dataset
-from trainer.data.sources import open_source
+from trainer.data.schema import IMAGES, ROWS, Dataset
+from trainer.data.sources import parse_source
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
+from trainer.data.write.open_images import OpenImages
+from trainer.data.write.open_source import OpenSource
+from trainer.data.write.open_table import OpenTable
 from trainer.data.write.process_pool import Processes, available_cores
+from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
-from trainer.data.write.split_plan import list_examples, plan_splits
 from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.data.write.totals import Totals
 from trainer.data.write.writing_progress import ProgressLines, format_count
 
 POOL_MIN_SECONDS = 1.0
 """Work that takes less time is done in this process: other processes need 0.3 s to start."""
+
+
+def open_source(options: RecordOptions) -> OpenSource:
+    """Open `options.source`; raise InputError as `parse_source` and `SourceKind.open` do."""
+    kind, place = parse_source(options.source)
+    opened = {IMAGES: OpenImages, ROWS: OpenTable}[kind.contents]
+    return opened(kind.open(place, options), options)
 
 
 def create_tfrecords(
@@ -58,10 +66,10 @@ def create_tfrecords(
     started = time.monotonic()
     with output.locked(output_uri, options.source) as check:
         if engine:
-            dataset = engine.create(source, options, output_uri, check)
+            dataset = engine.create(source, output_uri, check)
         else:
             with Processes() as processes:
-                dataset = _create(source, options, output_uri, progress, processes, check)
+                dataset = _create(source, output_uri, progress, processes, check)
         output.close_folder(output_uri)
     progress(_format_summary(dataset, time.monotonic() - started, source.unit))
     if contradictions := dataset.creation.get("contradictions"):
@@ -74,8 +82,7 @@ def create_tfrecords(
 
 
 def _create(
-    source: Any,
-    options: RecordOptions,
+    source: OpenSource,
     output_uri: str,
     progress: Callable[[str], None],
     processes: Processes,
@@ -86,18 +93,15 @@ def _create(
     `check` raises if another writer has taken the folder.
     """
     store = None
-    if options.records_store:
-        store = RecordsStore(options.records_store, manifest.describe_conditions(source, options))
+    if source.options.records_store:
+        conditions = manifest.describe_conditions(source)
+        store = RecordsStore(source.options.records_store, conditions)
     listing = ProgressLines("create_tfrecords", source.unit, emit=progress)
-    if source.is_table:
-        totals, rows = source.plan(listing, processes)
-    else:
-        examples = list_examples(source, listing, processes)
-        totals, rows = plan_splits(examples, source.classes, options.split_fractions)
-    writer, dataset = manifest.begin(source, totals, options, output_uri, rows)
+    totals, rows = source.plan(listing, processes)
+    writer, dataset = manifest.begin(source, totals, output_uri, rows)
     if dataset is None:
         stored = store.list_shards(output_uri) if store else None
-        layout = Layout(rows, totals, source, options, stored)
+        layout = Layout(rows, totals, source, stored)
         writer = dataclasses.replace(writer, fingerprint=layout.fingerprint(writer.fingerprint))
         output.remove_stale(writer)
         results = copy_shards(writer, layout.kept)
@@ -106,9 +110,9 @@ def _create(
                 f"create_tfrecords: {len(layout.kept):,} shards reused, "
                 f"{len(layout.tasks):,} to write with {format_count(layout.examples, source.unit)}"
             )
-        results += _write_shards(writer, totals, layout, options, progress, processes)
+        results += _write_shards(writer, totals, layout, progress, processes)
         check()
-        dataset = manifest.finish(writer, totals, options, results)
+        dataset = manifest.finish(writer, totals, results)
         if store:
             identities = layout.compute_identities()
             store.save(output_uri, [(result, identities[result.shard.file]) for result in results])
@@ -119,7 +123,6 @@ def _write_shards(
     writer: ShardWriter,
     totals: Totals,
     layout: Layout,
-    options: RecordOptions,
     progress: Callable[[str], None],
     processes: Processes,
 ) -> list[ShardResult]:
@@ -139,7 +142,7 @@ def _write_shards(
         for result in written:
             results.append(result)
             rejections += result.rejections
-            if result.rejections and checks.has_too_many(rejections, totals.given, options):
+            if result.rejections and checks.has_too_many(rejections, totals.items, writer.source):
                 break
     return results
 

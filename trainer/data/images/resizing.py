@@ -1,4 +1,4 @@
-"""Resize images on a CPU. trainer/training/preprocessing.py does the same in a SavedModel's graph.
+"""Resize images on a CPU; preprocessing.py does the same in a SavedModel's graph.
 
 Bilinear resizing works like a GPU that samples a texture with mipmaps: the image is halved by
 taking means of 2x2 pixels (`halvings`), then each pixel of the result is interpolated from four
@@ -40,7 +40,7 @@ def resize(image: Image.Image, target: tuple[int, int], method: str) -> np.ndarr
 
     Args:
         target: (width, height) in pixels.
-        method: one of `trainer.data.record_options.RESIZE_METHODS`.
+        method: one of `trainer.data.source_options.RESIZE_METHODS`.
     """
     if method != "bilinear":
         return np.asarray(image.resize(target, _FILTERS[method]))

@@ -30,13 +30,13 @@ import numpy as np
 from PIL import Image, ImageFile
 
 from trainer import formats
+from trainer.data.images import resizing
 from trainer.data.schema import Feature
-from trainer.data.write import resizing
+from trainer.data.source_options import SourceOptions
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from trainer.data.record_options import RecordOptions
-    from trainer.data.write.records import Values
+    from trainer.data.records import Values
 
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 
@@ -73,7 +73,7 @@ class RejectedError(Exception):
 class PixelFormat:
     """The format of images in the records."""
 
-    options: RecordOptions
+    options: SourceOptions
 
     @property
     def feature(self) -> Feature:

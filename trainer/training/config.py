@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.record_options import augmentation_option, check_operations, operations_option
+from trainer.data.source_options import (
+    augmentation_option,
+    check_operations,
+    operations_option,
+)
 from trainer.errors import InputError
 from trainer.fields import build, option, pick
 from trainer.models import MODELS, find_model_class, open_model
@@ -192,7 +196,7 @@ class TrainingConfig:
         if self.fine_tune_epochs:
             model.check_fine_tuned(self.fine_tune_layers)
         # Refuse values that would have no effect.
-        if model.takes_rows and self.augmentation != "none":
+        if not model.augmentable and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "
                 "rows of a table; set augmentation=none"
@@ -230,17 +234,6 @@ def complete_saved(values: dict[str, Any]) -> dict[str, Any]:
     # Early stopping, in the last phase, restored the best weights.
     last = phases(build(TrainingConfig, pick(TrainingConfig, values)))[-1]
     return {**values, "keep_epoch": "best" if last.early_stopping_patience else "last"}
-
-
-def check_batch_size(batch_size: int, replicas: int) -> None:
-    """Raise InputError if a global batch can't be divided equally among `replicas` devices."""
-    if batch_size % replicas:
-        below = batch_size - batch_size % replicas
-        choices = " or ".join(str(size) for size in (below, below + replicas) if size)
-        raise InputError(
-            f"batch_size={batch_size} can't be divided equally among {replicas} replicas; use "
-            f"{choices}"
-        )
 
 
 def configuration_digest(config: TrainingConfig, code: str) -> str:

@@ -1,12 +1,10 @@
-"""Options of create_tfrecords."""
+"""The options of create_tfrecords that a source gets: what it reads, and as which examples."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from trainer.data import sources
-from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.schema import SPLITS
 from trainer.errors import InputError
 from trainer.fields import option
 
@@ -14,18 +12,11 @@ RESIZE_METHODS = ("bilinear", "nearest", "bicubic", "area", "lanczos3")
 ENCODINGS = ("raw", "jpeg")
 AUGMENTATIONS = ("none", "model", "records")
 OPERATIONS = ("horizontal_flip", "vertical_flip", "quarter_turn", "shift")
-SPLITS = ("train", "validation", "test")
-ENGINES = ("local", "dataflow")
 IMAGE_OPTIONS = (
     "image_size", "channels", "resize_method", "encoding", "jpeg_quality",
     "augmentation", "augmentation_operations", "augmentation_variants",
 )  # fmt: skip
 """Options of images, which have no effect on a table."""
-_DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
-_SUBNETWORK = re.compile(
-    r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
-    r"regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+"
-)
 
 
 def augmentation_option() -> Any:
@@ -57,13 +48,10 @@ def check_operations(augmentation: str, operations: Sequence[str]) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordOptions:
-    """Options of record writing; each is a parameter of the pipeline."""
+class SourceOptions:
+    """Options for the examples of a source; `RecordOptions` adds those for writing them."""
 
-    source: str = option(
-        "digits",
-        help=f"Where examples come from: {sources.describe_sources()}.",
-    )
+    source: str = ""
     data_dir: str = option(
         "",
         help="For a source tfds:NAME, the folder (URI) where TensorFlow Datasets finds prepared "
@@ -125,40 +113,11 @@ class RecordOptions:
         minimum=0,
         maximum=1,
     )
-    shard_megabytes: float = option(
-        64.0, help="Target size of a shard of records, in MB (10^6 bytes).", above=0
-    )
-    records_store: str = option(
-        "",
-        help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
-        "with equal options is copied if none of its examples changed; empty: all shards are "
-        "written.",
-    )
-    max_rejected_fraction: float = option(
-        0.01,
-        help="Largest fraction of the source's examples that may be unusable; with more, the step "
-        "that writes records fails.",
-        minimum=0,
-        maximum=1,
-    )
 
     def __post_init__(self) -> None:
         if self.augmentation == "records" and "shift" in self.augmentation_operations:
             raise InputError("augmentation_operations: shift needs augmentation=model")
         check_operations(self.augmentation, self.augmentation_operations)
-        is_table = sources.parse_source(self.source)[0].is_table
-        if is_table:
-            parse_schema(self.columns, self.crosses, self.label)
-        elif self.columns or self.crosses or self.label:
-            raise InputError(
-                f"columns, crosses and label describe a table, but source={self.source!r} is not a "
-                f"table; use {sources.table_forms()}, or leave them out"
-            )
-        if self.records_store and is_table:
-            raise InputError(
-                f"records_store={self.records_store!r} keeps shards of images, but source="
-                f"{self.source!r} is a table, which is parsed as a whole; leave out records_store"
-            )
         fractions = self.split_fractions
         valid = len(fractions) == len(SPLITS) and abs(sum(fractions) - 1) <= 1e-6
         if not valid or not fractions[0] or not fractions[2]:
@@ -166,53 +125,3 @@ class RecordOptions:
                 f"split_fractions={fractions} must be {len(SPLITS)} fractions "
                 f"({', '.join(SPLITS)}) that add up to 1, with train and test above 0"
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Options of the engine that writes the records; each is a parameter of the pipeline."""
-
-    records_engine: str = option(
-        "local",
-        help="Engine that writes the records, with equal bytes: local (all cores of the "
-        "step's machine) or dataflow (a Dataflow job on many machines; in a local run, Apache Beam "
-        "in a single process).",
-        choices=ENGINES,
-    )
-    dataflow_max_workers: int = option(
-        10,
-        help="Maximum number of machines that Dataflow starts, with records_engine=dataflow.",
-        minimum=1,
-        maximum=4000,
-    )
-    dataflow_machine_type: str = option(
-        "e2-standard-4",
-        help="Machine type of Dataflow's workers, with records_engine=dataflow; each core writes a "
-        "shard.",
-    )
-    dataflow_subnetwork: str = option(
-        "",
-        help="Subnetwork with Private Google Access for Dataflow's workers, which then have no "
-        "public addresses, such as regions/REGION/subnetworks/NAME; empty: the network default.",
-    )
-
-    def __post_init__(self) -> None:
-        if not _DATAFLOW_MACHINE.fullmatch(self.dataflow_machine_type):
-            raise InputError(
-                f"dataflow_machine_type={self.dataflow_machine_type!r} is not a machine type, "
-                "such as e2-standard-4"
-            )
-        if self.dataflow_subnetwork and not _SUBNETWORK.fullmatch(self.dataflow_subnetwork):
-            raise InputError(
-                f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
-                "regions/us-central1/subnetworks/default"
-            )
-
-
-def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
-    """Raise InputError for a records store with Dataflow, which always writes all shards."""
-    if records.records_store and engine.records_engine == "dataflow":
-        raise InputError(
-            f"records_store={records.records_store!r} works only with records_engine='local', as "
-            "Dataflow always writes all shards; leave out one of the two"
-        )

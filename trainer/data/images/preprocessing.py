@@ -1,6 +1,6 @@
 """Convert encoded images to the pixels of the records, in a SavedModel's graph.
 
-The pixels are those of trainer/data/write/pixels.py and resizing.py, within one level of 255: a
+The pixels are those of trainer/data/images/pixels.py and resizing.py, within one level of 255: a
 JPEG is scaled while it is decoded; a PNG is laid over white, halved by taking means of 2x2 pixels
 and then sampled. Other images are refused (image_headers.py).
 """
@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.data.write.resizing import SINGLE_AXIS_FACTOR
-from trainer.training import image_headers
+from trainer.data.images import image_headers
+from trainer.data.images.resizing import SINGLE_AXIS_FACTOR
 
 _RATIOS = (1, 2, 4, 8)
 """Factors by which libjpeg can downscale an image while it decodes."""
@@ -146,7 +146,7 @@ def _find_boxes(length: tf.Tensor, size: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _halve(image: tf.Tensor, target: list[int]) -> tf.Tensor:
-    """Halve towards `target` (height, width), bit for bit like trainer.data.write.resizing."""
+    """Halve towards `target` (height, width), bit for bit like trainer.data.images.resizing."""
 
     def factors(image: tf.Tensor) -> tf.Tensor:
         size = tf.shape(image)[:2]

@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer import model_files
 from trainer.errors import InputError, first_line
+from trainer.exported import model_files
 
 
 def load(uri: str, *signatures: str, digest: str = "") -> Any:

@@ -1,0 +1,119 @@
+"""Images as a source of records.
+
+A first pass lists and digests them (split_plan.py); their files are read again when their shards
+are written.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from trainer.data import storage
+from trainer.data.images.image_source import ImageSource
+from trainer.data.images.pixels import RejectedError
+from trainer.data.records import frame, serialize
+from trainer.data.source import Example, Reference, Rejection
+from trainer.data.write.open_source import OpenSource, Piece
+from trainer.data.write.process_pool import Processes, cut
+from trainer.data.write.record_options import RecordOptions
+from trainer.data.write.spill import Spill
+from trainer.data.write.split_plan import plan_splits
+from trainer.data.write.totals import Totals
+from trainer.data.write.writing_progress import ProgressLines
+from trainer.errors import InputError
+
+PIECE = 64
+"""Number of files that are passed to a process or a thread at once."""
+
+
+class OpenImages(OpenSource):
+    """An `ImageSource`; its examples are planned and written one by one."""
+
+    opened: ImageSource
+
+    def __init__(self, opened: ImageSource, options: RecordOptions) -> None:
+        super().__init__(opened, options)
+        opened.check_classes(options.source)
+        self.unit, self.classes, self.features = opened.unit, opened.classes, opened.features
+
+    def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
+        listed = self._list_examples(lines, processes)
+        return plan_splits(listed, self.classes, self.options.split_fractions)
+
+    def estimate_cost(self, totals: Totals) -> tuple[float, float]:
+        started = time.monotonic()
+        sizes = []
+        for example in totals.sample:
+            key = example.reference.key
+            try:
+                values = self.opened.encode(self.opened.fetch(example.reference), key, 0)[0]
+            except (RejectedError, OSError):  # Reported when it is written.
+                continue
+            sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
+        seconds = (time.monotonic() - started) / max(1, len(totals.sample))
+        return sum(sizes) / max(1, len(sizes)), seconds
+
+    def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
+        rows_as_dicts = (row for part in rows for row in part.to_pylist())
+        for row, content in storage.read_ahead(self._fetch, rows_as_dicts, uri=self.location):
+            try:
+                records = self._encode_records(row, content, variants)
+            except RejectedError as error:
+                yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
+            else:
+                yield Piece(b"".join(records), {row["label"]: len(records)}, [], 1)
+
+    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
+        return steps.add_images(pipeline)
+
+    def _list_examples(
+        self, lines: ProgressLines, processes: Processes
+    ) -> Iterator[Example | Rejection]:
+        """Yield what the source lists; read remote files in threads, local ones in `processes`."""
+
+        def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+            if not storage.is_remote(self.location):
+                return processes.map(function, items, size=PIECE)
+            results = storage.read_ahead(
+                lambda piece: list(map(function, piece)), cut(items, PIECE), uri=self.location
+            )
+            return itertools.chain.from_iterable(results)
+
+        for item in self.opened.examples(map_items):
+            lines.advance(1)
+            yield item
+
+    def _fetch(self, row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Return a row with what the source fetched for it, or the RejectedError that it raised."""
+        try:
+            return row, self.opened.fetch(Reference(row["key"], row["position"]))
+        except RejectedError as error:
+            return row, error
+        except OSError as error:
+            raise InputError(
+                f"{row['key']} was listed but can no longer be read "
+                f"({error.strerror or error}); leave the source alone while it is read"
+            ) from None
+
+    def _encode_records(self, row: dict[str, Any], content: Any, variants: int) -> list[bytes]:
+        """Return the records of an example and its augmented copies, in the file's format.
+
+        Raises InputError if the content has changed since it was listed, because its split may
+        have changed, too.
+        """
+        if isinstance(content, RejectedError):
+            raise content
+        key, label = row["key"], row["label"]
+        if self.opened.digest(content) != row["digest"]:
+            raise InputError(
+                f"{key or self.location} has changed since it was listed; leave "
+                "the source alone while it is read, and run again"
+            )
+        records = []
+        for variant, values in enumerate(self.opened.encode(content, key, variants)):
+            name = f"{key}#{variant}" if variant else key
+            records.append(frame(serialize({"key": name.encode(), **values, "label": label})))
+        return records

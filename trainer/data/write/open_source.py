@@ -1,0 +1,62 @@
+"""What an open source does on its way to records, whatever its examples are."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from trainer.data.schema import Feature
+from trainer.data.source import Rejection
+from trainer.data.write.process_pool import Processes
+from trainer.data.write.record_options import RecordOptions
+from trainer.data.write.spill import Spill
+from trainer.data.write.totals import Totals
+from trainer.data.write.writing_progress import ProgressLines
+
+
+class Piece(NamedTuple):
+    """A part of a shard."""
+
+    content: bytes | memoryview
+    labels: dict[int, int]  # number of records by label
+    rejections: list[Rejection]
+    examples: int  # number of examples done
+
+
+class OpenSource:
+    """Base class of open sources; picklable, because each writing process gets a copy.
+
+    `opened` is the result of `SourceKind.open`.
+    """
+
+    unit: str  # plural noun for examples, for messages
+    classes: list[str]  # in the order of label indices; of a table, known after `conclude`
+    features: list[Feature]  # of the examples; known with the classes
+
+    def __init__(self, opened: Any, options: RecordOptions) -> None:
+        self.opened, self.options = opened, options
+        self.name: str = opened.name
+        self.location: str = opened.location  # URI that the source reads, if any
+        self.details: dict[str, Any] = opened.details  # entries for dataset.json
+
+    def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
+        """Read the source once; return its totals and the rows of the examples that are kept."""
+        raise NotImplementedError
+
+    def check(self, totals: Totals) -> None:
+        """Raise InputError if the totals of a part show that the source can't be used."""
+
+    def conclude(self, totals: Totals) -> None:
+        """Set what only the totals of all examples determine; raise InputError as `plan` does."""
+
+    def estimate_cost(self, totals: Totals) -> tuple[float, float]:
+        """Return the mean size of a record in bytes, and the mean seconds to create one."""
+        raise NotImplementedError
+
+    def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
+        """Yield the records of planned rows, each with `variants` augmented copies."""
+        raise NotImplementedError
+
+    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
+        """Add the steps of `plan` to a Beam pipeline; return collections of rows and totals."""
+        raise NotImplementedError

@@ -1,0 +1,228 @@
+"""A table as a source of records, parsed on all cores.
+
+The table is read once, whatever its size. All cores parse it in blocks and gather statistics; the
+encoded rows are kept in partitions (write/spill.py) until their shards are written. A row's split
+depends on a digest of its content: copies stay together, and another choice of columns moves no row
+to another split. An invalid row (text instead of a number, no label) is rejected by its key; a
+missing value of a column is no reason to reject a row, but is recorded as missing.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trainer.data.schema import Feature
+from trainer.data.source import DIGEST_BYTES, Rejection, digest
+from trainer.data.tables.file_reader import TableKind
+from trainer.data.tables.parsing import parse_labels, parse_values, suggest_missing
+from trainer.data.tables.row_records import encode_entries, frame_records
+from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.write.open_source import OpenSource, Piece
+from trainer.data.write.process_pool import Processes
+from trainer.data.write.record_options import RecordOptions
+from trainer.data.write.spill import Spill
+from trainer.data.write.split_plan import draw_splits
+from trainer.data.write.totals import Totals, count_classes
+from trainer.data.write.writing_progress import ProgressLines, format_count
+from trainer.errors import InputError
+
+MAX_CLASSES = 1000
+FEW_CLASSES, FEW_ROWS = 20, 10
+"""A label with more than FEW_CLASSES different numbers is a quantity rather than a class if any
+of them has a fraction, or if a number has fewer than FEW_ROWS rows on average."""
+_COMPARE = (
+    'compare it with a bound, as by label={"column": "...", "above": 1}, give a column of its '
+    "quantiles, or list its values as label's classes"
+)
+PIECE_ROWS = 1 << 12
+"""Number of rows whose records are built at once."""
+
+ROW_SECONDS = 1e-6
+"""The time that a process needs to build a record from an encoded row."""
+
+ROW_FRAME_BYTES = 36
+"""Bytes of a record in addition to the entries of its row: its frame and its label."""
+
+
+class ParsedBlock(NamedTuple):
+    """The usable rows of a block, and totals of all its rows.
+
+    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
+    SPLITS), and `encode_entries` of the tf.train.Example.
+    """
+
+    rows: pa.RecordBatch
+    totals: Totals
+
+
+class OpenTable(OpenSource):
+    """A `TableKind`; its rows are planned and written in blocks."""
+
+    unit = "rows"
+
+    opened: TableKind
+
+    def __init__(self, opened: TableKind, options: RecordOptions) -> None:
+        super().__init__(opened, options)
+        self._schema = parse_schema(options)
+        self.classes, self.features = list(self._schema.label.classes), []
+
+    def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
+        """Read the table; raise InputError if it has no rows, or its label contains no classes."""
+        totals, rows = Totals(), Spill()
+        files = range(len(self.opened.names))
+        blocks = (block for file in files for block in self.opened.blocks(file))
+        for parsed in processes.map(self.parse, blocks, size=1):
+            rows.add(parsed.rows)
+            totals.merge(parsed.totals)
+            self.check(totals)
+            lines.advance(parsed.totals.items)
+        rows.finish()
+        self.conclude(totals)
+        return totals, rows
+
+    def parse(self, block: Any) -> ParsedBlock:
+        """Parse a block into records, digests, labels and statistics; every core runs this."""
+        block, name = self.opened.read(block), self.opened.names[block.file]
+        bad: dict[int, str] = {}
+        columns = self._schema.columns
+        values = {
+            column.name: parse_values(column, block.columns[column.name], bad) for column in columns
+        }
+        labels, codes = parse_labels(self._schema.label, block.columns, bad)
+        rejected = [*block.rejections, *((int(block.numbers[at]), bad[at]) for at in bad)]
+        kept = np.setdiff1d(np.arange(len(block.numbers)), list(bad))
+        if bad:
+            chosen = pa.array(kept)
+            values = {
+                name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
+                for name, array in values.items()
+            }
+        halves = np.frombuffer(block.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
+        splits = draw_splits(halves[:, 1], self.options.split_fractions)
+        statistics = [ColumnStatistics(column) for column in columns]
+        for statistic in statistics:
+            statistic.add(values[statistic.column.name], splits, halves[:, 0])
+        numbers = block.numbers[kept]
+        keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
+        rows = pa.record_batch(
+            {
+                "digest": pa.FixedSizeBinaryArray.from_buffers(
+                    pa.binary(DIGEST_BYTES),
+                    len(kept),
+                    [None, pa.py_buffer(halves.astype(">u8").tobytes())],
+                ),
+                "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
+                "split": pa.array(splits, pa.uint8()),
+                "entries": encode_entries(columns, values, keys),
+            }
+        )
+        weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+        totals = Totals(
+            counts=count_classes(splits, codes[kept], labels),
+            rejections=[
+                Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)
+            ],
+            content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+            statistics=statistics,
+            entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
+        )
+        return ParsedBlock(rows, totals)
+
+    def check(self, totals: Totals) -> None:
+        # Too many values of the label would take too much memory.
+        if len({name for _, name in totals.counts}) > MAX_CLASSES:
+            raise InputError(
+                f"{self._label_column} has more than {MAX_CLASSES:,} distinct values; {_COMPARE}"
+            )
+
+    def conclude(self, totals: Totals) -> None:
+        counted_names = {name for _, name in totals.counts}
+        self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural_key)
+        self._check_classes(totals)
+        self.features = [
+            Feature(
+                name=statistics.column.name,
+                kind=statistics.column.type,
+                dtype=statistics.column.dtype,
+                settings=statistics.settings(),
+                statistics=statistics.summarize(totals.examples),
+            )
+            for statistics in totals.statistics
+        ]
+        for cross in self._schema.crosses:
+            settings = dataclasses.asdict(cross)
+            crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
+            self.features.append(crossed)
+
+    def estimate_cost(self, totals: Totals) -> tuple[float, float]:
+        return totals.entry_bytes / max(1, totals.counts.total()) + ROW_FRAME_BYTES, ROW_SECONDS
+
+    def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
+        classes = pa.array(self.classes, pa.string())
+        for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
+            labels = pc.index_in(batch["label"], classes).to_numpy()
+            records = frame_records(batch["entries"], labels)
+            offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
+            # TensorFlow's files accept no memoryview.
+            content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
+            counts = dict(enumerate(np.bincount(labels).tolist()))
+            yield Piece(content, counts, [], len(labels))
+
+    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
+        return steps.add_table(pipeline)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Writing processes need neither statistics nor vocabularies.
+        return {**self.__dict__, "features": []}
+
+    @property
+    def _label_column(self) -> str:
+        return f"source={self.options.source!r}: label column {self._schema.label.column!r}"
+
+    def _check_classes(self, totals: Totals) -> None:
+        rows, rejections = totals.counts.total(), totals.rejections
+        first = ""
+        if rejections:
+            rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
+            first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
+            first += suggest_missing([rejection.reason], self.options.columns)
+        if not rows:
+            raise InputError(f"source={self.options.source!r} has no rows that can be used{first}")
+        column, order = self._label_column, self.classes
+        if len(order) < 2:
+            raise InputError(
+                f"{column} has only one value, {order[0]!r}; a classifier needs two or more{first}"
+            )
+        if not self._schema.label.classes and _is_continuous(order, rows):
+            raise InputError(
+                f"{column} contains numbers, not classes: {len(order):,} different ones in "
+                f"{format_count(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
+            )
+
+
+def _is_continuous(values: list[str], rows: int) -> bool:
+    """Return whether a label's values are measurements or counts rather than class names."""
+    try:
+        numbers = [number for value in values if not math.isnan(number := float(value))]
+    except ValueError:
+        return False
+    if len(numbers) <= FEW_CLASSES:
+        return False
+    return rows < FEW_ROWS * len(numbers) or not all(number.is_integer() for number in numbers)
+
+
+def _natural_key(name: str) -> tuple[bool, float, str]:
+    """Return a sort key: numbers by value, before other names."""
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    # NaN has no place among numbers.
+    return (True, 0.0, name) if math.isnan(number) else (False, number, name)

@@ -1,0 +1,102 @@
+"""Options of create_tfrecords."""
+
+import dataclasses
+import re
+
+from trainer.data import sources
+from trainer.data.source_options import SourceOptions
+from trainer.errors import InputError
+from trainer.fields import option
+
+ENGINES = ("local", "dataflow")
+_DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
+_SUBNETWORK = re.compile(
+    r"(https://www\.googleapis\.com/compute/v1/projects/[^/]+/)?"
+    r"regions/[a-z0-9-]+/subnetworks/[a-z0-9-]+"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordOptions(SourceOptions):
+    """Options of record writing; each is a parameter of the pipeline."""
+
+    source: str = option(
+        "digits",
+        help=f"Where examples come from: {sources.describe_sources()}.",
+    )
+    shard_megabytes: float = option(
+        64.0, help="Target size of a shard of records, in MB (10^6 bytes).", above=0
+    )
+    records_store: str = option(
+        "",
+        help="Folder (URI) that keeps shards of records between runs: a shard of the last run "
+        "with equal options is copied if none of its examples changed; empty: all shards are "
+        "written.",
+    )
+    max_rejected_fraction: float = option(
+        0.01,
+        help="Largest fraction of the source's examples that may be unusable; with more, the step "
+        "that writes records fails.",
+        minimum=0,
+        maximum=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind, _ = sources.parse_source(self.source)
+        kind.check_options(self)
+        if self.records_store and not kind.keeps_shards:
+            raise InputError(
+                f"records_store={self.records_store!r} keeps shards of images, but source="
+                f"{self.source!r} is a table, which is parsed as a whole; leave out records_store"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of the engine that writes the records; each is a parameter of the pipeline."""
+
+    records_engine: str = option(
+        "local",
+        help="Engine that writes the records, with equal bytes: local (all cores of the "
+        "step's machine) or dataflow (a Dataflow job on many machines; in a local run, Apache Beam "
+        "in a single process).",
+        choices=ENGINES,
+    )
+    dataflow_max_workers: int = option(
+        10,
+        help="Maximum number of machines that Dataflow starts, with records_engine=dataflow.",
+        minimum=1,
+        maximum=4000,
+    )
+    dataflow_machine_type: str = option(
+        "e2-standard-4",
+        help="Machine type of Dataflow's workers, with records_engine=dataflow; each core writes a "
+        "shard.",
+    )
+    dataflow_subnetwork: str = option(
+        "",
+        help="Subnetwork with Private Google Access for Dataflow's workers, which then have no "
+        "public addresses, such as regions/REGION/subnetworks/NAME; empty: the network default.",
+    )
+
+    def __post_init__(self) -> None:
+        if not _DATAFLOW_MACHINE.fullmatch(self.dataflow_machine_type):
+            raise InputError(
+                f"dataflow_machine_type={self.dataflow_machine_type!r} is not a machine type, "
+                "such as e2-standard-4"
+            )
+        if self.dataflow_subnetwork and not _SUBNETWORK.fullmatch(self.dataflow_subnetwork):
+            raise InputError(
+                f"dataflow_subnetwork={self.dataflow_subnetwork!r} is not a subnetwork, such as "
+                "regions/us-central1/subnetworks/default"
+            )
+
+
+def check_engine(records: RecordOptions, engine: EngineOptions) -> None:
+    """Raise InputError for a records store with Dataflow, which always writes all shards."""
+    if records.records_store and engine.records_engine == "dataflow":
+        raise InputError(
+            f"records_store={records.records_store!r} works only with records_engine='local', as "
+            "Dataflow always writes all shards; leave out one of the two"
+        )
