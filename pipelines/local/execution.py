@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import functools
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -34,8 +33,7 @@ from pipelines.run_history import (
     write_record,
 )
 from pipelines.run_view import LiveView, PlainView, choose_view
-from pipelines.runs.run import Run as PastRun
-from pipelines.runs.run import display_names
+from pipelines.runs.run import Run, display_names
 from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
 from trainer.errors import InputError
@@ -44,7 +42,7 @@ from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.pipeline_engine import run_in_thread
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
-from vertex_emulator.engine.task_processes import TaskProcesses, find_launchers
+from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
 from vertex_facts.emulation import LOCATION, PROJECT
@@ -54,7 +52,7 @@ _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold y
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class EndedRun:
     """A run's folder, its state (SUCCEEDED, FAILED or CANCELLED) and its summary.json."""
 
     directory: pathlib.Path
@@ -71,7 +69,7 @@ def run(
     in_containers: bool = False,
     root: str = "",
     name: str = "",
-) -> Run:
+) -> EndedRun:
     """Execute a compiled pipeline on this machine, and show its progress.
 
     Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
@@ -97,7 +95,7 @@ def run(
         return execute(pipeline, record, directory, lock, engine)
 
 
-def resume(directory: pathlib.Path) -> Run:
+def resume(directory: pathlib.Path) -> EndedRun:
     """Execute the tasks that are left of a cancelled, failed or killed run, in its own folder.
 
     The interrupted task reuses the files that it has written: shards of records, or the checkpoint
@@ -147,17 +145,14 @@ def execute(
     directory: pathlib.Path,
     lock: int,
     engine: str = "",
-    constants: Mapping[str, str] | None = None,
-) -> Run:
+) -> EndedRun:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
     Args:
         lock: file descriptor of the folder's lock, which this process holds.
         engine: container engine; empty: components and replicas run as processes.
-        constants: values of placeholders; None: those of a run on this machine.
     """
-    logs, artifacts = directory / "logs", artifacts_of(record, directory)
-    logs.mkdir(exist_ok=True)
+    (directory / "logs").mkdir(exist_ok=True)
     (directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
     run_summary.reserve(directory)
     with contextlib.ExitStack() as stack:
@@ -169,48 +164,62 @@ def execute(
             created = _create_containers(engine, pipeline.image, record, directory, guardian)
             containers = stack.enter_context(created)
         services = stack.enter_context(started_services(directory, guardian, containers))
-        launcher = next(find_launchers(pipeline.content), "")
-        processes = TaskProcesses(services, "1", launcher, logs, in_bucket=is_object(artifacts))
-        stack.callback(processes.close)
-        cache = None
-        if record.cache:
-            # Runs share outputs only with runs that have the same root.
-            cache = directory.parent / ".cache" / record.root.replace("://", "/")
-        run = PipelineRun(
-            spec=pipeline.content,
-            parameters=record.parameters,
-            folder=directory,
-            artifacts=artifacts,
-            constants=constants or make_constants(directory.name, PROJECT, LOCATION),
-            processes=processes,
-            cache=cache,
-            code_of=digest_code_of,
-            # On this machine a step fails again, and its user waits.
-            retries=False,
-        )
+        run = _create_run(pipeline, record, directory, services)
+        stack.callback(run.processes.close)
         console = Console()
-        stack.enter_context(terminal.capture_output(console, logs / "pipeline.log"))
+        stack.enter_context(terminal.capture_output(console, directory / "logs" / "pipeline.log"))
         job_file = JobFile(record, run, directory)
-        rows = functools.partial(make_rows, run)
-        with choose_view(rows, console, shorten_path(directory)) as view:
+        with choose_view(lambda: make_rows(run), console, shorten_path(directory)) as view:
             state, error = _follow(run, job_file, view, interrupts)
             run.close(state)
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
-        batches = [to_json(job.message) for job in processes.jobs_of() if not job.replicas]
-        result = as_run(job, record, directory, names=display_names(pipeline.content))
-        content = run_summary.summarize(result, batches)
-        run_summary.write(content, directory)
-        # On a full disk the link fails; the run's result is shown anyway.
-        with contextlib.suppress(OSError):
-            folders.link_tensorboard(processes.jobs_of(), directory)
-    result = as_run(job, record, directory)
-    _show_end(result, run, failure, content["batch_predictions"])
-    return Run(directory, state, content)
+        summary = _write_summary(job, pipeline, record, run)
+    _show_end(as_run(job, record, directory), run, failure, summary["batch_predictions"])
+    return EndedRun(directory, state, summary)
+
+
+def _create_run(
+    pipeline: Package, record: RunRecord, directory: pathlib.Path, services: Services
+) -> PipelineRun:
+    """Return the run that the emulator's engine executes."""
+    artifacts = artifacts_of(record, directory)
+    launcher = next(find_launchers(pipeline.content), "")
+    in_bucket = is_object(artifacts)
+    processes = TaskProcesses(services, "1", launcher, directory / "logs", in_bucket=in_bucket)
+    # Runs share outputs only with runs that have the same root.
+    shared = directory.parent / ".cache" / record.root.replace("://", "/")
+    return PipelineRun(
+        spec=pipeline.content,
+        parameters=record.parameters,
+        folder=directory,
+        artifacts=artifacts,
+        constants=make_constants(directory.name, PROJECT, LOCATION),
+        processes=processes,
+        cache=shared if record.cache else None,
+        code_of=digest_code_of,
+        # On this machine a step fails again, and its user waits.
+        retries=False,
+    )
+
+
+def _write_summary(
+    job: Mapping[str, Any], pipeline: Package, record: RunRecord, run: PipelineRun
+) -> dict[str, Any]:
+    """Write summary.json of a run that has ended, given its PipelineJob; return its content."""
+    launched = run.processes.jobs_of()
+    batches = [to_json(job.message) for job in launched if not job.replicas]
+    ended = as_run(job, record, run.folder, names=display_names(pipeline.content))
+    summary = run_summary.summarize(ended, batches)
+    run_summary.write(summary, run.folder)
+    # On a full disk the link fails; the run's result is shown anyway.
+    with contextlib.suppress(OSError):
+        folders.link_tensorboard(launched, run.folder)
+    return summary
 
 
 def _show_end(
-    result: PastRun,
+    result: Run,
     run: PipelineRun,
     failure: failures.Failure | None,
     batches: Sequence[dict[str, Any]],
