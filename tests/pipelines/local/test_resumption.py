@@ -14,6 +14,8 @@ import pytest
 
 from pipelines import run_history
 from pipelines.local.execution import resume
+from pipelines.runs.screens import show_status
+from pipelines.runs.this_machine import ThisMachine
 from tests.child_processes import ROOT
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
 from tests.pipelines.local.package_runs import (
@@ -165,6 +167,31 @@ def test_interrupted_run_is_cancelled_and_leaves_no_process(small_package, tmp_p
     assert (summary["state"], summary["custom_jobs"][0]["state"]) == ("CANCELLED", "CANCELLED")
     tasks = states(summary)
     assert (tasks["custom-training-job"], tasks["collect"]) == ("CANCELLED", "NOT_TRIGGERED")
+
+
+def test_run_is_shown_and_cancelled_from_another_terminal(small_package, tmp_path, capsys):
+    place = ThisMachine(tmp_path)
+    with started_process(small_package, tmp_path, "--chief=serve", "--worker=serve") as process:
+        wait_for_replicas(tmp_path)
+        run = wait_for(lambda: (now := place.fetch("latest")).jobs and now)
+        states = {task.name: task.state for task in run.tasks}
+        assert (run.state, states["plan"], states["custom-training-job"]) == (
+            "RUNNING",
+            "SUCCEEDED",
+            "RUNNING",
+        )
+        show_status(run, place)
+        assert "replica   RUNNING        worker-0\n" in capsys.readouterr().out
+        place.cancel("latest")
+        output, _ = process.communicate(timeout=120)
+    assert output.rstrip().endswith("CANCELLED")
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / run.name).rename(moved / run.name)
+    assert ThisMachine(moved).fetch(run.name).jobs[0].state == "CANCELLED"
+    ended = ThisMachine(moved).fetch(run.name)
+    assert ThisMachine(moved).read_log(ended, "worker-0", 1) == ["worker 0 is here"]
+    assert "has already ended: CANCELLED" in refused(ThisMachine(moved).cancel, run.name)
 
 
 def test_killed_launcher_is_restarted_only_before_its_task(small_package, tmp_path):
