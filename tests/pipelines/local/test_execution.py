@@ -18,6 +18,7 @@ from pipelines.package import Package
 from tests import refusals
 from tests.pipelines.local.conftest import REPLICA
 from tests.pipelines.local.package_runs import TASKS, run_package, run_small, states
+from trainer import checked_json
 from trainer.errors import InputError
 
 
@@ -37,7 +38,7 @@ def test_run_leaves_all_its_results(small_package, tmp_path):
     directory = result.directory
     assert (tmp_path / "runs" / "latest").resolve() == directory
     assert directory.name.startswith("small-20")
-    summary = json.loads((directory / "summary.json").read_text())
+    summary = checked_json.parse((directory / "summary.json").read_text())
     assert summary == result.summary
     assert summary["recipe"] == "small"
     assert summary["parameters"]["options"] == {"sizes": [8, 8]}
@@ -150,7 +151,7 @@ def acting(chief):
 def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
     values = {"replica": [str(REPLICA)], **parameters}
     result = run(Package(small_package), parameters=values, runs_directory=tmp_path)
-    assert json.loads((result.directory / "summary.json").read_text()) == result.summary
+    assert checked_json.parse((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
     before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)
     ended = [*before, "FAILED", *["NOT_TRIGGERED"] * (5 - len(before))]
