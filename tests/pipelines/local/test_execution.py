@@ -138,6 +138,20 @@ def acting(chief):
             ["  RuntimeError: the loss is not a number", "chief-0.log"],
         ),
         (acting("die"), f"Train: chief 0, started 24 times, {NO_MEMORY}", ["chief-0.log"]),
+        (
+            acting("abort"),
+            "Train: chief 0, started 4 times, crashed with SIGABRT: it could not start a thread; "
+            "raise the limit of processes (ulimit -u, or --pids-limit of a container) or of memory "
+            "(ulimit -v), or use fewer replicas",
+            ["chief-0.log"],
+        ),
+        (
+            acting("starve"),
+            "Train: The replica workerpool0-0 exited with a non-zero status of 1. Termination "
+            "reason: Error: it ran out of memory; free memory, raise its limit (ulimit -v), lower "
+            "batch_size, or use fewer replicas",
+            ["chief-0.log"],
+        ),
         (acting("complain"), "Train: learning_rate=-1.0 is out of range: it must be above 0", []),
         (
             {"pools": [[1, GPU]]},
