@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,17 @@ import numpy as np
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import run_files
 from pipelines.runs.run import Run
+from trainer.data import storage
 from trainer.data.schema import join
+from trainer.data.storage import is_object
+from trainer.errors import InputError, first_line
 from trainer.evaluation import comparison, prediction_file
 from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
-from trainer.evaluation.results import parse_history
+from trainer.evaluation.results import HISTORY, parse_history
+from trainer.exported import model_files
+from vertex_emulator.engine.output_cache import Journal
 
 if TYPE_CHECKING:
     from trainer.report.learning import Rows  # imports Matplotlib
@@ -113,16 +119,41 @@ def format_value(value: Any) -> str:
 
 def _read_predictions(run: Run, client: Any) -> Predictions | None:
     content = _read(run, run.predictions, client)
-    return prediction_file.parse(content) if content else None
+    if not content:
+        return None
+    try:
+        return prediction_file.parse(content)
+    except (ValueError, KeyError) as error:
+        raise InputError(
+            f"{run.predictions} is damaged ({first_line(error)}); restore it, or run "
+            f"{run.recipe} again"
+        ) from None
 
 
 def _read_history(run: Run, client: Any) -> "Rows":
-    content = _read(run, run.training and join(run.training, "history.csv"), client)
-    return parse_history(content.decode()) if content else []
+    uri = run.training and join(run.training, HISTORY)
+    if uri and not is_object(uri):
+        model_files.check_beside(join(run.training, "model"), HISTORY)
+    content = _read(run, uri, client)
+    return parse_history(content, uri) if content else []
 
 
 def _read(run: Run, uri: str, client: Any) -> bytes | None:
-    return run_files.read(uri, client if run.on_vertex else None) if uri else None
+    if not uri:
+        return None
+    if not is_object(uri):  # Cloud Storage checks its objects itself.
+        _check_file(run, uri)
+    return run_files.read(uri, client if run.on_vertex else None)
+
+
+def _check_file(run: Run, path: str) -> None:
+    """Raise InputError if a file has changed since the run's task ended that wrote it."""
+    recorded = Journal(Path(run.link)).checksum_of(path)
+    if recorded and storage.sha256(path) != recorded:
+        raise InputError(
+            f"{path} is damaged: its SHA-256 has changed since its run wrote it; restore the file, "
+            "or run the recipe again"
+        )
 
 
 def _build_value(run: Run, answers: Predictions | None, name: str) -> Value:

@@ -34,6 +34,7 @@ from pipelines.runs.run import (
     read_run,
     state_of,
 )
+from trainer import checked_json
 from trainer.data import storage
 from trainer.errors import InputError
 
@@ -140,22 +141,23 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path, names: Mapping[str, str] | None = None) -> Run:
-    """Read the run of a folder; `names` are the display names of its tasks, if they are needed."""
+    """Read the run of a folder; raise InputError if a file that describes it is damaged.
+
+    `names` are the display names of its tasks, if they are needed.
+    """
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.
     unfinished = RUNNING if is_running(directory) else KILLED
+    path = directory / JOB_FILE_NAME
+    job = read_json(path, dict[str, Any])
+    if job is None:
+        return _load_summary(record, directory, unfinished)
     try:
-        job = read_json(directory / JOB_FILE_NAME, dict[str, Any])
-        if job is None:
-            return _load_summary(record, directory, unfinished)
         return as_run(job, record, directory, names=names, unfinished=unfinished)
-    except InputError as error:
-        lost = Summary(state=KILLED, tasks=[], error=str(error))
-        return _read_summary(lost, record, directory)
-    except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
-        problem = f"{directory / JOB_FILE_NAME} can't be read ({error!r}): it is damaged; remove it"
-        lost = Summary(state=KILLED, tasks=[], error=problem)
-        return _read_summary(lost, record, directory)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} can't be read ({error!r}): it is damaged, or no run wrote it; remove it"
+        ) from None
 
 
 def as_run(
@@ -262,8 +264,9 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
     """Write run.json atomically."""
-    content = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
-    storage.write_atomically(str(directory / RECORD_FILE_NAME), content.encode())
+    content = checked_json.with_checksum(dataclasses.asdict(record))
+    text = json.dumps(content, indent=1) + "\n"
+    storage.write_atomically(str(directory / RECORD_FILE_NAME), text.encode())
 
 
 def is_running(directory: pathlib.Path) -> bool:

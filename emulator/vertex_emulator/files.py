@@ -4,8 +4,13 @@ A caller that also has files elsewhere passes a module with its own functions of
 """
 
 import glob
+import hashlib
+import json
 import pathlib
-from typing import BinaryIO
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+_SHA256 = "sha256"
 
 
 def list_matching(pattern: str) -> list[str]:
@@ -33,3 +38,29 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     partial = path.with_name(f"{path.name}.partial")
     partial.write_bytes(content)
     partial.replace(path)
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with the SHA-256 of its other fields as a last field."""
+    content = json.loads(json.dumps(content))  # as a reader gets it: names are strings
+    return {**content, _SHA256: _digest(content)}
+
+
+def parse_checked(text: str | bytes) -> dict[str, Any]:
+    """Return a JSON object without its checksum; raise ValueError if the text is damaged.
+
+    An object without a checksum is accepted: earlier versions wrote none.
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    if content.pop(_SHA256, None) not in (None, _digest(content)):
+        raise ValueError(f"its {_SHA256} does not match; after an edit, remove that field")
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import json
 import os
 import pathlib
 from typing import Any, Literal
@@ -51,28 +52,33 @@ def read(folder: pathlib.Path) -> JobFile:
 
     path = folder / FILE_NAME
     try:
-        content = pydantic.TypeAdapter(JobFile).validate_json(path.read_bytes())
+        content = json.dumps(files.parse_checked(path.read_bytes()))
+        file = pydantic.TypeAdapter(JobFile).validate_json(content)
     except OSError as error:
         raise UsageError(f"{path} can't be read ({error.strerror})") from None
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
-        raise UsageError(
-            f"{path} can't be read ({field and f'{field}: '}{first['msg']}): it is damaged, or no "
-            "run wrote it; remove it"
-        ) from None
-    for replica in content.replicas:
-        # The folder may have been moved.
-        replica.log = folder / replica.log.name
-    return content
+        reason = f"{field and f'{field}: '}{first['msg']}"
+    except ValueError as error:
+        reason = str(error)
+    else:
+        for replica in file.replicas:
+            # The folder may have been moved.
+            replica.log = folder / replica.log.name
+        return file
+    raise UsageError(
+        f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
+    )
 
 
 def write(folder: pathlib.Path, content: JobFile) -> None:
     """Write the state of a CustomJob atomically."""
     from pydantic import TypeAdapter
 
-    text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
-    files.write_atomically(folder / FILE_NAME, text)
+    plain = TypeAdapter(JobFile).dump_python(content, mode="json")
+    text = json.dumps(files.with_checksum(plain), indent=1) + "\n"
+    files.write_atomically(folder / FILE_NAME, text.encode())
 
 
 def lock(folder: pathlib.Path) -> int:

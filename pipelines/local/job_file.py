@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.local import failures
 from pipelines.run_history import JOB_FILE_NAME, RunRecord, artifacts_of
+from trainer import checked_json
 from trainer.data import storage
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.task_details import at, describe_tasks
@@ -38,7 +39,7 @@ class JobFile:
     def write(self, state: str, error: str = "") -> dict[str, Any]:
         """Write the file; return its content. `error` says why a run failed."""
         job = self._describe(state, error)
-        content = json.dumps(job, indent=1).encode() + b"\n"
+        content = json.dumps(checked_json.with_checksum(job), indent=1).encode() + b"\n"
         path = self.directory / JOB_FILE_NAME
         try:
             storage.write_atomically(str(path), content)

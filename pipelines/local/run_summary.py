@@ -12,6 +12,7 @@ from pipelines.local import run_files
 from pipelines.run_history import REPORT_FILE_NAME, SUMMARY_FILE_NAME, artifacts_of, read_record
 from pipelines.runs.run import Run
 from pipelines.runs.this_machine import read_jobs
+from trainer import checked_json
 from vertex_emulator import job_state
 from vertex_emulator.job_state import ReplicaState
 
@@ -79,7 +80,7 @@ def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
     temporary = directory / _TEMPORARY_NAME
     temporary.unlink(missing_ok=True)
-    temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    temporary.write_text(json.dumps(checked_json.with_checksum(summary), indent=1) + "\n")
     temporary.replace(directory / SUMMARY_FILE_NAME)
 
 

@@ -4,6 +4,7 @@ An entry contains a task's outputs, a checksum of every file of its artifacts, a
 itself. It is used only while they match.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -12,11 +13,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from vertex_emulator import files
 from vertex_emulator.engine.task_inputs import Artifact
 
 _JOURNAL_NAME = ".completed"
 _ARTIFACT, _ARTIFACTS = "__kfp_artifact__", "__kfp_artifact_list__"
 """Marks of artifacts among the JSON values of an entry, those of kfp.local."""
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError)
+"""Errors of an entry with other content than `write_entry` writes."""
 _CHUNK = 1 << 20
 
 
@@ -35,7 +39,7 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
     # Two runs that share a cache may finish the same task at the same time.
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        partial.write_text(json.dumps({**entry, "sha256": _sha256(entry)}))
+        partial.write_text(json.dumps(files.with_checksum(entry)))
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -47,14 +51,11 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
 
     If it `may_have_grown`, its folders may contain additional files.
     """
-    damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     try:
-        content = json.loads(path.read_text())
-        if content.pop("sha256") != _sha256(content):
-            return None
+        content = files.parse_checked(path.read_bytes())
         outputs = {name: _from_json(value) for name, value in content["outputs"].items()}
         recorded, current = content["files"].items(), checksum_outputs(outputs).items()
-    except (OSError, *damaged):
+    except (OSError, *_DAMAGED):
         return None
     return outputs if recorded == current or (may_have_grown and recorded <= current) else None
 
@@ -81,6 +82,15 @@ class Journal:
         A later task may have added files: a job's folder fills while it trains.
         """
         return read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
+
+    def checksum_of(self, path: str) -> str:
+        """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown."""
+        for entry in self._folder.rglob("*.json"):
+            with contextlib.suppress(OSError, *_DAMAGED):  # Then the file itself may be intact.
+                content = files.parse_checked(entry.read_bytes())
+                if recorded := content["files"].get(path, ""):
+                    return str(recorded)
+        return ""
 
 
 def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
