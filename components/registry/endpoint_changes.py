@@ -216,16 +216,19 @@ class EndpointChanges:
         Return False if a deployment may be under way that the server does not show.
         """
         endpoint = self.settle_others(name)
-        self.shift_traffic(endpoint, {})
         errors = []
-        for number in shares(endpoint):
-            try:
-                self.undeploy(endpoint, number)
-            except Exception as error:  # The others are billed, too.
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        if left := shares(self.settle_others(name)):
+        with Change() as change:
+            self.shift_traffic(endpoint, {})
+            for number in shares(endpoint):
+                try:
+                    self.undeploy(endpoint, number)
+                    change.begun = True
+                except Exception as error:  # The others are billed, too.
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            left = shares(self.settle_others(name))
+        if left:
             raise CloudError(f"version {', '.join(left)} was deployed in the meantime; try again")
         return self.list_operations(name) is not None
 

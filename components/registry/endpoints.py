@@ -106,6 +106,7 @@ class Endpoints:
         for number, share in present.items():
             if number != main and not share:
                 self.changes.undeploy(endpoint, number)
+                change.begun = True
         request = types.DeployModelRequest(
             endpoint=endpoint.name,
             deployed_model=types.DeployedModel(
