@@ -11,7 +11,7 @@ from typing import Any
 from trainer.training.cluster import ROLES
 from vertex_emulator import job_rules, job_state, messages
 from vertex_emulator.api_error import not_found
-from vertex_emulator.background_jobs import TASK_LABEL, BackgroundJobs
+from vertex_emulator.background_jobs import TASK_LABEL, BackgroundJobs, end_killed_job
 from vertex_emulator.containers import Containers
 from vertex_emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from vertex_emulator.messages import id_of
@@ -61,7 +61,9 @@ class JobService(BackgroundJobs[CustomJob]):
         current = [job.message for job in self.jobs if job.directory == folder]
         if current:
             return messages.CustomJob(current[0])
-        return messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))
+        is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
+        job = messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))
+        return job if is_running else end_killed_job(job)
 
     def list_all(self) -> list[Any]:
         return [self.find(name) for name in self.find_folders()]
