@@ -40,6 +40,10 @@ class FaultyEmulator(Emulator):
         """Close the connection of the next requests; with `after`, once they had their effect."""
         self._faults += [(name, Dropped(), after)] * times
 
+    def pardon(self):
+        """Answer the next requests without errors."""
+        self._faults.clear()
+
     def before(self, name, act):
         """Call `act` once, before the next request of a name."""
         self._before[name] = act

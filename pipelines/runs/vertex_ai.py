@@ -72,7 +72,7 @@ def list_runs(settings: Settings, recipe: str, limit: int) -> list[Run]:
     def fetch_if_present(job: Any) -> list[Run]:
         try:
             job = runs.fetch(connection, runs.id_of(job))
-        except InputError:  # It was deleted after it was listed.
+        except runs.NoRunError:  # It was deleted after it was listed.
             return []
         # The jobs of a run that has ended don't change its state.
         return [read(connection, job, with_jobs=runs.state_of(job) not in ENDED)]

@@ -1,9 +1,12 @@
 """Batch prediction on Vertex AI: what is compiled, sent and scheduled, and what is refused."""
 
 import hashlib
+import time
 
 import pytest
 import yaml
+
+from components.vertex import vertex_client
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
@@ -96,6 +99,13 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
 def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments, words):
     assert words in refused(f"run digits --batch {arguments}")
     assert vertex.sent("CreatePipelineJob") == []
+
+
+def test_late_listing_of_the_input_is_announced(vertex, storage, command, champion, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_SILENT_SECONDS", 0.2)
+    storage.before("ListObjects", lambda: time.sleep(1))
+    _, out, _ = command("run digits --batch gs://bucket/in/*.jsonl --detach")
+    assert "no answer for 0.2 s; still waiting" in out
 
 
 def test_prebuilt_image_limits_the_input_formats(vertex, succeed, refused, bucket, champion):
