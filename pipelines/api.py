@@ -20,16 +20,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import run_history
 from pipelines.console import Console, say
 from pipelines.recipe import Recipe, list_names, load
+from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
     import keras
 
-    from pipelines.cloud.settings import Settings
+    from pipelines.project.settings import Settings
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -55,8 +55,8 @@ def plan(
     """
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
-    from pipelines.cloud import settings
     from pipelines.package import read_images
+    from pipelines.project import settings
 
     parameters = recipe.with_values(values or {}, place=place)
     resolved = settings.load({}, os.environ)
@@ -163,8 +163,8 @@ def _compile_and_run(
     `options` are those of `execution.run`.
     """
     if name:
-        run_history.check_name(name)
-    if name in (*list_names(), run_history.LATEST):
+        run_folders.check_name(name)
+    if name in (*list_names(), run_folders.LATEST):
         raise InputError(f"--name {name!r} means the last run of all or a recipe; give another")
     # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
@@ -175,7 +175,7 @@ def _compile_and_run(
     arguments["labels"] = {**arguments["labels"], **package.labels}
     options |= {"parameters": arguments, "runs_directory": runs_directory, "name": name}
     result = run_locally(package, **options)
-    return run_history.load(result.directory.resolve())
+    return run_folders.load(result.directory.resolve())
 
 
 def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
@@ -184,13 +184,13 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
     Args:
         recipe: a recipe, whose latest run is resumed unless `name` is given, or the name of a run.
     """
-    if name or run_history.is_local(runs_directory, recipe):
-        run = run_history.load_by_name(runs_directory, name or recipe)
+    if name or run_folders.is_local(runs_directory, recipe):
+        run = run_folders.load_by_name(runs_directory, name or recipe)
         if name and run.recipe != recipe:
             raise InputError(f"{run.name} is a run of {run.recipe!r}, not of {recipe!r}")
     else:
         errors: list[str] = []
-        runs = run_history.list_runs(runs_directory, recipe, errors)
+        runs = run_folders.list_runs(runs_directory, recipe, errors)
         if errors:
             raise InputError(f"{errors[0]}; or name the run to resume")
         if not runs:
@@ -198,11 +198,11 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
         run = runs[0]
     from pipelines.local.execution import resume as resume_locally
 
-    return run_history.load(resume_locally(Path(run.link)).directory)
+    return run_folders.load(resume_locally(Path(run.link)).directory)
 
 
 def results(
-    name: str = run_history.LATEST,
+    name: str = run_folders.LATEST,
     *,
     runs_directory: Path = RUNS,
     settings: Callable[[], Settings] | None = None,
@@ -213,15 +213,15 @@ def results(
         name: name of a run on this machine or on Vertex AI, or "latest".
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
-    if not run_history.is_local(runs_directory, name):
-        from pipelines.cloud.connection import Connection
-        from pipelines.cloud.settings import load as load_settings
+    if not run_folders.is_local(runs_directory, name):
+        from pipelines.project.connection import Connection
+        from pipelines.project.settings import load as load_settings
         from pipelines.runs.vertex_ai import VertexRuns
 
         resolved = settings() if settings else load_settings({}, os.environ)
         if resolved.project:
             return VertexRuns(Connection(resolved)).fetch(name)
-    return run_history.load_by_name(runs_directory, name)
+    return run_folders.load_by_name(runs_directory, name)
 
 
 def load_model(run: Run) -> keras.Model:

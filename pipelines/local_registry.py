@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines import recipe as recipes
-from pipelines.run_history import directory_flag
+from pipelines.runs.run_folders import directory_flag
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from vertex_facts.emulation import LOCATION, PROJECT

@@ -17,10 +17,11 @@ from rich.progress import track
 
 from components.registry.model_upload import MADE_BY
 from components.vertex.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
-from pipelines.cloud import deletions, runs, schedules
-from pipelines.cloud.connection import Connection
+from pipelines.cloud import deletions, schedules
 from pipelines.cloud.idle_endpoints import find_idle_endpoints
 from pipelines.console import Console
+from pipelines.project.connection import Connection
+from pipelines.runs import vertex_jobs
 from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, job_names
 
 T = TypeVar("T")
@@ -42,14 +43,16 @@ def find_items(
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
     versions = _list_model_versions(connection)
     unused = [version for version in versions if _is_unused(version, before, labels)]
-    all_runs = runs.list_runs(connection)
+    all_runs = vertex_jobs.list_runs(connection)
     items, idle = find_idle_endpoints(connection, before, labels, all_runs)
     kept = [f"endpoint {line}" for line in idle]
-    matching = [job for job in all_runs if runs.has_labels(job, labels)]
+    matching = [job for job in all_runs if vertex_jobs.has_labels(job, labels)]
     to_delete = {job.name for job in _find_old_runs(matching, before, keep_last, kept)}
     jobs = _fetch_with_tasks(connection, all_runs) if to_delete else []
     # Each resource that is kept, with the URIs that it uses.
-    users = [(f"run {runs.id_of(job)}", uris) for job, uris in jobs if job.name not in to_delete]
+    users = [
+        (f"run {vertex_jobs.id_of(job)}", uris) for job, uris in jobs if job.name not in to_delete
+    ]
     all_schedules = schedules.list_schedules(connection, {})
     for schedule in all_schedules:
         if schedule.state.name != "COMPLETED":
@@ -76,10 +79,10 @@ def find_items(
         used_by = (name for name, uris in users if any(uri.startswith(folder) for uri in uris))
         user = next(used_by, "") if folder else ""
         if user:
-            kept.append(f"run {runs.id_of(job)}: {user} uses its outputs")
+            kept.append(f"run {vertex_jobs.id_of(job)}: {user} uses its outputs")
         else:
             items += _make_run_items(connection, job, folder, ended_jobs)
-    ids = {"", *map(runs.id_of, all_runs)}
+    ids = {"", *map(vertex_jobs.id_of, all_runs)}
     orphans = [job for job in ended_jobs if job.labels.get("run", "") not in ids]
     return [*items, *(_make_job_item(connection, job) for job in orphans)], kept
 
@@ -125,7 +128,7 @@ def _fetch_with_tasks(
     ):
         fetch_all(all_runs)
         for pipeline in sorted(pipelines):
-            fetch_all(runs.list_runs(connection, text=f'pipeline_name="{pipeline}"'))
+            fetch_all(vertex_jobs.list_runs(connection, text=f'pipeline_name="{pipeline}"'))
     return list(jobs.values())
 
 
@@ -135,12 +138,12 @@ def _find_old_runs(
     """Yield runs that ended before a time; add the last ones of each recipe to `kept` instead."""
     succeeded: collections.Counter[str] = collections.Counter()
     for job in jobs:
-        state, recipe = runs.state_of(job), job.labels.get("recipe", "")
+        state, recipe = vertex_jobs.state_of(job), job.labels.get("recipe", "")
         succeeded[recipe] += state == "SUCCEEDED"
         if state not in ENDED or _end_of(job) >= before.timestamp():
             continue
         if state == "SUCCEEDED" and succeeded[recipe] <= keep_last:
-            kept.append(f"run {runs.id_of(job)}: one of the last {keep_last}")
+            kept.append(f"run {vertex_jobs.id_of(job)}: one of the last {keep_last}")
         else:
             yield job
 
@@ -158,9 +161,9 @@ def _list_model_versions(connection: Connection) -> list[Any]:
 
 def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) -> bool:
     """Return True for a version of this project that is old, not deployed and has no alias."""
-    created = runs.seconds_of(version.version_create_time or version.create_time)
+    created = vertex_jobs.seconds_of(version.version_create_time or version.create_time)
     used = version.version_aliases or version.deployed_models
-    return not used and created < before.timestamp() and runs.has_labels(version, labels)
+    return not used and created < before.timestamp() and vertex_jobs.has_labels(version, labels)
 
 
 def _find_ended_schedules(
@@ -171,8 +174,8 @@ def _find_ended_schedules(
         schedule
         for schedule in all_schedules
         if schedule.state.name == "COMPLETED"
-        and runs.seconds_of(schedule.update_time or schedule.end_time) < before.timestamp()
-        and runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
+        and vertex_jobs.seconds_of(schedule.update_time or schedule.end_time) < before.timestamp()
+        and vertex_jobs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
     ]
 
 
@@ -180,7 +183,7 @@ def _list_ended_jobs(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
     """Return the CustomJobs and BatchPredictionJobs that ended before a time."""
-    request = {"parent": connection.settings.parent, "filter": runs.label_filter(labels)}
+    request = {"parent": connection.settings.parent, "filter": vertex_jobs.label_filter(labels)}
     with translated("listing the training jobs"):
         jobs = list(connection.jobs.list_custom_jobs(request))
     with translated("listing the batch prediction jobs"), tolerated(NOT_FOUND, NOT_IMPLEMENTED):
@@ -188,8 +191,8 @@ def _list_ended_jobs(
     return [
         job
         for job in jobs
-        if runs.has_labels(job, labels)
-        and runs.state_of(job) in JOB_ENDED
+        if vertex_jobs.has_labels(job, labels)
+        and vertex_jobs.state_of(job) in JOB_ENDED
         and _end_of(job) < before.timestamp()
     ]
 
@@ -202,11 +205,11 @@ def _make_run_items(
     The run comes last because only the run names the others. A cache entry that outlives the folder
     would make a later run use files that are no longer there.
     """
-    run_id = runs.id_of(job)
-    content = runs.content_of(job)
+    run_id = vertex_jobs.id_of(job)
+    content = vertex_jobs.content_of(job)
     names = {name.rpartition("/")[2] for kind in JOB_KINDS for name in job_names(content, kind)}
     for ended in ended_jobs:
-        if runs.id_of(ended) in names or ended.labels.get("run") == run_id:
+        if vertex_jobs.id_of(ended) in names or ended.labels.get("run") == run_id:
             yield _make_job_item(connection, ended)
     part = f"of the run {run_id}"
     executions = (task.execution.name for task in job.job_detail.task_details)
@@ -215,7 +218,7 @@ def _make_run_items(
     if folder:
         yield deletions.folder_item(connection, folder, part, job.name)
     day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
-    detail = f"{runs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
+    detail = f"{vertex_jobs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
     delete = connection.pipelines.delete_pipeline_job
     yield deletions.resource_item(connection, "run", job.name, detail, delete)
 
@@ -224,7 +227,7 @@ def _make_job_item(connection: Connection, job: Any) -> deletions.Item:
     kind, delete = "training job", connection.jobs.delete_custom_job
     if f"/{BATCH_JOBS}/" in job.name:
         kind, delete = "batch prediction", connection.jobs.delete_batch_prediction_job
-    detail = f"{runs.state_of(job)}, {job.display_name}"
+    detail = f"{vertex_jobs.state_of(job)}, {job.display_name}"
     return deletions.resource_item(connection, kind, job.name, detail, delete)
 
 
@@ -255,11 +258,11 @@ def _folder_of(job: Any, uris: Sequence[str]) -> str:
     if not root.startswith("gs://"):
         return ""
     direct, usual = (
-        f"{root}/{part}{runs.id_of(job)}/" for part in ("", f"{job.name.split('/')[1]}/")
+        f"{root}/{part}{vertex_jobs.id_of(job)}/" for part in ("", f"{job.name.split('/')[1]}/")
     )
     return direct if any(uri.startswith(direct) for uri in uris) else usual
 
 
 def _end_of(resource: Any) -> float:
     """Return the end of a run or job, in seconds since 1970."""
-    return runs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
+    return vertex_jobs.seconds_of(resource.end_time or resource.update_time or resource.create_time)

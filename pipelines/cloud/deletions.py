@@ -13,7 +13,7 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.cloud.connection import Connection
+from pipelines.project.connection import Connection
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,11 @@ from components.registry.model_upload import describe_withdrawal
 from components.vertex import vertex_client
 from components.vertex.cloud_errors import CloudError, translated
 from components.vertex.vertex_client import is_loopback
-from pipelines.cloud import project_checks, runs
-from pipelines.cloud.connection import Connection
+from pipelines.cloud import project_checks
 from pipelines.cloud.project_checks import APIS, Finding
 from pipelines.parameters import ParameterSet
+from pipelines.project.connection import Connection
+from pipelines.runs import vertex_jobs
 from trainer.errors import InputError
 from vertex_facts.quotas import list_quotas
 
@@ -105,6 +106,6 @@ def _examine_credentials(connection: Connection) -> Finding:
 
 def _examine_vertex(connection: Connection) -> Finding:
     settings = connection.settings
-    latest = runs.list_runs(connection, limit=1)
-    last = f", last run {runs.id_of(latest[0])}" if latest else ""
+    latest = vertex_jobs.list_runs(connection, limit=1)
+    last = f", last run {vertex_jobs.id_of(latest[0])}" if latest else ""
     return Finding(True, f"Vertex AI: answers for {settings.project} in {settings.region}{last}")

@@ -7,8 +7,9 @@ from typing import Any
 from components.registry.endpoint_changes import EndpointChanges
 from components.registry.endpoints import is_test
 from components.vertex.cloud_errors import translated
-from pipelines.cloud import deletions, runs
-from pipelines.cloud.connection import Connection
+from pipelines.cloud import deletions
+from pipelines.project.connection import Connection
+from pipelines.runs import vertex_jobs
 from vertex_facts.jobs import ENDED
 
 _LONGEST_TEST = datetime.timedelta(days=1)
@@ -31,17 +32,18 @@ def find_idle_endpoints(
     with translated("listing the endpoints"):
         endpoints = list(connection.endpoints.list_endpoints(parent=connection.settings.parent))
     for endpoint in endpoints:
-        if not runs.has_labels(endpoint, labels):
+        if not vertex_jobs.has_labels(endpoint, labels):
             continue
-        name, created = runs.id_of(endpoint), runs.seconds_of(endpoint.create_time)
+        name, created = vertex_jobs.id_of(endpoint), vertex_jobs.seconds_of(endpoint.create_time)
         if not is_test(endpoint):
             if endpoint.deployed_models and not endpoint.traffic_split:
                 kept.append(f"{name}: billed, without traffic; remove it with `deploy --undeploy`")
             continue
         users = [
-            runs.id_of(job)
+            vertex_jobs.id_of(job)
             for job in jobs
-            if runs.state_of(job) not in ENDED and runs.seconds_of(job.create_time) <= created
+            if vertex_jobs.state_of(job) not in ENDED
+            and vertex_jobs.seconds_of(job.create_time) <= created
         ]
         left = f"{'billed, ' if endpoint.deployed_models else ''}left over from a step"
         if users:

@@ -20,9 +20,9 @@ from components.vertex.cloud_errors import (
     CloudError,
     tolerated,
 )
-from pipelines.cloud import runs
-from pipelines.cloud.connection import Connection
+from pipelines.project.connection import Connection
 from pipelines.recipe import Recipe
+from pipelines.runs import vertex_jobs
 from trainer.errors import InputError
 from vertex_facts.resource_names import TABLE
 
@@ -109,7 +109,9 @@ def _list_jobs(connection: Connection, endpoint: Any) -> list[Any]:
     with tolerated(NOT_FOUND, NOT_IMPLEMENTED):
         parent = connection.settings.parent
         for job in client.list_model_deployment_monitoring_jobs(parent=parent):
-            ours = id_of(job.endpoint) == id_of(endpoint.name) and runs.has_labels(job, MADE_BY)
+            ours = id_of(job.endpoint) == id_of(endpoint.name) and vertex_jobs.has_labels(
+                job, MADE_BY
+            )
             if ours and id_of(job.name) not in [id_of(known.name) for known in jobs]:
                 jobs.append(job)
     return jobs
@@ -128,15 +130,15 @@ def _resume(connection: Connection, name: str) -> Any:
     """Resume a monitoring job if it is paused; return it, or raise CloudError if it has ended."""
     get = connection.jobs.get_model_deployment_monitoring_job
     job = get(name=name)
-    if runs.state_of(job) == "PAUSED":
+    if vertex_jobs.state_of(job) == "PAUSED":
         # An earlier request, whose answer was lost, may have resumed it.
         with tolerated(_REFUSED, CONFLICT):
             connection.jobs.resume_model_deployment_monitoring_job(name=name)
         job = get(name=name)
-    if runs.state_of(job) not in ("RUNNING", PENDING):
+    if vertex_jobs.state_of(job) not in ("RUNNING", PENDING):
         delete = f"gcloud ai model-monitoring-jobs delete {id_of(name)}"
         raise CloudError(
-            f"the monitoring job {name} is {runs.state_of(job)} {job.error.message}".rstrip()
+            f"the monitoring job {name} is {vertex_jobs.state_of(job)} {job.error.message}".rstrip()
             + f"; delete it, then try again: {delete} --region={connection.settings.region}"
         )
     return job

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from components.vertex.cloud_errors import NOT_FOUND, tolerated
-from pipelines.cloud.connection import Connection, console_link
 from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
+from pipelines.project.connection import Connection, console_link
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")

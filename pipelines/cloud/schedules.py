@@ -8,11 +8,12 @@ from typing import Any
 
 from components.registry.model_upload import MADE_BY
 from components.vertex.cloud_errors import NOT_FOUND, Change, tolerated, translated
-from pipelines.cloud import job_request, runs, upload
-from pipelines.cloud.connection import Connection
+from pipelines.cloud import upload
 from pipelines.package import Package
+from pipelines.project.connection import Connection
 from pipelines.recipe import Recipe
 from pipelines.run_options import Schedule, parse_time
+from pipelines.runs import job_request, vertex_jobs
 from trainer.errors import InputError
 
 _REFUSED = (400, 501)
@@ -59,7 +60,7 @@ def update(
     lost answer does not create a second one.
     """
     settings, name = connection.settings, package.recipe
-    end = runs.seconds_of(parse_time(declared.end))
+    end = vertex_jobs.seconds_of(parse_time(declared.end))
     if end and end < time.time():
         raise InputError(f"end={declared.end!r} is past, so no run would start; move it")
     job = job_request.build_pipeline_job(package, settings, values)
@@ -97,7 +98,7 @@ def _list(connection: Connection, labels: Mapping[str, str]) -> list[Any]:
     return [
         schedule
         for schedule in schedules
-        if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
+        if vertex_jobs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
     ]
 
 
@@ -159,7 +160,7 @@ def _reconcile(
 
     def rank(schedule: Any) -> tuple[bool, float, str]:
         differs = not created and bool(_find_changes(schedule, wanted))
-        return differs, runs.seconds_of(schedule.create_time), schedule.name
+        return differs, vertex_jobs.seconds_of(schedule.create_time), schedule.name
 
     by_name = {schedule.name: schedule for schedule in existing}
     kept, *others = sorted(by_name.values(), key=rank)
@@ -217,7 +218,7 @@ def _find_changes(existing: Any, wanted: Any) -> list[str]:
     changed = [name for name in _COMPARED if getattr(existing, name) != getattr(wanted, name)]
     if _start_of(existing) != _start_of(wanted):
         changed.append("start_time")
-    if runs.seconds_of(existing.end_time) != runs.seconds_of(wanted.end_time):
+    if vertex_jobs.seconds_of(existing.end_time) != vertex_jobs.seconds_of(wanted.end_time):
         changed.append("end_time")
     jobs = [schedule.create_pipeline_job_request.pipeline_job for schedule in (existing, wanted)]
     if _content_of(jobs[0]) != _content_of(jobs[1]):
@@ -227,8 +228,12 @@ def _find_changes(existing: Any, wanted: Any) -> list[str]:
 
 def _start_of(schedule: Any) -> float:
     """Return the time before which no run starts; 0 if it is past or only the creation time."""
-    start = runs.seconds_of(schedule.start_time)
-    return start if start > max(time.time(), runs.seconds_of(schedule.create_time) + 60) else 0.0
+    start = vertex_jobs.seconds_of(schedule.start_time)
+    return (
+        start
+        if start > max(time.time(), vertex_jobs.seconds_of(schedule.create_time) + 60)
+        else 0.0
+    )
 
 
 def _content_of(job: Any) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.cloud.connection import Connection
 from pipelines.package import Package, git_commit, project_version
+from pipelines.project.connection import Connection
 
 ARTIFACT_REGISTRY = re.compile(
     r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"

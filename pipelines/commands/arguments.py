@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.api import RUNS
-from pipelines.cloud.settings import Settings, load, option_of, variables_of
 from pipelines.console import say
+from pipelines.project.settings import Settings, load, option_of, variables_of
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.cloud.connection import Connection
+    from pipelines.project.connection import Connection
 
 _PANEL = "Google Cloud (else from the environment, vertex.toml or gcloud)"
 
@@ -110,7 +110,7 @@ class GivenSettings:
 
     def connect(self) -> "Connection":
         """Connect to the project of the settings; raise InputError if there is none."""
-        from pipelines.cloud.connection import Connection
+        from pipelines.project.connection import Connection
 
         return Connection(self.load().require("project"))
 

@@ -34,9 +34,9 @@ def main(
     pull. Default: the image in the existing YAML file, or else a local name.
     """
     from pipelines.cloud import upload as storing
-    from pipelines.cloud.connection import Connection
-    from pipelines.cloud.job_request import require_image
     from pipelines.package import Package
+    from pipelines.project.connection import Connection
+    from pipelines.runs.job_request import require_image
 
     resolved = settings.load()
     if upload:

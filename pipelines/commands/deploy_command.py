@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines import recipe as recipes
-from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import GivenSettings, RecipeName, with_settings
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say, show_table
+from pipelines.project.settings import Settings
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.cloud.connection import Connection
+    from pipelines.project.connection import Connection
 
 
 @with_settings
@@ -39,7 +39,8 @@ def deploy(
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
     from components.registry.endpoints import Endpoints
     from components.vertex.cloud_errors import translated
-    from pipelines.cloud import monitoring, runs
+    from pipelines.cloud import monitoring
+    from pipelines.runs import vertex_jobs
     from vertex_facts import regions
 
     if sum([traffic is not None, rollback, monitor, undeploy]) > 1:
@@ -58,7 +59,7 @@ def deploy(
         elif monitor:
             regions.check_monitoring(connection.settings.region)
             job = monitoring.set_up(connection, loaded, endpoints.fetch_endpoint(model))
-            pending = runs.state_of(job) == monitoring.PENDING
+            pending = vertex_jobs.state_of(job) == monitoring.PENDING
             state = "will be monitored once its job runs" if pending else "is monitored"
             say(f"{model} {state}: {job.name}", *monitoring.describe(loaded))
             return

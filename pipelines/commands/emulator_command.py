@@ -137,7 +137,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
 
 def explain(run: "PipelineRun") -> str:
     """Return why a run failed, from the logs of its tasks."""
-    from pipelines.local import failures
+    from pipelines.runs import failures
 
     return failures.find_failure(run, "").message
 

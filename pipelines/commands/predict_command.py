@@ -116,8 +116,8 @@ def _connect_server(endpoint: str) -> Ask:
         )
     from components.vertex.cloud_errors import translated
     from components.vertex.vertex_client import add_scheme
-    from pipelines.cloud import settings
-    from pipelines.cloud.connection import Connection
+    from pipelines.project import settings
+    from pipelines.project.connection import Connection
 
     resolved = settings.load({}, os.environ).require("project")
     name = endpoint if match["region"] else f"{resolved.parent}/endpoints/{endpoint}"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from pipelines import api, startup
-from pipelines.cloud.settings import Settings
 from pipelines.commands.arguments import (
     GivenSettings,
     RecipeName,
@@ -17,6 +16,7 @@ from pipelines.commands.arguments import (
     runs_folder,
     with_settings,
 )
+from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from trainer.errors import InputError
 from vertex_facts import resource_names
@@ -85,7 +85,7 @@ def run_recipe(
         run = _choose_run(runs or [], _list_given(fixed) + (vertex_options if local else []))
         if local:
             return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
-        from pipelines.cloud import launch
+        from pipelines.runs import launch
 
         return launch.resume(settings.load(), recipe, run, name or "", detach=detach)
     if runs:
@@ -129,8 +129,8 @@ def _launch(
     detach: bool,
 ) -> int:
     """Start training or batch prediction on Vertex AI; return the exit code."""
-    from pipelines.cloud import batch_launch, launch
-    from pipelines.cloud.runs import NameTakenError
+    from pipelines.runs import batch_launch, launch
+    from pipelines.runs.vertex_jobs import NameTakenError
 
     if not settings.project:
         raise InputError(f"{settings.describe_missing('project')}; or add --local to run here")

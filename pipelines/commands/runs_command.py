@@ -8,9 +8,10 @@ import typer
 from rich.padding import Padding
 
 from components.vertex.cloud_errors import CloudError, is_refused
-from pipelines import api, run_history
+from pipelines import api
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
 from pipelines.console import Console, make_cell, say, show_table
+from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, decimal
@@ -67,13 +68,12 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     """
     unreadable: list[str] = []
     failure = None
-    found = run_history.list_runs(folder, recipe, unreadable)
+    found = run_folders.list_runs(folder, recipe, unreadable)
     notes = [f"not listed: {one_line(line)}" for line in unreadable]
     resolved = settings.load()
     if resolved.project:
-        from pipelines.cloud import experiments
-        from pipelines.cloud.connection import console_link
-        from pipelines.runs import vertex_ai
+        from pipelines.project.connection import console_link
+        from pipelines.runs import experiments, vertex_ai
         from vertex_facts import UsageError, regions
 
         try:
@@ -138,7 +138,7 @@ def _format_metrics(run: Run, *, is_narrow: bool) -> str:
 
 def _describe_changes(run: Run, before: Run | None) -> str:
     """Describe the parameters that differ from those of the previous run."""
-    from pipelines.run_comparison import find_differing_parameters, format_value
+    from pipelines.runs.run_comparison import find_differing_parameters, format_value
 
     if before is None:
         return ""
@@ -162,7 +162,7 @@ def _shorten(text: str) -> str:
 
 def _compare(first: Run, second: Run, folder: pathlib.Path, client: Any) -> None:
     """Print the comparison, and write the page with the curves."""
-    from pipelines import comparison_page, run_comparison
+    from pipelines.runs import comparison_page, run_comparison
 
     compared = run_comparison.compare(first, second, client)
     shown = run_comparison.format_value

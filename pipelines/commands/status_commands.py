@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from pipelines import run_history
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
     RUNS,
@@ -19,7 +18,7 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.console import say
-from pipelines.runs import screens, this_machine
+from pipelines.runs import run_folders, screens, this_machine
 from pipelines.runs.screens import Place
 from trainer.errors import InputError
 
@@ -121,7 +120,7 @@ def _find_place(
     run: str, settings: GivenSettings, folder: Path, rates: Mapping[str, float] | None = None
 ) -> Place:
     """Return where a run is; raise InputError if it is not here and no project is set."""
-    if run_history.is_local(folder, run):
+    if run_folders.is_local(folder, run):
         return this_machine.ThisMachine(folder)
     from pipelines.runs.vertex_ai import VertexRuns
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from pipelines import run_history
 from pipelines.commands.arguments import RUNS, RunsDirectory
 from pipelines.console import say
 from pipelines.local_programs import QUIET, component_environment
+from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from trainer.data.storage import is_object
 from trainer.errors import InputError
@@ -64,10 +64,10 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[Run]:
     """Return the named runs that have logs, without duplicates; raise InputError if none has."""
     chosen: dict[str, Run] = {}
     for name in names:
-        if run_history.is_local(folder, name):
-            runs = [run_history.load_by_name(folder, name)]
+        if run_folders.is_local(folder, name):
+            runs = [run_folders.load_by_name(folder, name)]
         else:
-            runs = run_history.list_runs(folder, name)
+            runs = run_folders.list_runs(folder, name)
             if not runs:
                 raise InputError(
                     f"{name!r} is neither a run nor a recipe with runs in the folder {folder}; "
@@ -75,7 +75,7 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[Run]:
                 )
         chosen.update((run.name, run) for run in runs)
     unreadable: list[str] = []
-    runs = list(chosen.values()) if names else run_history.list_runs(folder, errors=unreadable)
+    runs = list(chosen.values()) if names else run_folders.list_runs(folder, errors=unreadable)
     say(*(f"not shown: {error}" for error in unreadable))
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:

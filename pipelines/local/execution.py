@@ -13,7 +13,7 @@ from rich.text import Text
 
 from components.planning.code_digest import code_digest
 from pipelines.console import Console, print_error, say, shorten_path
-from pipelines.local import failures, folders, run_summary, terminal
+from pipelines.local import folders, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import JobFile
@@ -21,7 +21,10 @@ from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
 from pipelines.local_programs import QUIET
 from pipelines.package import Package
-from pipelines.run_history import (
+from pipelines.runs import failures
+from pipelines.runs.live_view import LiveView, PlainView, choose_view
+from pipelines.runs.run import Run, display_names
+from pipelines.runs.run_folders import (
     CANCEL_FILE_NAME,
     RunRecord,
     artifacts_of,
@@ -32,8 +35,6 @@ from pipelines.run_history import (
     resume_command,
     write_record,
 )
-from pipelines.run_view import LiveView, PlainView, choose_view
-from pipelines.runs.run import Run, display_names
 from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
 from trainer.errors import InputError

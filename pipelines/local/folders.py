@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from pipelines.local import run_files
-from pipelines.run_history import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
+from pipelines.runs import run_files
+from pipelines.runs.run_folders import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.processes import Guardian, new_folder

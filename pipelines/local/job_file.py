@@ -6,8 +6,8 @@ import pathlib
 import time
 from typing import Any
 
-from pipelines.local import failures
-from pipelines.run_history import JOB_FILE_NAME, RunRecord, artifacts_of
+from pipelines.runs import failures
+from pipelines.runs.run_folders import JOB_FILE_NAME, RunRecord, artifacts_of
 from trainer import checked_json
 from trainer.data import storage
 from vertex_emulator.engine.pipeline_run import PipelineRun

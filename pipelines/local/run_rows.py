@@ -4,8 +4,8 @@ import re
 import time
 from collections.abc import Iterator
 
-from pipelines.local.failures import read_progress
-from pipelines.run_view import STARTING, Row
+from pipelines.runs.failures import read_progress
+from pipelines.runs.live_view import STARTING, Row
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_facts.restart_rules import MAX_RESTARTS

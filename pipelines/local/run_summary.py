@@ -8,9 +8,14 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.local import run_files
-from pipelines.run_history import REPORT_FILE_NAME, SUMMARY_FILE_NAME, artifacts_of, read_record
+from pipelines.runs import run_files
 from pipelines.runs.run import Run
+from pipelines.runs.run_folders import (
+    REPORT_FILE_NAME,
+    SUMMARY_FILE_NAME,
+    artifacts_of,
+    read_record,
+)
 from pipelines.runs.this_machine import read_jobs
 from trainer import checked_json
 from vertex_emulator import job_state

@@ -5,9 +5,9 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from pipelines import run_history
+from pipelines.runs import run_folders
 from pipelines.json_files import read_json
-from pipelines.local import failures
+from pipelines.runs import failures
 from pipelines.package import Package
 from pipelines.runs.run import (
     ENDED,
@@ -35,21 +35,21 @@ class ThisMachine:
 
     def fetch(self, name: str) -> Run:
         """Return a run, with its tasks and jobs; raise InputError if there is none of this name."""
-        run = run_history.load_by_name(self.folder, name)
+        run = run_folders.load_by_name(self.folder, name)
         directory = pathlib.Path(run.link)
         names = {}
         with contextlib.suppress(InputError):
             names = display_names(Package(directory / f"{run.recipe}.yaml").content)
-            run = run_history.load(directory, names)
+            run = run_folders.load(directory, names)
         jobs = tuple(map(_as_job, read_jobs(directory)))
         return dataclasses.replace(run, jobs=jobs, tasks=run.tasks or _read_journal(run, names))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
-        run = run_history.load_by_name(self.folder, name)
+        run = run_folders.load_by_name(self.folder, name)
         if run.state in (*ENDED, KILLED):
             raise InputError(f"the run {run.name!r} has already ended: {run.state}")
-        (pathlib.Path(run.link) / run_history.CANCEL_FILE_NAME).touch()
+        (pathlib.Path(run.link) / run_folders.CANCEL_FILE_NAME).touch()
 
     def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
         """Return the last log lines of a replica, such as chief-0 or workerpool0-0, or of "all".
@@ -78,7 +78,7 @@ class ThisMachine:
 
     def resume_command(self, run: Run) -> str:
         """Return the command line that resumes a run."""
-        return run_history.resume_command(pathlib.Path(run.link))
+        return run_folders.resume_command(pathlib.Path(run.link))
 
 
 def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
@@ -90,9 +90,9 @@ def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
 
 def read_batches(run: Run) -> list[dict[str, Any]]:
     """Return the entries of a run's summary.json about its batch predictions."""
-    path = pathlib.Path(run.link) / run_history.SUMMARY_FILE_NAME
+    path = pathlib.Path(run.link) / run_folders.SUMMARY_FILE_NAME
     with contextlib.suppress(InputError):
-        summary = read_json(path, run_history.Summary)
+        summary = read_json(path, run_folders.Summary)
         return summary.batch_predictions if summary else []
     return []
 

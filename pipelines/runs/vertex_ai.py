@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.cloud import cloud_logging, runs
-from pipelines.cloud.connection import Connection, console_link, run_link
-from pipelines.cloud.settings import Settings
+from pipelines.runs import cloud_logging, vertex_jobs
+from pipelines.project.connection import Connection, console_link, run_link
+from pipelines.project.settings import Settings
 from pipelines.runs.cost import format_cost
 from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run, to_role
 from trainer.errors import InputError
@@ -25,11 +25,11 @@ class VertexRuns:
 
     def fetch(self, name: str) -> Run:
         """Return a run; raise InputError if there is none of this name."""
-        return read(self.connection, runs.fetch(self.connection, name))
+        return read(self.connection, vertex_jobs.fetch(self.connection, name))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
-        runs.cancel(self.connection, name)
+        vertex_jobs.cancel(self.connection, name)
 
     def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
         """Return the last log lines of a replica, as `ThisMachine.read_log`."""
@@ -67,15 +67,15 @@ class VertexRuns:
 def list_runs(settings: Settings, recipe: str, limit: int) -> list[Run]:
     """Return the project's latest runs of one recipe, or of all if it is empty."""
     connection = Connection(settings)
-    found = runs.list_runs(connection, recipe, limit=limit)
+    found = vertex_jobs.list_runs(connection, recipe, limit=limit)
 
     def fetch_if_present(job: Any) -> list[Run]:
         try:
-            job = runs.fetch(connection, runs.id_of(job))
-        except runs.NoRunError:  # It was deleted after it was listed.
+            job = vertex_jobs.fetch(connection, vertex_jobs.id_of(job))
+        except vertex_jobs.NoRunError:  # It was deleted after it was listed.
             return []
         # The jobs of a run that has ended don't change its state.
-        return [read(connection, job, with_jobs=runs.state_of(job) not in ENDED)]
+        return [read(connection, job, with_jobs=vertex_jobs.state_of(job) not in ENDED)]
 
     # The list method returns no task details, and so neither metrics nor verdicts.
     with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -90,12 +90,12 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
     """
     custom_jobs: Sequence[Any] = ()
     if with_jobs:
-        custom_jobs = runs.list_readable_jobs(connection, job)
+        custom_jobs = vertex_jobs.list_readable_jobs(connection, job)
     run = read_run(
-        runs.content_of(job),
-        [runs.content_of(custom_job) for custom_job in custom_jobs],
+        vertex_jobs.content_of(job),
+        [vertex_jobs.content_of(custom_job) for custom_job in custom_jobs],
         place=PLACE,
-        link=run_link(connection.settings, runs.id_of(job)),
+        link=run_link(connection.settings, vertex_jobs.id_of(job)),
     )
     if run.state in ENDED or not any(job.state == EXPIRED for job in run.jobs):
         return run

@@ -167,7 +167,7 @@ def test_terraform_outputs_every_variable_of_a_release():
     assert read == set(re.findall(r"^ +([A-Z][A-Z_]+) +=", outputs, re.MULTILINE))
     from dataclasses import fields
 
-    from pipelines.cloud.settings import Settings, variables_of
+    from pipelines.project.settings import Settings, variables_of
 
     known = {name for field in fields(Settings) for name in variables_of(field.name)}
     settings = {name for name in read if name.startswith(("GOOGLE_", "VERTEX_"))}

@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
-from pipelines import api, run_history
+from pipelines import api
 from pipelines.commands import runs_command
-from pipelines.run_history import RunRecord
+from pipelines.runs import run_folders
+from pipelines.runs.run_folders import RunRecord
 from tests.pipelines.conftest import started
 from tests.pipelines.local.conftest import wait_for
 
@@ -37,7 +38,7 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, validation=None,
         started=f"2026-05-04T03:{minute:02}:00+00:00",
         package="0",
     )
-    run_history.write_record(record, directory)
+    run_folders.write_record(record, directory)
     if state == "KILLED":
         return
     (training / "metrics.json").write_text("{}")

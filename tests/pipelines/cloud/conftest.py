@@ -9,7 +9,7 @@ import pytest
 from components.registry import endpoint_changes
 from components.vertex import vertex_client
 from pipelines import compilation, package
-from pipelines.cloud import launch
+from pipelines.runs import launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 from vertex_facts.emulation import TOKEN_VARIABLE

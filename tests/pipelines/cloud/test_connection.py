@@ -9,8 +9,8 @@ import pytest
 from components.vertex import vertex_client
 from components.vertex.cloud_errors import CloudError
 from components.vertex.vertex_client import is_loopback
-from pipelines.cloud.connection import Connection, check_server
-from pipelines.cloud.settings import Settings, load
+from pipelines.project.connection import Connection, check_server
+from pipelines.project.settings import Settings, load
 from tests.pipelines.cloud.cloud_servers import COMMANDS, expired_sign_in, tcp_server
 from tests.refusals import refused
 from trainer.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 from requests import Session
 
 from components.vertex import vertex_client
-from pipelines.cloud import job_request
+from pipelines.runs import job_request
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from vertex_facts.emulation import TOKEN_VARIABLE

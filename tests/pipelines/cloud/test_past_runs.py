@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines import api
-from pipelines.cloud.experiments import experiment_of
+from pipelines.runs.experiments import experiment_of
 from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.test_runs_command import leave
 from vertex_facts import regions

@@ -4,7 +4,7 @@ import datetime
 
 from google.cloud.aiplatform_v1 import types
 
-from pipelines.cloud import runs
+from pipelines.runs import vertex_jobs
 from pipelines.runs.run import job_names
 from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, Outcome, now
 
@@ -129,7 +129,7 @@ def test_job_that_no_container_launched_is_in_the_details_of_its_task(vertex, su
     task.execution.metadata = {}
     failed = f"{custom_job.name}0"
     task.executor_detail.custom_job_detail = {"job": custom_job.name, "failed_jobs": [failed]}
-    job = runs.content_of(vertex.pipeline_jobs["one"])
+    job = vertex_jobs.content_of(vertex.pipeline_jobs["one"])
     assert job_names(job) == [failed, custom_job.name]
     # The failed job, which no longer exists, is left out.
     assert "training cost about" in succeed("status one")

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from components.vertex import vertex_client
-from pipelines.cloud import connection
+from pipelines.project import connection
 from tests.pipelines.cloud.cloud_servers import COMMANDS, tcp_server
 
 

@@ -10,7 +10,7 @@ from google.cloud.aiplatform_v1 import types
 from google.longrunning import operations_pb2
 from google.protobuf import json_format, struct_pb2
 
-from pipelines.cloud import experiments
+from pipelines.runs import experiments
 from tests.pipelines.cloud.cloud_servers import as_google
 from tests.pipelines.emulator import bundle_replay
 from vertex_emulator.http_rules import load_methods

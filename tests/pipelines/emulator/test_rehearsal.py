@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import PIL.Image
 import pytest
 
-from pipelines.cloud import settings
-from pipelines.cloud.connection import Connection
-from pipelines.local import run_files
+from pipelines.project import settings
+from pipelines.project.connection import Connection
+from pipelines.runs import run_files
 from tests.child_processes import ROOT
 from tests.pipelines.emulator import bundle_replay
 from tests.pipelines.emulator.conftest import emulated

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import run_history
+from pipelines.runs import run_folders
 from tests.child_processes import ROOT, started
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.pipelines.local.conftest import is_alive, wait_for
@@ -25,7 +25,7 @@ def finish(folder, *arguments):
         text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    return run_history.load_by_name(folder, "latest")
+    return run_folders.load_by_name(folder, "latest")
 
 
 def curves(run):
@@ -47,7 +47,7 @@ def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
         wait_for(saved.exists, seconds=300)
         children = descendants(process)
     wait_for(lambda: not any(map(is_alive, children)))
-    killed = run_history.load_by_name(folder, "latest")
+    killed = run_folders.load_by_name(folder, "latest")
     assert killed.state == "KILLED"
     assert not (folder / "latest" / "summary.json").exists()
     resumed = finish(folder, "--resume")

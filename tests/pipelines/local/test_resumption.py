@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import run_history
 from pipelines.local.execution import resume
+from pipelines.runs import run_folders
 from pipelines.runs.screens import show_status
 from pipelines.runs.this_machine import ThisMachine
 from tests.child_processes import ROOT
@@ -36,7 +36,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     latest = tmp_path / "latest"
     with started_process(small_package, tmp_path, "--chief=again", "--worker=again") as process:
         wait_for_replicas(tmp_path)
-        assert run_history.load_by_name(tmp_path, "latest").state == "RUNNING"
+        assert run_folders.load_by_name(tmp_path, "latest").state == "RUNNING"
         children = descendants(process)
         os.kill(process.pid, signal.SIGKILL)
     # It leaves no process and no temporary file.
@@ -52,7 +52,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     assert not list(killed.glob("logs/attempt-*"))
     yaml.write_text(text)
     latest.unlink()
-    run = run_history.load_by_name(tmp_path, killed.name)
+    run = run_folders.load_by_name(tmp_path, killed.name)
     assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
     monkeypatch.chdir(tmp_path)
     result = resume(Path(killed.name))
@@ -66,7 +66,7 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     # The logs of the first attempt are kept apart.
     before = killed / "logs" / "attempt-1" / "custom-training-job" / "job.json"
     assert json.loads(before.read_text())["job"]["state"] == "JOB_STATE_RUNNING"
-    run = run_history.load_by_name(tmp_path, "latest")
+    run = run_folders.load_by_name(tmp_path, "latest")
     assert (run.state, run.metrics["accuracy"], run.verdict) == ("SUCCEEDED", 0.9, "accepted")
     assert run.started.isoformat(timespec="milliseconds") == result.summary["started"]
     assert "has succeeded; there is nothing to resume" in refused(resume, killed)
@@ -77,9 +77,9 @@ def test_task_without_its_files_is_run_again(records_package, tmp_path, monkeypa
     result, _ = run_package(records_package, tmp_path, {"source": "once"})
     ended = {"create-records": "SUCCEEDED", "create-records-2": "FAILED"}
     assert states(result.summary) == ended
-    monkeypatch.setattr(run_history, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(run_folders, "_LOCK_SECONDS", 0.1)
     running = pytest.raises(InputError, match="is still running; wait for its end")
-    with run_history.locked(result.directory), running:
+    with run_folders.locked(result.directory), running:
         resume(result.directory)
     records = result.directory / "artifacts" / "create-records" / "records"
     shutil.rmtree(records)
@@ -130,7 +130,7 @@ def test_run_in_containers_is_resumed_in_containers(records_package, tmp_path, m
     assert failed.state == "FAILED"
     engine.rename(tmp_path / "gone")
     assert "--in-containers needs docker or podman: docker " in refused(resume, failed.directory)
-    assert run_history.load(failed.directory).state == "FAILED"
+    assert run_folders.load(failed.directory).state == "FAILED"
     (tmp_path / "gone").rename(engine)
     broken.unlink()
     # The network of an attempt that ended with the machine.

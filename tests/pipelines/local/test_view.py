@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from pipelines.local import failures
 from pipelines.local.run_rows import make_rows
-from pipelines.run_comparison import Value
-from pipelines.run_view import LiveView, PlainView, choose_view
+from pipelines.runs import failures
+from pipelines.runs.live_view import LiveView, PlainView, choose_view
 from pipelines.runs.run import Run
+from pipelines.runs.run_comparison import Value
 from pipelines.runs.screens import show_results
 from vertex_emulator.engine.pipeline_run import Task
 

@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
-from pipelines.cloud import runs
-from pipelines.cloud.connection import Connection, console_link
-from pipelines.cloud.settings import Settings
+from pipelines.runs import vertex_jobs
+from pipelines.project.connection import Connection, console_link
+from pipelines.project.settings import Settings
 from trainer.errors import InputError
 from vertex_facts import regions
 from vertex_facts.jobs import ENDED
@@ -77,10 +77,10 @@ def _wait_for_context(connection: Connection, run_id: str) -> str:
     """Return the name of a run's context, which appears some seconds after the run."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
-        job: Any = runs.fetch(connection, run_id)
+        job: Any = vertex_jobs.fetch(connection, run_id)
         name = job.job_detail.pipeline_run_context.name
         if name:
             return name
-        if runs.state_of(job) in ENDED or time.monotonic() > deadline:
+        if vertex_jobs.state_of(job) in ENDED or time.monotonic() > deadline:
             raise CloudError(f"{run_id!r} has no context in Vertex ML Metadata")
         time.sleep(_POLLING_SECONDS)

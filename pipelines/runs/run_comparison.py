@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.json_files import to_whole_numbers
-from pipelines.local import run_files
+from pipelines.runs import run_files
 from pipelines.runs.run import Run
 from trainer.data import storage
 from trainer.data.schema import join

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, is_capacity
-from pipelines.cloud import cloud_logging, experiments, job_request, runs
-from pipelines.cloud.connection import Connection, run_link
-from pipelines.cloud.settings import Settings
+from pipelines.runs import cloud_logging, experiments, job_request, vertex_jobs
+from pipelines.project.connection import Connection, run_link
+from pipelines.project.settings import Settings
 from pipelines.console import Console, print_error, say
 from pipelines.recipe import Recipe
-from pipelines.run_view import Row, choose_view
+from pipelines.runs.live_view import Row, choose_view
 from pipelines.runs import vertex_ai
 from pipelines.runs.cost import format_cost
 from pipelines.runs.run import (
@@ -68,7 +68,7 @@ def launch(
         last = run_id == [*plans][-1] or detach
         job = job_request.build_pipeline_job(package, settings, run_values, cache)
         try:
-            runs.create(connection, job, run_id)
+            vertex_jobs.create(connection, job, run_id)
         except CloudError as error:
             if last or not is_capacity(str(error)):
                 raise
@@ -132,18 +132,18 @@ def _wait_for_end(connection: Connection, run_id: str) -> Run:
         patient = connection.make_retry(view.note, _PATIENT_SECONDS)
         for poll in itertools.count(1):
             try:
-                job = runs.fetch(connection, run_id, patient)
-            except runs.NoRunError:
+                job = vertex_jobs.fetch(connection, run_id, patient)
+            except vertex_jobs.NoRunError:
                 raise CloudError(
                     f"the run {run_id!r} was started, but somebody has deleted it since"
                 ) from None
             except (CloudError, InputError) as error:
                 advice = f"the run may continue: python -m pipelines status {run_id}"
                 raise CloudError(f"{error}; {advice}") from None
-            ended = runs.state_of(job) in ENDED
+            ended = vertex_jobs.state_of(job) in ENDED
             with_jobs = ended or poll % _POLLS_BETWEEN_JOBS == 0
             run = vertex_ai.read(connection, job, with_jobs=with_jobs)
-            rows[:] = [*_make_rows(connection, run), Row("run", runs.state_of(job), 0.0, "")]
+            rows[:] = [*_make_rows(connection, run), Row("run", vertex_jobs.state_of(job), 0.0, "")]
             view.update()
             if ended or run.state == EXPIRED:
                 return run
@@ -180,25 +180,25 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
         name: name of the new run; empty: <recipe>-<time>.
     """
     connection = Connection(settings.require("project"))
-    latest = [] if run_id else runs.list_runs(connection, recipe, limit=1)
-    job = runs.fetch(connection, runs.id_of(latest[0]) if latest else run_id or recipe)
-    made_by = recipe_of(runs.content_of(job))
+    latest = [] if run_id else vertex_jobs.list_runs(connection, recipe, limit=1)
+    job = vertex_jobs.fetch(connection, vertex_jobs.id_of(latest[0]) if latest else run_id or recipe)
+    made_by = recipe_of(vertex_jobs.content_of(job))
     if run_id and made_by.lower() != recipe.lower():
         raise InputError(f"{run_id!r} is a run of {made_by!r}, not of {recipe!r}")
-    if runs.state_of(job) == "CANCELLING":
-        _wait_for_end(connection, runs.id_of(job))
-        job = runs.fetch(connection, runs.id_of(job))
-    run_id, state = runs.id_of(job), runs.state_of(job)
+    if vertex_jobs.state_of(job) == "CANCELLING":
+        _wait_for_end(connection, vertex_jobs.id_of(job))
+        job = vertex_jobs.fetch(connection, vertex_jobs.id_of(job))
+    run_id, state = vertex_jobs.id_of(job), vertex_jobs.state_of(job)
     if state == "SUCCEEDED":
         raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
     if state not in ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
-    for training in runs.list_custom_jobs(connection, job):
-        if runs.state_of(training) not in JOB_ENDED:
+    for training in vertex_jobs.list_custom_jobs(connection, job):
+        if vertex_jobs.state_of(training) not in JOB_ENDED:
             raise InputError(
-                f"the training job of {run_id!r} is {runs.state_of(training)}; wait for its end"
+                f"the training job of {run_id!r} is {vertex_jobs.state_of(training)}; wait for its end"
             )
     new_id = job_request.make_run_id(made_by, name)
-    resume_from = uri_of([*read_tasks(runs.content_of(job))], PLAN, TRAINING)
-    runs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
+    resume_from = uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)
+    vertex_jobs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
     return follow(connection, made_by, new_id, detach=detach) or 0

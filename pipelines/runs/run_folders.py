@@ -1,6 +1,6 @@
 """Read the results of runs on this machine.
 
-    run = run_history.load_by_name(pathlib.Path("runs"), "latest")
+    run = run_folders.load_by_name(pathlib.Path("runs"), "latest")
     run.state, run.metrics["accuracy"], run.parameters["epochs"]
 
 A run writes run.json when it starts, its PipelineJob to pipeline_job.json whenever a task starts

@@ -16,7 +16,7 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.cloud.connection import Connection
+from pipelines.project.connection import Connection
 from pipelines.runs.run import ENDED, JOB_ENDED, job_names
 from trainer.errors import InputError
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, translated
-from pipelines.cloud.connection import Connection, console_link
-from pipelines.local.failures import is_noise
+from pipelines.project.connection import Connection, console_link
+from pipelines.runs.failures import is_noise
 from pipelines.runs.run import Run, to_role
 from trainer.errors import InputError
 from trainer.training.cluster import ROLES

@@ -22,8 +22,8 @@ from components.vertex.vertex_client import (
     local_credentials,
     make_retry,
 )
-from pipelines.cloud.settings import Settings
 from pipelines.console import print_error
+from pipelines.project.settings import Settings
 from vertex_facts import regions
 
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.run_comparison import RunComparison, format_value
+from pipelines.runs.run_comparison import RunComparison, format_value
 from trainer.errors import InputError
 from trainer.report import plots
 from trainer.report.learning import Rows, column

@@ -7,11 +7,12 @@ from typing import Any
 from components.planning.prediction_options import BIGQUERY, format_of
 from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values
-from pipelines.cloud import job_request, runs, schedules
-from pipelines.cloud import launch as launching
-from pipelines.cloud.connection import Connection
+from pipelines.runs import job_request, vertex_jobs
+from pipelines.cloud import schedules
+from pipelines.runs import launch as launching
+from pipelines.project.connection import Connection
 from pipelines.cloud.schedules import Applied
-from pipelines.cloud.settings import Settings
+from pipelines.project.settings import Settings
 from pipelines.console import say
 from pipelines.package import Package
 from pipelines.recipe import Recipe
@@ -36,7 +37,7 @@ def launch(
     _check_input(connection, values["input"])
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, run_id)
-    runs.create(connection, job_request.build_pipeline_job(package, settings, values), run_id)
+    vertex_jobs.create(connection, job_request.build_pipeline_job(package, settings, values), run_id)
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 
