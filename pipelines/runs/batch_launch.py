@@ -7,15 +7,15 @@ from typing import Any
 from components.planning.prediction_options import BIGQUERY, format_of
 from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values
-from pipelines.runs import job_request, vertex_jobs
 from pipelines.cloud import schedules
-from pipelines.runs import launch as launching
-from pipelines.project.connection import Connection
 from pipelines.cloud.schedules import Applied
-from pipelines.project.settings import Settings
 from pipelines.console import say
 from pipelines.package import Package
+from pipelines.project.connection import Connection
+from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
+from pipelines.runs import job_request, vertex_jobs
+from pipelines.runs import launch as launching
 from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
 from vertex_facts import regions, resource_names
@@ -37,7 +37,9 @@ def launch(
     _check_input(connection, values["input"])
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, run_id)
-    vertex_jobs.create(connection, job_request.build_pipeline_job(package, settings, values), run_id)
+    vertex_jobs.create(
+        connection, job_request.build_pipeline_job(package, settings, values), run_id
+    )
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 

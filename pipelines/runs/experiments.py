@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
-from pipelines.runs import vertex_jobs
 from pipelines.project.connection import Connection, console_link
 from pipelines.project.settings import Settings
+from pipelines.runs import vertex_jobs
 from trainer.errors import InputError
 from vertex_facts import regions
 from vertex_facts.jobs import ENDED

@@ -9,11 +9,11 @@ from typing import Any
 from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan
-from pipelines.project.settings import Settings
 from pipelines.console import print_error
 from pipelines.package import Package, read_images
 from pipelines.parameters import ParameterSet
 from pipelines.prediction_values import batch_name
+from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs.run_folders import check_name
 from trainer.data.sources import parse_source

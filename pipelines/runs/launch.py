@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, is_capacity
-from pipelines.runs import cloud_logging, experiments, job_request, vertex_jobs
+from pipelines.console import Console, print_error, say
 from pipelines.project.connection import Connection, run_link
 from pipelines.project.settings import Settings
-from pipelines.console import Console, print_error, say
 from pipelines.recipe import Recipe
-from pipelines.runs.live_view import Row, choose_view
-from pipelines.runs import vertex_ai
+from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
 from pipelines.runs.cost import format_cost
+from pipelines.runs.live_view import Row, choose_view
 from pipelines.runs.run import (
     ENDED,
     EXPIRED,
@@ -181,7 +180,9 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     """
     connection = Connection(settings.require("project"))
     latest = [] if run_id else vertex_jobs.list_runs(connection, recipe, limit=1)
-    job = vertex_jobs.fetch(connection, vertex_jobs.id_of(latest[0]) if latest else run_id or recipe)
+    job = vertex_jobs.fetch(
+        connection, vertex_jobs.id_of(latest[0]) if latest else run_id or recipe
+    )
     made_by = recipe_of(vertex_jobs.content_of(job))
     if run_id and made_by.lower() != recipe.lower():
         raise InputError(f"{run_id!r} is a run of {made_by!r}, not of {recipe!r}")

@@ -5,10 +5,9 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from pipelines.runs import run_folders
 from pipelines.json_files import read_json
-from pipelines.runs import failures
 from pipelines.package import Package
+from pipelines.runs import failures, run_folders
 from pipelines.runs.run import (
     ENDED,
     KILLED,
@@ -21,7 +20,6 @@ from pipelines.runs.run import (
     to_role,
 )
 from trainer.errors import InputError
-from trainer.training.cluster import ROLES
 from vertex_emulator import job_state
 
 _TAIL_BYTES = 1 << 20
@@ -111,8 +109,7 @@ def _read_journal(run: Run, names: dict[str, str]) -> tuple[Task, ...]:
 
     completed = Journal(pathlib.Path(run.link)).tasks
     return tuple(
-        Task(name=name, display_name=names.get(name, name), state="SUCCEEDED")
-        for name in completed
+        Task(name=name, display_name=names.get(name, name), state="SUCCEEDED") for name in completed
     )
 
 

@@ -5,12 +5,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.runs import cloud_logging, vertex_jobs
 from pipelines.project.connection import Connection, console_link, run_link
 from pipelines.project.settings import Settings
+from pipelines.runs import cloud_logging, vertex_jobs
 from pipelines.runs.cost import format_cost
 from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run, to_role
-from trainer.errors import InputError
 
 PLACE = "Vertex AI"
 _THREADS = 8

@@ -1,0 +1,417 @@
+"""A run: what a PipelineJob and its CustomJobs tell, wherever it runs.
+
+run = read_run(job, custom_jobs, place="Vertex AI", link="https://…")
+run.state, run.metrics["accuracy"], [task.state for task in run.tasks]
+"""
+
+import dataclasses
+import datetime
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.json_files import to_whole_numbers
+from trainer.errors import InputError
+from trainer.evaluation.gate_options import CHAMPION
+from vertex_facts.jobs import ENDED, ROLES
+
+THIS_MACHINE = "this machine"
+RUNNING, KILLED, EXPIRED = "RUNNING", "KILLED", "EXPIRED"
+JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
+JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS = "customJobs", "batchPredictionJobs"
+PLAN, TRAINING = "plan-training", "training"
+"""The task that creates the training job's directory, and the output that names it."""
+_COLLECTION, _EVALUATION = "collect-training", "evaluate-model"
+_ITERATION = re.compile(r"-iteration-\d+$")
+_LATE = 1e12
+"""A time after that of every task that has started."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task of a run."""
+
+    name: str  # its name in the pipeline; in a loop, <loop>-iteration-<n>/<name>
+    display_name: str
+    # PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED, CACHED: its outputs are those of an earlier
+    # run; SKIPPED: its branch was not taken; NOT_TRIGGERED: an earlier task failed.
+    state: str
+    seconds: float = 0.0  # from its start to its end or to now; 0 before the start
+    error: str = ""  # in one line; empty if there is none
+    logged_as: str = ""  # job_id of its lines in Cloud Logging; empty if it has none
+    artifacts: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)  # its outputs
+    custom_jobs: tuple[str, ...] = ()  # resource names of the CustomJobs that it launched
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replica:
+    """A replica of a training job on this machine; Vertex AI does not tell of them."""
+
+    name: str  # role and index, such as chief-0
+    state: str
+    restarts: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """A CustomJob that a run has launched."""
+
+    name: str  # resource name
+    state: str
+    error: str = ""  # in one line
+    seconds: float = 0.0  # from its start to its end or to now; 0 before the start
+    pools: list[dict[str, Any]]  # worker_pool_specs, without empty ones
+    spot: bool = False
+    replica_names: tuple[str, ...] = ()  # such as chief-0
+    replicas: tuple[Replica, ...] = ()  # empty if their states are not known
+
+    def check_replica(self, name: str, run: str) -> None:
+        """Raise InputError if the job has no replica of this name; `run` is its run's."""
+        if name not in self.replica_names:
+            known = ", ".join(self.replica_names)
+            raise InputError(f"--replica {name!r} is not a replica of {run}: {known}")
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether its state is final."""
+        return self.state in JOB_ENDED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that has ended or is running."""
+
+    name: str  # name of the run; on this machine, also of its folder
+    place: str  # "this machine" or "Vertex AI"
+    recipe: str  # name of the recipe
+    # PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED and the like; KILLED if it was executed by a
+    # process of this machine that was killed, EXPIRED if its training job waited for too long.
+    state: str
+    started: datetime.datetime  # an aware datetime
+    seconds: float | None = None  # time from start to end; None before the end
+    # All parameters, including defaults.
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Metrics of the test split, by name.
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Accuracy and loss of the validation split, and the epoch, whose weights the model has.
+    validation: dict[str, float] = dataclasses.field(default_factory=dict)
+    verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
+    reason: str = ""  # reason of the verdict
+    gate: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the gate decided
+    registered: str = ""  # the version of the model, such as digits@3; empty if there is none
+    registered_as: str = ""  # its role
+    error: str = ""  # error of a failed run, in one line
+    training: str = ""  # URI of the training job's base_output_directory, which may not exist yet
+    predictions: str = ""  # URI of the predictions of the test split; empty if none were kept
+    report: str = ""  # path or URI of the report; empty if there is none
+    link: str = ""  # path of its folder, or URL of its page in the console
+    artifacts: str = ""  # on this machine, path or URI of the folder of its artifacts
+    tasks: tuple[Task, ...] = ()
+    jobs: tuple[TrainingJob, ...] = ()  # oldest first
+
+    @property
+    def on_vertex(self) -> bool:
+        """Return True unless it is a run on this machine."""
+        return self.place != THIS_MACHINE
+
+
+def read_run(
+    job: Mapping[str, Any],
+    custom_jobs: Sequence[Mapping[str, Any]] = (),
+    *,
+    place: str,
+    link: str,
+    names: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> Run:
+    """Return the run of a PipelineJob.
+
+    Args:
+        job: the PipelineJob, in the REST API's JSON.
+        custom_jobs: the CustomJobs that its tasks launched, oldest first.
+        names: display names of tasks, if the job has no pipelineSpec.
+        changes: fields of the Run that the place knows better, such as its state.
+    """
+    tasks = tuple(read_tasks(job, names))
+    state = state_of(job)
+    started = _time(job.get("startTime") or job.get("createTime", ""))
+    ended = _time(job.get("endTime", ""))
+    gate = _find_decision(tasks)
+    evaluation = _outputs_of(tasks, _EVALUATION, "report")
+    found: dict[str, Any] = {
+        "name": job["name"].rpartition("/")[2],
+        "place": place,
+        "recipe": recipe_of(job),
+        "state": state,
+        "started": started or datetime.datetime.fromtimestamp(0, datetime.timezone.utc),
+        "seconds": (ended - started).total_seconds() if started and ended else None,
+        "parameters": parameters_of(job),
+        "metrics": _numbers(evaluation.get("metrics", {})),
+        "validation": select_validation(
+            _numbers(_outputs_of(tasks, _COLLECTION, "model").get("metrics", {}))
+        ),
+        "verdict": gate.get("verdict") or _find_parameter(tasks, "verdict"),
+        "reason": str(gate.get("reason", "")),
+        "gate": gate,
+        "registered": _find_parameter(tasks, "registered"),
+        "registered_as": _find_parameter(tasks, "registered_as"),
+        "error": failure_of(job, custom_jobs, tasks) if state == "FAILED" else "",
+        "training": uri_of(tasks, PLAN, TRAINING),
+        "predictions": evaluation.get("predictions", {}).get("uri", ""),
+        "report": evaluation.get("report", {}).get("uri", ""),
+        "link": link,
+        "tasks": tasks,
+        "jobs": tuple(map(read_job, custom_jobs)),
+    }
+    return Run(**{**found, **changes})
+
+
+def read_job(job: Mapping[str, Any], replicas: Sequence[Replica] = ()) -> TrainingJob:
+    """Return a CustomJob, given in the REST API's JSON."""
+    spec = job.get("jobSpec", {})
+    start, end = _seconds(job, "startTime"), _seconds(job, "endTime")
+    return TrainingJob(
+        name=job["name"],
+        state=state_of(job),
+        error=" ".join(job.get("error", {}).get("message", "").split()),
+        # The server's clock may be ahead of this machine's.
+        seconds=max(0.0, (end or time.time()) - start) if start else 0.0,
+        pools=list(_read_pools(spec)),
+        spot=spec.get("scheduling", {}).get("strategy") == "SPOT",
+        replica_names=tuple(
+            f"{ROLES[number]}-{index}"
+            for number, pool in enumerate(spec.get("workerPoolSpecs", []))
+            for index in range(int(pool.get("replicaCount", 0)))
+        ),
+        replicas=tuple(replicas),
+    )
+
+
+def _read_pools(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the worker pools of a job's spec with Vertex AI's defaults, without empty ones."""
+    for pool in map(_to_snake_case, spec.get("workerPoolSpecs", [])):
+        if count := int(pool.get("replica_count", 0)):
+            disk = {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 100}
+            disk |= pool.get("disk_spec", {})
+            yield {**pool, "replica_count": count, "disk_spec": disk}
+
+
+def _to_snake_case(value: Any) -> Any:
+    """Return JSON with the names of fields as protos have them."""
+    if isinstance(value, Mapping):
+        return {
+            re.sub(r"(?=[A-Z])", "_", key).lower(): _to_snake_case(item)
+            for key, item in value.items()
+        }
+    return [_to_snake_case(item) for item in value] if isinstance(value, list) else value
+
+
+def read_tasks(job: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Iterator[Task]:
+    """Yield the tasks of a run in the order in which they started, without groups of tasks."""
+    details = job.get("jobDetail", {}).get("taskDetails", [])
+    by_id = {detail["taskId"]: detail for detail in details}
+    groups = {detail.get("parentTaskId") for detail in details}
+    names = display_names(job.get("pipelineSpec", {})) if names is None else names
+    is_complete = state_of(job) == "SUCCEEDED"
+    now = time.time()
+    for detail in sorted(details, key=lambda one: _seconds(one, "startTime") or _LATE):
+        if detail["taskId"] in groups:
+            continue
+        start, end = _seconds(detail, "startTime"), _seconds(detail, "endTime")
+        executor = detail.get("executorDetail", {})
+        outputs = detail.get("outputs", {})
+        name = detail["taskName"]
+        yield Task(
+            name=f"{_list_iterations(detail, by_id)}{name}",
+            display_name=names.get(name, name),
+            state=_translate_state(detail.get("state", "PENDING"), is_complete=is_complete),
+            # The server's clock may be ahead of this machine's.
+            seconds=max(0.0, (end or now) - start) if start else 0.0,
+            error=" ".join(detail.get("error", {}).get("message", "").split()),
+            logged_as=_last_part(executor.get("containerDetail", {}).get("mainJob", ""))
+            or _last_part(executor.get("customJobDetail", {}).get("job", "")),
+            artifacts={
+                output: listed["artifacts"][0]
+                for output, listed in outputs.items()
+                if listed.get("artifacts")
+            },
+            parameters={
+                key.partition(":")[2]: str(value)
+                for key, value in detail.get("execution", {}).get("metadata", {}).items()
+                if key.startswith("output:")
+            },
+            custom_jobs=tuple(_list_launched(detail, CUSTOM_JOBS)),
+        )
+
+
+def _list_iterations(detail: Mapping[str, Any], by_id: Mapping[str, Any]) -> str:
+    """Return the names of the iterations of loops that a task is in, each with a slash."""
+    group = by_id.get(detail.get("parentTaskId", ""))
+    if group is None:
+        return ""
+    name = group["taskName"]
+    return _list_iterations(group, by_id) + (f"{name}/" if _ITERATION.search(name) else "")
+
+
+def _translate_state(state: str, *, is_complete: bool) -> str:
+    """Return this project's word for the state of a PipelineTaskDetail.
+
+    SKIPPED means a cache hit. NOT_TRIGGERED means an untaken branch if the run has succeeded.
+    """
+    if state == "SKIPPED":
+        return "CACHED"
+    return "SKIPPED" if state == "NOT_TRIGGERED" and is_complete else state
+
+
+def state_of(resource: Mapping[str, Any]) -> str:
+    """Return a state without its prefix: SUCCEEDED for PIPELINE_STATE_SUCCEEDED."""
+    return re.sub(r"^(PIPELINE|JOB)_STATE_", "", str(resource.get("state", "UNSPECIFIED")))
+
+
+def recipe_of(job: Mapping[str, Any]) -> str:
+    """Return the recipe of a PipelineJob by its label, since its display name may be edited."""
+    shown = str(job.get("displayName", ""))
+    label = str(job.get("labels", {}).get("recipe", shown))
+    return shown if shown.lower() == label.lower() else label
+
+
+def parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all parameters of a run by name, sorted, including the defaults of its template."""
+    inputs = job.get("pipelineSpec", {}).get("root", {}).get("inputDefinitions", {})
+    defaults = {
+        name: definition["defaultValue"]
+        for name, definition in inputs.get("parameters", {}).items()
+        if "defaultValue" in definition
+    }
+    values = {**defaults, **job.get("runtimeConfig", {}).get("parameterValues", {})}
+    return to_whole_numbers(dict(sorted(values.items())))
+
+
+def job_names(job: Mapping[str, Any], kind: str = CUSTOM_JOBS) -> list[str]:
+    """Return the resource names of the jobs of a kind that a run's tasks launched.
+
+    Vertex AI launches the job of a CustomTrainingJobOp without the component's container
+    (machine-learning/pipelines/components-introduction). Names are read from the tasks' details,
+    and from Vertex ML Metadata, where containers write them. Runs of a list have neither. A
+    task that is a cache hit launched none, but names the job of an earlier run.
+    """
+    names: list[str] = []
+    for detail in job.get("jobDetail", {}).get("taskDetails", []):
+        if detail.get("state") != "SKIPPED":
+            names += _list_launched(detail, kind)
+    return list(dict.fromkeys(names))
+
+
+def _list_launched(detail: Mapping[str, Any], kind: str) -> list[str]:
+    """Return the resource names of the jobs of a kind that a task names."""
+    names: list[str] = []
+    if kind == CUSTOM_JOBS:
+        launched = detail.get("executorDetail", {}).get("customJobDetail", {})
+        names += [*launched.get("failedJobs", []), launched.get("job", "")]
+    metadata = str(detail.get("execution", {}).get("metadata", {}))
+    names += re.findall(rf"projects/[^/]+/locations/[^/]+/{kind}/[0-9]+", metadata)
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def failure_of(
+    job: Mapping[str, Any], custom_jobs: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
+) -> str:
+    """Return a failed run's error in one line; prefer the training job's to the task's."""
+    for custom_job in reversed(custom_jobs):
+        if message := custom_job.get("error", {}).get("message", ""):
+            return " ".join(message.split())
+    for task in tasks:
+        if task.state == "FAILED" and task.error:
+            return f"{task.display_name}: {task.error}"
+    return " ".join(job.get("error", {}).get("message", "").split()) or "no reason was given"
+
+
+def uri_of(tasks: Sequence[Task], name: str, output: str) -> str:
+    """Return the URI of a task's output; empty if the task has not written it."""
+    written = (task.artifacts.get(output, {}) for task in tasks if task.name == name)
+    return next((str(artifact["uri"]) for artifact in written if artifact), "")
+
+
+def to_role(name: str) -> str:
+    """Return a replica's role and index, chief-0 for workerpool0-0."""
+    match = re.fullmatch(r"workerpool([0-3])-([0-9]+)", name)
+    return f"{ROLES[int(match[1])]}-{match[2]}" if match else name
+
+
+def display_names(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the display name of each task of a PipelineSpec, by its name."""
+    dags = [spec.get("root", {}), *spec.get("components", {}).values()]
+    return {
+        key: task.get("taskInfo", {}).get("name", key)
+        for dag in dags
+        for key, task in dag.get("dag", {}).get("tasks", {}).items()
+    }
+
+
+def select_validation(training: Mapping[str, float]) -> dict[str, float]:
+    """Return accuracy, loss and epoch of the model in validation from the metrics of a training."""
+    if "validation_accuracy" not in training:
+        return {}
+    names = ("validation_accuracy", "validation_loss", "kept_epoch")
+    return dict(zip(("accuracy", "loss", "epoch"), map(training.__getitem__, names), strict=True))
+
+
+def _find_decision(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return what the gate decided, as the registration has corrected it; {} without a gate."""
+    decided: dict[str, Any] = {}
+    for task in tasks:
+        # Tasks that decide write their verdict to the metadata of an output of this name.
+        content = task.artifacts.get("decision", {}).get("metadata", {})
+        decided = dict(content) if content.get("verdict") else decided
+    why, role = (_find_parameter(tasks, name) for name in ("why", "registered_as"))
+    if why and why != decided.get("reason"):
+        verdict = "accepted" if role == CHAMPION else "rejected"
+        decided |= {"verdict": verdict, "role": role or "none", "reason": why}
+    return decided
+
+
+def _find_parameter(tasks: Sequence[Task], name: str) -> str:
+    """Return the output parameter `name` of the last task that has one; empty if none has."""
+    return next((task.parameters[name] for task in reversed(tasks) if name in task.parameters), "")
+
+
+def _outputs_of(tasks: Sequence[Task], name: str, output: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the artifacts of the last task that has this name, or such an output."""
+    found = [task.artifacts for task in tasks if task.name == name or output in task.artifacts]
+    return found[-1] if found else {}
+
+
+def _numbers(artifact: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers in an artifact's metadata."""
+    values = artifact.get("metadata", {})
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def _time(text: str) -> datetime.datetime | None:
+    """Return the time of a timestamp in JSON, of at most nine decimals; None if it is empty."""
+    if not text:
+        return None
+    text = re.sub(r"(\.\d{6})\d+", r"\1", text).replace("Z", "+00:00")
+    moment = datetime.datetime.fromisoformat(re.sub(r"\.(\d+)", _pad, text))
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)
+
+
+def _pad(match: re.Match[str]) -> str:
+    # Before Python 3.11, fromisoformat reads three or six decimals alone.
+    return f".{match[1]:0<6}"
+
+
+def _seconds(content: Mapping[str, Any], name: str) -> float:
+    """Return a timestamp in seconds since 1970; 0 if it is not set."""
+    moment = _time(content.get(name, ""))
+    return moment.timestamp() if moment else 0.0
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,0 +1,121 @@
+"""What commands print of a run, the same for a run here and on Vertex AI."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from components.machines.price import format_machines
+from pipelines.console import Console, say, shorten_path
+from pipelines.runs.run import KILLED, Run, TrainingJob
+from trainer.data.storage import is_object
+from trainer.evaluation.gate_options import CANDIDATE
+from trainer.formats import clock, decimal
+
+_HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
+_NO_BREAK = "\xa0"
+"""A non-breaking space."""
+
+
+class Place(Protocol):
+    """Where runs are: this machine, or Vertex AI."""
+
+    def fetch(self, name: str) -> Run:
+        """Return a run; raise InputError if there is none of this name."""
+
+    def cancel(self, name: str) -> None:
+        """Ask a run to end; raise InputError if it has ended."""
+
+    def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
+        """Return the last log lines of a replica, such as chief-0 or workerpool0-0, or of "all".
+
+        If no replica is given, return those of the replica or task that failed, else of the job
+        that trains, without the runtime's own messages.
+        """
+
+    def job_lines(self, job: TrainingJob) -> list[str]:
+        """Return the lines of `status` about a training job that follow its state."""
+
+    def cost_lines(self, run: Run) -> list[str]:
+        """Return the lines of `status` about the cost of a run."""
+
+    def resume_command(self, run: Run) -> str:
+        """Return the command line that resumes a run."""
+
+
+def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) -> None:
+    """Print a run's state, its tasks and jobs, and its result."""
+    say(
+        f"{run.name}  {run.state}",
+        f"recipe    {run.recipe}",
+        f"started   {run.started.astimezone():%Y-%m-%d %H:%M:%S}",
+        f"{'console  ' if run.on_vertex else 'run      '} {run.link}",
+    )
+    for task in run.tasks:
+        took = f"  {clock(task.seconds)}" if task.seconds else ""
+        error = f"  {task.error}" if task.error else ""
+        say(f"task      {task.state:<13}  {task.display_name}{took}{error}")
+    for job in run.jobs:
+        # A job that was killed with its run is still recorded as running.
+        state = KILLED if run.state == KILLED and not job.has_ended else job.state
+        say(f"training  {state}: {format_machines(job.pools)}", *place.job_lines(job))
+        for replica in job.replicas:
+            restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
+            was_killed = replica.state == "RUNNING" and run.state == KILLED
+            shown = KILLED if was_killed else replica.state
+            say(f"replica   {shown:<13}  {replica.name}{restarts}")
+    show_results(run, batches)
+    say(*place.cost_lines(run))
+    if run.error:
+        say(f"error: {run.error}")
+    if run.state == "FAILED":
+        say(f"logs      python -m pipelines logs {run.name}")
+    if run.state in ("FAILED", "CANCELLED", KILLED):
+        say(f"resume    {place.resume_command(run)}")
+
+
+def show_results(run: Run, batches: Sequence[dict[str, Any]] = ()) -> None:
+    """Print a run's results; on a terminal, break lines between words.
+
+    `batches` are the entries of summary.json about batch predictions.
+    """
+    console = Console()
+    for line in _format_results(run, batches):
+        if console.is_terminal:
+            line = textwrap.fill(
+                line,
+                max(40, console.width),
+                subsequent_indent=" " * 10,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        say(line.replace(_NO_BREAK, " "))
+
+
+def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if run.validation:
+        accuracy, loss = (decimal(run.validation[name], 4) for name in ("accuracy", "loss"))
+        epoch = run.validation["epoch"]
+        yield f"validation accuracy {accuracy}, loss {loss} (epoch {epoch:g})"
+    if names := [name for name in _HEADLINE if name in run.metrics] or list(run.metrics):
+        figures = (f"{name}_{decimal(run.metrics[name], 4)}" for name in names)
+        yield f"test set  {', '.join(figures).replace('_', _NO_BREAK)}"
+    if run.verdict:
+        yield f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}"
+    if run.registered:
+        version = run.registered.rpartition("@")[2]
+        hint = f"; promote --version {version} makes it the champion"
+        candidate = run.registered_as == CANDIDATE
+        yield f"registry  {run.registered}, {run.registered_as}{hint if candidate else ''}"
+    for batch in batches:
+        yield f"instances {batch['successful']:,} predicted, {batch['failed']:,} failed"
+        if batch["folder"]:  # A job that can't read its input creates no folder.
+            yield f"output    {_format_path(batch['folder'])}"
+    if run.report:
+        yield f"report    {_format_path(run.report)}"
+    if is_object(run.artifacts):
+        yield f"artifacts {run.artifacts}"
+
+
+def _format_path(path: str) -> str:
+    """Return a path relative to the working folder, with spaces that don't break lines."""
+    return (path if is_object(path) else shorten_path(path)).replace(" ", _NO_BREAK)
