@@ -13,8 +13,9 @@ from trainer.errors import InputError
 from trainer.formats import listing
 
 _LONGEST_HEADER = 100_000
-_CONTENTS = {"file-list": IMAGES, "csv": ROWS, "bigquery": ROWS}
-"""The contents of each format that can have only one kind."""
+_ROWS = ROWS, f"has {ROWS}"
+_FORMATS = {"file-list": (IMAGES, "lists files"), "csv": _ROWS, "bigquery": _ROWS}
+"""For formats of only one kind of contents: what a model must take, and what the input has."""
 _FITTING = {
     IMAGES: "a .txt file that lists image files",
     ROWS: "bq://PROJECT.DATASET.TABLE, .csv",
@@ -31,9 +32,10 @@ def check(input: str, dataset: Dataset | None) -> None:
     first = "" if kind == "bigquery" else _find_first_file(input)
     if dataset is None:
         return
-    if _CONTENTS.get(kind, dataset.contents) != dataset.contents:
+    needed, what = _FORMATS.get(kind, (dataset.contents, ""))
+    if needed != dataset.contents:
         raise InputError(
-            f"input={input!r} has {_CONTENTS[kind]}, and the model takes {dataset.contents}; give "
+            f"input={input!r} {what}, and the model takes {dataset.contents}; give "
             f"{_FITTING[dataset.contents]}, .jsonl or .tfrecord files"
         )
     if kind == "csv":

@@ -195,10 +195,8 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     if state not in ENDED:
         raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
     for training in vertex_jobs.list_custom_jobs(connection, job):
-        if vertex_jobs.state_of(training) not in JOB_ENDED:
-            raise InputError(
-                f"the training job of {run_id!r} is {vertex_jobs.state_of(training)}; wait for its end"
-            )
+        if (now := vertex_jobs.state_of(training)) not in JOB_ENDED:
+            raise InputError(f"the training job of {run_id!r} is {now}; wait for its end")
     new_id = job_request.make_run_id(made_by, name)
     resume_from = uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)
     vertex_jobs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)

@@ -1,4 +1,9 @@
-"""The base class of sources of images."""
+"""The base class of sources of images.
+
+`examples` lists a source: a key, a digest of the content and a label for each example. The writer
+then passes references, in its own order and from several processes, to `fetch` and `encode`, which
+convert them to features.
+"""
 
 from __future__ import annotations
 

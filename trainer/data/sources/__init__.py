@@ -2,10 +2,6 @@
 
 A user's own module is also a source (MODULE:PLACE), and so is the name of an entry point in the
 group vertex_training.sources, whose value is a module.
-
-`examples` lists a source: a key, a digest of the content and a label for each example. The writer
-then passes references, in its own order and from several processes, to `fetch` and `encode`, which
-convert them to features.
 """
 
 from __future__ import annotations
