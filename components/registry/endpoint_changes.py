@@ -125,9 +125,7 @@ class EndpointChanges:
             if not wait.pause():
                 raise _failure(version, "it is not done after an hour", endpoint)
 
-    def _start_deployment(
-        self, request: Any, version: str, wait: "_Wait", change: Change
-    ) -> bool:
+    def _start_deployment(self, request: Any, version: str, wait: "_Wait", change: Change) -> bool:
         """Deploy a version and return True, unless the request conflicts with another."""
         try:
             operation = self.client.deploy_model(request)
