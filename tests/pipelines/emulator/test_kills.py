@@ -204,15 +204,19 @@ def test_stuck_model_server_blocks_no_other_request(tmp_path, untrained_model):
         # A server that is stuck while its model is deployed, or undeployed.
         second = deploy(rehearsal, 2, untrained_model)
         wait_for(lambda: is_done(rehearsal, second) or len(model_servers(rehearsal)) == 2)
-        for process in model_servers(rehearsal):
+        suspended = model_servers(rehearsal)
+        for process in suspended:
             process.suspend()
         assert len(ask("GET", "endpoints")["endpoints"]) == 1
         request = {"deployedModelId": "1", "trafficSplit": {}}
         undeployed = ask("POST", "endpoints/e:undeployModel", request)["name"]
         assert not ask("GET", "endpoints/e").get("deployedModels")
+        assert not is_done(rehearsal, second)
+        for process in suspended:
+            process.resume()
         wait_for(lambda: is_done(rehearsal, undeployed))
         assert not server.is_running()
-        assert not is_done(rehearsal, second)
+        wait_for(lambda: is_done(rehearsal, second))
 
 
 def test_damaged_file_hides_its_own_resource_alone(tmp_path):
