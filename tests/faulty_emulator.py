@@ -40,6 +40,10 @@ class FaultyEmulator(Emulator):
         """Close the connection of the next requests; with `after`, once they had their effect."""
         self._faults += [(name, Dropped(), after)] * times
 
+    def pardon(self):
+        """Answer the next requests without errors."""
+        self._faults.clear()
+
     def before(self, name, act):
         """Call `act` once, before the next request of a name."""
         self._before[name] = act
@@ -121,11 +125,11 @@ class NoServers:
             raise ApiError("FAILED_PRECONDITION", self.error)
         return self.polls < 0
 
-    def ask(self, *_):
+    def start(self, *_):
         raise ApiError("INVALID_ARGUMENT", "this server runs no model servers")
 
     def stop(self, *_):
-        pass
+        return lambda: True
 
 
 class OpenEmulator(FaultyEmulator):

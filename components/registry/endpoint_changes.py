@@ -15,6 +15,7 @@ from components.vertex.cloud_errors import (
     FORBIDDEN,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    Change,
     CloudError,
     describe,
     is_retryable,
@@ -94,10 +95,10 @@ class EndpointChanges:
                 raise CloudError(f"the endpoint {endpoint_id} was not created; try again")
         return created
 
-    def deploy(self, request: Any, version: str) -> Any:
+    def deploy(self, request: Any, version: str, change: Change) -> Any:
         """Deploy a version, or wait for its deployment that another request has begun.
 
-        Return the endpoint, which then lists the version.
+        Return the endpoint, which then lists the version. `change` has begun once one may be.
         """
         name, number = request.endpoint, request.deployed_model.id
         before = self.list_operations(name) or ()
@@ -107,7 +108,7 @@ class EndpointChanges:
         while True:
             # Sent again only if nothing is under way: it conflicts with the version that it, or
             # another command, has deployed or is deploying.
-            done = not running and self._start_deployment(request, version, wait)
+            done = not running and self._start_deployment(request, version, wait, change)
             operations = self.list_operations(name) or []
             endpoint, running = self.client.get_endpoint(name=name), _running(operations)
             new = [operation for operation in operations if operation.name not in ended]
@@ -124,7 +125,7 @@ class EndpointChanges:
             if not wait.pause():
                 raise _failure(version, "it is not done after an hour", endpoint)
 
-    def _start_deployment(self, request: Any, version: str, wait: "_Wait") -> bool:
+    def _start_deployment(self, request: Any, version: str, wait: "_Wait", change: Change) -> bool:
         """Deploy a version and return True, unless the request conflicts with another."""
         try:
             operation = self.client.deploy_model(request)
@@ -133,7 +134,9 @@ class EndpointChanges:
             busy = refused and _running(self.list_operations(request.endpoint) or [])
             if status_of(error) != CONFLICT and not busy:
                 raise
+            change.begun = True
             return False
+        change.begun = True
         try:
             return self._finish(operation, f"deploys {version}", wait.report)
         except Exception as error:
@@ -211,16 +214,19 @@ class EndpointChanges:
         Return False if a deployment may be under way that the server does not show.
         """
         endpoint = self.settle_others(name)
-        self.shift_traffic(endpoint, {})
         errors = []
-        for number in shares(endpoint):
-            try:
-                self.undeploy(endpoint, number)
-            except Exception as error:  # The others are billed, too.
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        if left := shares(self.settle_others(name)):
+        with Change() as change:
+            self.shift_traffic(endpoint, {})
+            for number in shares(endpoint):
+                try:
+                    self.undeploy(endpoint, number)
+                    change.begun = True
+                except Exception as error:  # The others are billed, too.
+                    errors.append(error)
+            if errors:
+                raise errors[0]
+            left = shares(self.settle_others(name))
+        if left:
             raise CloudError(f"version {', '.join(left)} was deployed in the meantime; try again")
         return self.list_operations(name) is not None
 

@@ -19,7 +19,7 @@ from components.registry.model_registry import (
     connect_registry,
 )
 from components.registry.model_upload import MADE_BY, to_label
-from components.vertex.cloud_errors import translated
+from components.vertex.cloud_errors import Change, translated
 from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 
@@ -81,16 +81,22 @@ class Endpoints:
         if share is not None:
             _compute_split(version.version, share, present)
         endpoint = endpoint or self._create(endpoint_id, version.model, key)
-        if version.version not in present:
-            endpoint = self._deploy_new(endpoint, version, serving, share)
-        # Another command may have deployed a version in the meantime, with traffic.
-        if share is not None and not (first and endpoint.traffic_split):
-            split = _compute_split(version.version, share, shares(endpoint))
-            self.changes.shift_traffic(endpoint, split)
+        with Change() as change:
+            if version.version not in present:
+                endpoint = self._deploy_new(endpoint, version, serving, share, change)
+            # Another command may have deployed a version in the meantime, with traffic.
+            if share is not None and not (first and endpoint.traffic_split):
+                split = _compute_split(version.version, share, shares(endpoint))
+                self.changes.shift_traffic(endpoint, split)
         return str(endpoint.name)
 
     def _deploy_new(
-        self, endpoint: Any, version: Version, serving: ServingOptions, traffic: int | None
+        self,
+        endpoint: Any,
+        version: Version,
+        serving: ServingOptions,
+        traffic: int | None,
+        change: Change,
     ) -> Any:
         """Deploy a version that an endpoint does not have; return the endpoint."""
         from google.cloud.aiplatform_v1 import types
@@ -100,6 +106,7 @@ class Endpoints:
         for number, share in present.items():
             if number != main and not share:
                 self.changes.undeploy(endpoint, number)
+                change.begun = True
         request = types.DeployModelRequest(
             endpoint=endpoint.name,
             deployed_model=types.DeployedModel(
@@ -114,7 +121,7 @@ class Endpoints:
             ),
             traffic_split={} if traffic is None else _compute_split(_NEW, traffic, present),
         )
-        return self.changes.deploy(request, version.name)
+        return self.changes.deploy(request, version.name, change)
 
     @contextlib.contextmanager
     def temporary_endpoint(

@@ -23,6 +23,7 @@ from components.registry.model_upload import (
     upload,
 )
 from components.registry.promotion_lock import promotion_lock
+from components.vertex.cloud_errors import Change
 from components.vertex.vertex_client import connect_vertex
 from trainer import model_files
 from trainer.errors import InputError
@@ -206,9 +207,11 @@ class ModelRegistry:
         version = versions[numbers.index(number)]
         if CHAMPION in version.aliases:
             return version
-        with self._hold_lock(version):
-            self._promote(version)
-        return self._fetch_version(model, number)
+        with Change() as change:
+            with self._hold_lock(version):
+                self._promote(version)
+                change.begun = True
+            return self._fetch_version(model, number)
 
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
         """Make the previous champion the champion again; return it and the withdrawn version.
@@ -218,9 +221,11 @@ class ModelRegistry:
         versions = self.list_versions(model)
         if not versions:
             return self._roll_back(model)
-        with self._hold_lock(self.find_champion(model) or versions[0]):
-            previous, champion = self._roll_back(model)
-        return self._fetch_version(model, previous.version), champion
+        with Change() as change:
+            with self._hold_lock(self.find_champion(model) or versions[0]):
+                previous, champion = self._roll_back(model)
+                change.begun = True
+            return self._fetch_version(model, previous.version), champion
 
     def _roll_back(self, model: str) -> tuple[Version, Version | None]:
         versions = self.list_versions(model)
@@ -293,9 +298,12 @@ class ModelRegistry:
     def _merge(self, version: Version, changes: list[str]) -> Version:
         """Add aliases to a version; remove aliases that are given with the prefix `-`."""
         needed = [alias for alias in changes if alias not in version.aliases]
-        if needed:
-            self.client.merge_version_aliases({"name": version.resource, "version_aliases": needed})
-        return self._fetch_version(version.model, version.version)
+        with Change() as change:
+            if needed:
+                request = {"name": version.resource, "version_aliases": needed}
+                self.client.merge_version_aliases(request)
+                change.begun = True
+            return self._fetch_version(version.model, version.version)
 
     def _fetch_version(self, model: str, number: str) -> Version:
         name = f"{self._resource_name(model)}@{number}"

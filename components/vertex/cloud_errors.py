@@ -130,11 +130,30 @@ def _lacks_machines(message: str) -> bool:
     return bool(_CAPACITY.search(message)) and not _RATE.search(message)
 
 
+class Change:
+    """A change that takes several requests; a context manager.
+
+    Once it has `begun`, every error, also of a request that only reads, is one after which the
+    change may have taken effect.
+    """
+
+    begun = False
+
+    def __enter__(self) -> "Change":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        if self.begun and error:
+            setattr(error, SENT, True)
+
+
 @contextlib.contextmanager
 def translated(
     doing: str, permission_hint: str = _PERMISSION_HINT, repeat: str = ""
 ) -> Iterator[None]:
-    """Translate errors of the client libraries into InputError (400: invalid) or CloudError.
+    """Translate errors of the client libraries into CloudError, or InputError (400: invalid).
+
+    After a change that may have taken effect, every error is a CloudError, which says so.
 
     Args:
         doing: what was attempted, such as "creating the run 'x'".
@@ -163,10 +182,12 @@ def translated(
             remedy = "correct GOOGLE_APPLICATION_CREDENTIALS"
         raise CloudError(f"{doing}: {why}; {remedy}") from None
     except auth.RefreshError as error:
-        remedy = getattr(error, REMEDY, _HINTS[401])
-        raise CloudError(f"{doing}: {one_line(error)}; {remedy}") from None
+        remedy, effect = getattr(error, REMEDY, _HINTS[401]), _describe_effect(error, repeat)
+        raise CloudError(f"{doing}: {one_line(error)}; {remedy}{effect}") from None
     except exceptions.BadRequest as error:
-        raise InputError(f"{doing}: {message_of(error)}") from None
+        effect = _describe_effect(error, repeat)
+        kind = CloudError if effect else InputError
+        raise kind(f"{doing}: {message_of(error)}{effect}") from None
     # OSError: of the connection, or of a file of the SDK, such as the credentials file.
     except (exceptions.GoogleAPIError, auth.GoogleAuthError, OSError) as error:
         what = f"{describe(error, permission_hint)}{_describe_effect(error, repeat)}"

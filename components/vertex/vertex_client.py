@@ -12,6 +12,7 @@ from components.vertex import recording
 from components.vertex.cloud_errors import (
     REMEDY,
     SENT,
+    Change,
     CloudError,
     is_retryable,
     is_unanswered,
@@ -162,7 +163,8 @@ def finish(
         report: called with the seconds so far before each look at the operation.
     """
     begin, pause = time.monotonic(), _FIRST_POLL_SECONDS
-    try:
+    with Change() as change:
+        change.begun = True
         while not retry(operation.done)():
             waited = time.monotonic() - begin
             if waited > seconds:
@@ -172,9 +174,6 @@ def finish(
             report(waited)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_POLL_SECONDS)
-    except Exception as error:
-        setattr(error, SENT, True)
-        raise
     operation.result()
 
 

@@ -6,14 +6,16 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 import email
 import hashlib
 import json
+import pathlib
 import re
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from vertex_emulator.api_error import not_found
 from vertex_emulator.field_rules import refuse
 from vertex_emulator.messages import id_of
+from vertex_emulator.resource_store import FolderStore
 from vertex_emulator.server import HttpRequest
 
 REPOSITORY = "/my-project/pipelines"
@@ -24,7 +26,7 @@ _MAX_TAGS = 8
 
 
 class ArtifactRegistry:
-    """A store of compiled pipelines."""
+    """A store of compiled pipelines, which a folder keeps after this process."""
 
     routes = (
         ("POST", REPOSITORY, "Upload"),
@@ -35,19 +37,22 @@ class ArtifactRegistry:
         ("GET", REPOSITORY + r"/(?P<package>[^/]+)/(?P<tag>[^/]+)", "Download"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, folder: pathlib.Path | None = None) -> None:
         # By name, the content of each version and the version of each tag.
-        self.packages: dict[str, Any] = {}
+        self.packages: MutableMapping[str, Any] = {}
+        if folder:
+            self.packages = FolderStore(folder, "packages", json.loads, json.dumps)
 
     def upload(self, request: HttpRequest) -> str:
         parts = parse_form(request)
-        content, tags = parts["content"], parts["tags"].decode().split(",")
-        package = content.decode().partition("\n  name: ")[2].partition("\n")[0]
+        content, tags = parts["content"].decode(), parts["tags"].decode().split(",")
+        package = content.partition("\n  name: ")[2].partition("\n")[0]
         check_names(package, tags)
-        version = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        stored = self.packages.setdefault(package, {"versions": {}, "tags": {}})
+        version = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
+        stored = self.packages.get(package, {"versions": {}, "tags": {}})
         stored["versions"][version] = content
         stored["tags"].update(dict.fromkeys(tags, version))
+        self.packages[package] = stored
         return f"{package}/{version}"
 
     def get_version(self, request: HttpRequest) -> dict[str, Any]:
@@ -60,15 +65,15 @@ class ArtifactRegistry:
         return self._describe_tag(request, self._find_tags(request)[request.match["tag"]])
 
     def create_tag(self, request: HttpRequest) -> dict[str, Any]:
-        return self._set_tag(request, self._find_package(request)["tags"], request.query["tagId"])
+        return self._set_tag(request, request.query["tagId"])
 
     def update_tag(self, request: HttpRequest) -> dict[str, Any]:
-        return self._set_tag(request, self._find_tags(request), request.match["tag"])
+        self._find_tags(request)
+        return self._set_tag(request, request.match["tag"])
 
     def download(self, request: HttpRequest) -> bytes:
-        return self._find_package(request)["versions"][
-            self._find_tags(request)[request.match["tag"]]
-        ]
+        version = self._find_tags(request)[request.match["tag"]]
+        return str(self._find_package(request)["versions"][version]).encode()
 
     def _find_package(self, request: HttpRequest) -> dict[str, Any]:
         package = request.match["package"]
@@ -82,9 +87,11 @@ class ArtifactRegistry:
             raise not_found(request.match["tag"])
         return tags
 
-    def _set_tag(self, request: HttpRequest, tags: dict[str, str], tag: str) -> dict[str, Any]:
-        tags[tag] = id_of(json.loads(request.body)["version"])
-        return self._describe_tag(request, tags[tag])
+    def _set_tag(self, request: HttpRequest, tag: str) -> dict[str, Any]:
+        package, version = self._find_package(request), id_of(json.loads(request.body)["version"])
+        package["tags"][tag] = version
+        self.packages[request.match["package"]] = package
+        return self._describe_tag(request, version)
 
     def _describe_tag(self, request: HttpRequest, version: str) -> dict[str, Any]:
         return {"version": f"packages/{request.match['package']}/versions/{version}"}

@@ -115,3 +115,12 @@ class BackgroundJobs(Resources, Generic[J]):
         """Wait until every job is in a final state."""
         for job in self.jobs:
             job.join()
+
+
+def end_killed_job(job: Any) -> Any:
+    """Set the final state of a job whose process ended before it could; return the job."""
+    if state_of(job) not in ENDED:
+        job.state = "JOB_STATE_FAILED"
+        job.end_time = job.update_time
+        job.error = {"code": code_of("INTERNAL"), "message": "the job's process was killed"}
+    return job

@@ -23,7 +23,7 @@ from vertex_emulator.api_error import code_of
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.batch_input import Instance, read_instances
 from vertex_emulator.messages import id_of
-from vertex_emulator.model_server import ModelServer
+from vertex_emulator.model_server import HEALTH_SECONDS, ModelServer
 from vertex_emulator.processes import Process
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class BatchJob(BackgroundJob):
     def _wait_until_healthy(self, server: ModelServer) -> None:
         process = server.process
         for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
-            if server.is_healthy:
+            if server.is_healthy(HEALTH_SECONDS):
                 return
             if process.finished.wait(_POLL_SECONDS):
                 break

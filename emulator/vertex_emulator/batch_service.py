@@ -6,7 +6,7 @@ from typing import Any
 
 from components.planning.prediction_options import OUTPUT_TABLE, TABLE
 from vertex_emulator import messages
-from vertex_emulator.background_jobs import ENDED, BackgroundJobs
+from vertex_emulator.background_jobs import ENDED, BackgroundJobs, end_killed_job
 from vertex_emulator.batch_job import BatchJob
 from vertex_emulator.field_rules import check_choice, check_machine, refuse, refuse_state
 from vertex_emulator.messages import state_of
@@ -36,6 +36,11 @@ class BatchService(BackgroundJobs[BatchJob]):
         job.model_version_id = model.version_id
         job.state = messages.JobState.JOB_STATE_PENDING
         self.jobs.append(BatchJob(job, model, self))
+
+    def refresh(self, job: Any) -> Any:
+        """Return a job; one of an earlier process that was killed has failed."""
+        known = any(known.message.name == job.name for known in self.jobs)
+        return job if known else end_killed_job(job)
 
     def check_deletable(self, job: Any) -> None:
         refuse_state(state_of(job) not in ENDED, f"{job.name} has not ended; cancel it first")

@@ -2,15 +2,31 @@
 
 import datetime
 import os
+import pathlib
+
+from trainer.data import storage
+from trainer.errors import InputError
 
 _VARIABLE = "EMULATOR_CLOCK_AHEAD"
 
 
 class Clock:
-    """The machine's clock plus an offset, which child processes take from the environment."""
+    """The machine's clock plus an offset, which child processes take from the environment.
 
-    def __init__(self) -> None:
-        self._ahead = datetime.timedelta(seconds=float(os.environ.get(_VARIABLE, 0)))
+    With a file, the offset outlives this process.
+    """
+
+    def __init__(self, file: pathlib.Path | None = None) -> None:
+        seconds = os.environ.get(_VARIABLE, "0")
+        self._file = file
+        try:
+            if file and file.exists():
+                seconds = file.read_text()
+            self._ahead = datetime.timedelta(seconds=float(seconds))
+        except (OSError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"{file or _VARIABLE} can't be read ({error}); remove it, which sets the clock back"
+            ) from None
 
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.timezone.utc) + self._ahead
@@ -18,6 +34,8 @@ class Clock:
     def advance(self, ahead: datetime.timedelta) -> None:
         """Set the clock forward."""
         self._ahead += ahead
+        if self._file:
+            storage.write_atomically(str(self._file), f"{self._ahead.total_seconds()}\n".encode())
 
     @property
     def environment(self) -> dict[str, str]:

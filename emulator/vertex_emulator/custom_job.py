@@ -4,6 +4,7 @@ The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others
 shut down. `restart_rules` decides what happens when a replica fails.
 """
 
+import os
 import pathlib
 import time
 from typing import Any
@@ -45,6 +46,7 @@ class CustomJob(BackgroundJob):
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
         self.replicas = create_replicas(self._spec, directory, containers is not None)
+        self._lock = job_state.lock(directory)
         self.set_state("QUEUED")
 
     @property
@@ -66,6 +68,7 @@ class CustomJob(BackgroundJob):
         cancelled = state == "CANCELLED"
         self._shut_down(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
         self.set_state(state, status, error)
+        os.close(self._lock)
 
     def _watch(self) -> tuple[str, str, str]:
         """Wait until the job's result is known; return its state, status and error."""

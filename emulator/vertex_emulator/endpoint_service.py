@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pipelines import resource_names
@@ -119,12 +119,15 @@ class EndpointService(Resources):
                 model for model in endpoint.deployed_models if model.id != deployed.id
             ]
             self.models.set_deployed(_version_name(deployed), endpoint.name)
-            self.servers.stop(f"{endpoint.name}/{deployed.id}")
+            has_ended = self.servers.stop(f"{endpoint.name}/{deployed.id}")
         response = messages.UndeployModelResponse()
-        return self.operations.start(endpoint.name, response, parent=endpoint.name)
+        return self.operations.start(endpoint.name, response, has_ended, parent=endpoint.name)
 
-    def predict(self, request: Any) -> Any:
-        """Return the predictions of a deployed model, chosen at random by share of the traffic."""
+    def predict(self, request: Any) -> Callable[[], Any]:
+        """Return a function that asks a deployed model, chosen at random by share of the traffic.
+
+        Its server may take a minute to answer.
+        """
         from google.protobuf import json_format
 
         check_required(request)
@@ -137,16 +140,21 @@ class EndpointService(Resources):
         body = json_format.MessageToDict(request._pb)
         del body["endpoint"]
         check_size("request", body)
-        answer = self.servers.ask(*self._server_of(endpoint.name, deployed), body)
-        check_size("response", answer)
+        server = self.servers.start(*self._server_of(endpoint.name, deployed))
         response = messages.PredictResponse(
             deployed_model_id=chosen,
             model=deployed.model,
             model_version_id=deployed.model_version_id,
             model_display_name=self.models.find(_version_name(deployed)).display_name,
         )
-        json_format.ParseDict({"predictions": answer["predictions"]}, response._pb)
-        return response
+
+        def ask() -> Any:
+            answer = server.predict(body)
+            check_size("response", answer)
+            json_format.ParseDict({"predictions": answer["predictions"]}, response._pb)
+            return response
+
+        return ask
 
     def set_monitoring(self, name: str, job: str) -> None:
         """Set the job that monitors an endpoint; empty: no job does."""

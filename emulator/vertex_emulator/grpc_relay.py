@@ -16,6 +16,7 @@ class RelayingServer(http.server.ThreadingHTTPServer):
     """A server that handles HTTP/1.1 and relays HTTP/2 to the port of a gRPC server."""
 
     daemon_threads = True
+    request_queue_size = 1024  # With 5, the default, parallel connections are reset.
 
     def __init__(self, handler: type, grpc_port: Callable[[], int]) -> None:
         super().__init__(("127.0.0.1", 0), handler)

@@ -1,6 +1,8 @@
 """The content of job.json, by which other processes read a CustomJob's state."""
 
 import dataclasses
+import fcntl
+import os
 import pathlib
 from typing import Any, Literal
 
@@ -8,6 +10,7 @@ from pipelines.json_files import read_json
 from trainer.data import storage
 
 FILE_NAME = "job.json"
+_LOCK_FILE_NAME = ".lock"
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 
@@ -52,3 +55,22 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
 
     text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
     storage.write_atomically(str(folder / FILE_NAME), text)
+
+
+def lock(folder: pathlib.Path) -> int:
+    """Lock the folder of a job for the process that runs it; return a descriptor that unlocks."""
+    descriptor = os.open(folder / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def is_locked(folder: pathlib.Path) -> bool:
+    """Return True while the process that runs the job lives."""
+    try:
+        with (folder / _LOCK_FILE_NAME).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # An earlier version of this project ran the job.
+        pass
+    return False

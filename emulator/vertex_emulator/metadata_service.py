@@ -1,8 +1,10 @@
 """MetadataService: executions, and contexts, which are experiments and their runs."""
 
 import dataclasses
+import json
+import pathlib
 import uuid
-from collections.abc import Container
+from collections.abc import Container, MutableMapping
 from typing import Any
 
 from vertex_emulator import messages
@@ -10,8 +12,10 @@ from vertex_emulator.api_error import ApiError, not_found
 from vertex_emulator.field_rules import check_common, check_id, refuse
 from vertex_emulator.messages import id_of, parent_of
 from vertex_emulator.operations import Operations
+from vertex_emulator.resource_store import FolderStore
 
 _MAX_PARENTS = 10
+_COLLECTION = "metadataStores/default/contexts"
 
 
 @dataclasses.dataclass
@@ -20,10 +24,22 @@ class MetadataService:
 
     operations: Operations
     runs: Container[str] = ()  # names of pipeline jobs, each of which also has a context
-    executions: set[str] = dataclasses.field(default_factory=set)  # names
-    contexts: dict[str, Any] = dataclasses.field(default_factory=dict)  # those created, by name
-    # Names of the contexts of runs, by the name of their experiment's context.
-    experiments: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    folder: pathlib.Path | None = None  # keeps the contexts after this process; None: memory
+
+    def __post_init__(self) -> None:
+        self.executions: set[str] = set()  # names
+        self.contexts: MutableMapping[str, Any] = {}  # those created, by name
+        # Names of the contexts of runs, by the name of their experiment's context.
+        self.experiments: MutableMapping[str, list[str]] = {}
+        if self.folder:
+            kind = messages.Context
+            self.contexts = FolderStore(self.folder, _COLLECTION, kind.from_json, kind.to_json)
+            self.experiments = FolderStore(
+                self.folder / "experiments",
+                _COLLECTION,
+                lambda text: json.loads(text)["runs"],
+                lambda runs: json.dumps({"runs": runs}),
+            )
 
     def delete_execution(self, request: Any) -> Any:
         if request.name not in self.executions:
@@ -38,8 +54,8 @@ class MetadataService:
         name = f"{request.parent}/contexts/{context_id}"
         if name in self.contexts or self._is_run(name):
             raise ApiError("ALREADY_EXISTS", f"{name} already exists")
-        self.contexts[name] = messages.Context(request.context, name=name)
         self.experiments[name] = []
+        self.contexts[name] = messages.Context(request.context, name=name)
         return self.contexts[name]
 
     def get_context(self, request: Any) -> Any:
@@ -62,7 +78,7 @@ class MetadataService:
                 continue
             refuse(len(parents) == _MAX_PARENTS, f"{child} has {_MAX_PARENTS} parents already")
             refuse(self._is_below(request.context, child), f"{child} is above {request.context}")
-            self.experiments[request.context].append(child)
+            self.experiments[request.context] = [*self.experiments[request.context], child]
         return messages.AddContextChildrenResponse()
 
     def _is_below(self, context: str, other: str) -> bool:

@@ -2,10 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import http.client
 import json
 import pathlib
 import sys
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from trainer import serving
@@ -15,6 +19,10 @@ from vertex_emulator.processes import Guardian, Process, reserve_port
 
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 15.0
+HEALTH_SECONDS = 1.0
+"""Time limit for the answer of a server whose model is being loaded."""
+_PREDICT_SECONDS = 60.0
+"""Time limit of a shared public endpoint for a prediction."""
 
 
 class ModelServer:
@@ -34,19 +42,47 @@ class ModelServer:
         command = [sys.executable, "-m", "trainer.serving"]
         self.process = Process(command, environment=variables, log=log, guardian=guardian)
 
-    @property
-    def is_healthy(self) -> bool:
-        """Return whether the model is loaded."""
+    def is_healthy(self, seconds: float) -> bool:
+        """Return whether the model is loaded; False without an answer in time."""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            return self._send("GET", serving.HEALTH_ROUTE)[0] == http.client.OK
+            return self._send("GET", serving.HEALTH_ROUTE, seconds)[0] == http.client.OK
         return False
 
-    def ask(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def ask(self, body: dict[str, Any], seconds: float | None = None) -> tuple[int, dict[str, Any]]:
         """Request predictions; return the response's HTTP status and content."""
-        return self._send("POST", serving.PREDICT_ROUTE, json.dumps(body))
+        return self._send("POST", serving.PREDICT_ROUTE, seconds, json.dumps(body))
 
-    def _send(self, method: str, path: str, body: str | None = None) -> tuple[int, dict[str, Any]]:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self._port)) as connection:
+    def predict(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of the response to a request, once the model is loaded."""
+        end = time.monotonic() + _PREDICT_SECONDS
+        try:
+            while not self.is_healthy(max(_POLL_SECONDS, end - time.monotonic())):
+                if self.process.finished.wait(_POLL_SECONDS):
+                    raise self.failure
+                if time.monotonic() > end:
+                    raise TimeoutError
+            code, content = self.ask(body, max(_POLL_SECONDS, end - time.monotonic()))
+        except TimeoutError:
+            slow = f"The model server has not answered within {_PREDICT_SECONDS:g} s."
+            raise ApiError("DEADLINE_EXCEEDED", slow) from None
+        if code != http.client.OK:
+            raise invalid(content["error"])
+        return content
+
+    @property
+    def failure(self) -> ApiError:
+        """Return the error of requests to a server that has ended."""
+        words = self.process.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        return ApiError(
+            "FAILED_PRECONDITION",
+            f"Model server terminated: exit code {self.process.returncode}. {words}",
+        )
+
+    def _send(
+        self, method: str, path: str, seconds: float | None, body: str | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
+        with contextlib.closing(connection):
             connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
@@ -68,39 +104,32 @@ class ModelServers:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for name in list(self._servers):
-            self.stop(name)
+        for server in self._servers.values():
+            server.process.stop(_STOP_SECONDS)
+
+    def start(self, name: str, model: Any, artifacts: str) -> ModelServer:
+        """Return the server of a deployed model; start it if it is not running."""
+        if name not in self._servers or self._servers[name].process.finished.is_set():
+            log = self.logs / f"{'-'.join(name.split('/')[-2:])}.log"
+            self._servers[name] = ModelServer(model, artifacts, log, self.guardian)
+        return self._servers[name]
 
     def is_ready(self, name: str, model: Any, artifacts: str) -> bool:
-        """Return whether a deployed model's server is healthy; start it if it isn't running.
+        """Return whether a deployed model's server is healthy; start it if there is none.
 
         Raise ApiError if the server has ended.
         """
-        if name not in self._servers:
-            log = self.logs / f"{'-'.join(name.split('/')[-2:])}.log"
-            self._servers[name] = ModelServer(model, artifacts, log, self.guardian)
-        process = self._servers[name].process
-        if process.finished.is_set():
+        server = self._servers.get(name) or self.start(name, model, artifacts)
+        if server.process.finished.is_set():
             del self._servers[name]
-            words = process.log.read_text(errors="replace").strip().rpartition("\n")[2]
-            raise ApiError(
-                "FAILED_PRECONDITION",
-                f"Model server terminated: exit code {process.returncode}. {words}",
-            )
-        return self._servers[name].is_healthy
+            raise server.failure
+        return server.is_healthy(HEALTH_SECONDS)
 
-    def ask(self, name: str, model: Any, artifacts: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request's body to a deployed model's server; return the response."""
-        if name in self._servers and self._servers[name].process.finished.is_set():
-            del self._servers[name]
-        while not self.is_ready(name, model, artifacts):
-            self._servers[name].process.finished.wait(_POLL_SECONDS)
-        code, content = self._servers[name].ask(body)
-        if code != http.client.OK:
-            raise invalid(content["error"])
-        return content
-
-    def stop(self, name: str) -> None:
-        """Stop the server of a deployed model, if it is running."""
-        if name in self._servers:
-            self._servers.pop(name).process.stop(_STOP_SECONDS)
+    def stop(self, name: str) -> Callable[[], bool]:
+        """Stop the server of a deployed model, if it is running; return whether it has ended."""
+        server = self._servers.pop(name, None)
+        if not server:
+            return lambda: True
+        stop = functools.partial(server.process.stop, _STOP_SECONDS)
+        threading.Thread(target=stop, name=f"stop-{name}", daemon=True).start()
+        return server.process.finished.is_set

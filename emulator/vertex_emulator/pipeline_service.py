@@ -1,6 +1,7 @@
 """PipelineService: PipelineJobs, executed by a PipelineEngine."""
 
 import dataclasses
+import datetime
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -26,9 +27,7 @@ class PipelineService(Resources):
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
     def next_id(self, resource: Any) -> str:
-        """Return an ID of the pipeline's name, the time and, to be unique, a number."""
-        name = resource.pipeline_spec.get("pipelineInfo", {}).get("name", "pipeline")
-        return f"{name[:100]}-{self.clock.now():%Y%m%d%H%M%S}-{next(self._numbers)}"
+        return make_id(resource, self.clock.now(), str(next(self._numbers)))
 
     def check(self, job: Any, parent: str) -> None:
         check_job(job, parent)
@@ -65,6 +64,12 @@ class PipelineService(Resources):
         if state_of(job) != before:
             self.store(job)
         return job
+
+
+def make_id(job: Any, time: datetime.datetime, number: str) -> str:
+    """Return an ID of the pipeline's name, a time and, to be unique, a number."""
+    name = job.pipeline_spec.get("pipelineInfo", {}).get("name", "pipeline")
+    return f"{name[:80]}-{time:%Y%m%d%H%M%S}-{number}"
 
 
 def check_job(job: Any, parent: str) -> None:

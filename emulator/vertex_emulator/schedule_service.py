@@ -9,8 +9,8 @@ from pipelines import cron
 from vertex_emulator import messages
 from vertex_emulator.background_jobs import ENDED
 from vertex_emulator.field_rules import refuse, refuse_state
-from vertex_emulator.messages import parent_of, state_of
-from vertex_emulator.pipeline_service import PipelineService, check_job
+from vertex_emulator.messages import id_of, parent_of, state_of
+from vertex_emulator.pipeline_service import PipelineService, check_job, make_id
 from vertex_emulator.resources import Resources
 from vertex_emulator.server import HttpRequest
 
@@ -92,9 +92,7 @@ class ScheduleService(Resources):
                 continue
             limit = schedule.max_concurrent_active_run_count
             if not limit or self._active_runs(schedule) < limit:
-                request = messages.CreatePipelineJobRequest(schedule.create_pipeline_job_request)
-                request.parent = parent_of(schedule.name)
-                job = self.pipelines.create(request)
+                job = self._start(schedule)
                 job.schedule_name = schedule.name
                 self.pipelines.store(job)
                 schedule.started_run_count += 1
@@ -105,6 +103,20 @@ class ScheduleService(Resources):
                 continue
             self._plan(schedule)
             self.store(schedule)
+
+    def _start(self, schedule: Any) -> Any:
+        """Start the run that is due; return its job.
+
+        The job's ID has the time at which it was due: if the emulator is killed before it notes
+        that the run has started, no second one starts.
+        """
+        request = messages.CreatePipelineJobRequest(schedule.create_pipeline_job_request)
+        request.parent = parent_of(schedule.name)
+        number = f"s{id_of(schedule.name)}"
+        job_id = make_id(request.pipeline_job, schedule.next_run_time, number)
+        request.pipeline_job_id = job_id
+        known = self.pipelines.stored.get(f"{request.parent}/pipelineJobs/{job_id}")
+        return known or self.pipelines.create(request)
 
     def _active_runs(self, schedule: Any) -> int:
         """Return the number of runs of a schedule that have not ended."""

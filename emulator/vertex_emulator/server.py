@@ -122,9 +122,13 @@ class Emulator:
         return self._socket
 
     def call(self, name: str, function: Callable[[Any], Any], request: Any) -> Any:
-        """Call a resource's method with a request, one call at a time."""
+        """Call a resource's method with a request, one call at a time.
+
+        A method that takes long returns a function, which is called without the lock.
+        """
         with self._lock:
-            return function(request)
+            result = function(request)
+        return result() if callable(result) else result
 
     def answer(self, verb: str, url: str, headers: Any, body: bytes) -> tuple[int, str, bytes]:
         """Answer a REST request; return HTTP code, content type and content."""

@@ -108,8 +108,12 @@ def _check_champion(connection: Connection, values: Mapping[str, Any]) -> None:
 def _check_input(connection: Connection, uri: str) -> None:
     if uri.startswith(BIGQUERY):
         return
+
+    def find() -> Any:
+        return next(list_objects(connection.storage, uri), None)
+
     match = None
     with translated(f"looking for {uri}"), tolerated(NOT_FOUND):
-        match = next(list_objects(connection.storage, uri), None)
+        match = connection.retry(find)()  # Says when the answer takes long.
     if match is None:
         raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")

@@ -121,11 +121,11 @@ def _wait_for_end(connection: Connection, run_id: str) -> Any:
         for poll in itertools.count(1):
             try:
                 job = runs.fetch(connection, run_id, patient)
-            except InputError:
+            except runs.NoRunError:
                 raise CloudError(
                     f"the run {run_id!r} was started, but somebody has deleted it since"
                 ) from None
-            except CloudError as error:
+            except (CloudError, InputError) as error:
                 advice = f"the run may continue: python -m pipelines status {run_id}"
                 raise CloudError(f"{error}; {advice}") from None
             state = runs.state_of(job)

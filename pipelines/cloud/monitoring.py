@@ -16,6 +16,7 @@ from components.vertex.cloud_errors import (
     CONFLICT,
     NOT_FOUND,
     NOT_IMPLEMENTED,
+    Change,
     CloudError,
     tolerated,
 )
@@ -68,16 +69,18 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
         encryption_spec={"kms_key_name": key} if key else None,
     )
     uri = _upload_schema(connection, recipe, model)
-    if existing := _list_jobs(connection, endpoint):
-        job.name = existing[0].name
-        operation = connection.jobs.update_model_deployment_monitoring_job(
-            model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
-        )
-        connection.finish(operation)
-    else:
-        job.analysis_instance_schema_uri = uri
-        job = connection.retry(_create)(connection, endpoint, job)
-    return _resume(connection, job.name)
+    with Change() as change:
+        if existing := _list_jobs(connection, endpoint):
+            job.name = existing[0].name
+            operation = connection.jobs.update_model_deployment_monitoring_job(
+                model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
+            )
+            connection.finish(operation)
+        else:
+            job.analysis_instance_schema_uri = uri
+            job = connection.retry(_create)(connection, endpoint, job)
+        change.begun = True
+        return _resume(connection, job.name)
 
 
 def remove(connection: Connection, endpoint: Any) -> None:
@@ -106,7 +109,7 @@ def _list_jobs(connection: Connection, endpoint: Any) -> list[Any]:
         parent = connection.settings.parent
         for job in client.list_model_deployment_monitoring_jobs(parent=parent):
             ours = id_of(job.endpoint) == id_of(endpoint.name) and runs.has_labels(job, MADE_BY)
-            if ours and id_of(job.name) != id_of(name):
+            if ours and id_of(job.name) not in [id_of(known.name) for known in jobs]:
                 jobs.append(job)
     return jobs
 

@@ -30,7 +30,7 @@ def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
     def fetch_if_present(job: Any) -> list[PastRun]:
         try:
             return [fetch(connection, runs.id_of(job))]
-        except InputError:  # It was deleted after it was listed.
+        except runs.NoRunError:  # It was deleted after it was listed.
             return []
 
     # The list method returns no task details, and so neither metrics nor verdicts.
@@ -39,7 +39,7 @@ def list_runs(settings: Settings, recipe: str, limit: int) -> list[PastRun]:
 
 
 def fetch(connection: Connection, run_id: str) -> PastRun:
-    """Return the run with an ID; raise InputError if there is none."""
+    """Return the run with an ID; raise NoRunError if there is none."""
     job = runs.fetch(connection, run_id)
     state, expiry = runs.state_of(job), runs.find_expiry(connection, job)
     start, end = job.start_time or job.create_time, job.end_time

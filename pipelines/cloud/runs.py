@@ -51,6 +51,10 @@ class NameTakenError(InputError):
     """A run with the ID exists."""
 
 
+class NoRunError(InputError):
+    """There is no run with the ID."""
+
+
 def create(connection: Connection, job: Any, run_id: str) -> Any:
     """Start a run; raise NameTakenError if the ID is taken, InputError for an invalid request.
 
@@ -84,13 +88,13 @@ def create(connection: Connection, job: Any, run_id: str) -> Any:
 
 
 def fetch(connection: Connection, run_id: str, retry: Any = None) -> Any:
-    """Return the PipelineJob with an ID; raise InputError if there is none."""
+    """Return the PipelineJob with an ID; raise NoRunError if there is none."""
     if not _RUN_ID.fullmatch(run_id):
         raise InputError(f"{run_id!r} is not a run's name; `python -m pipelines status` lists them")
     with translated(f"asking for the run {run_id!r}"), tolerated(NOT_FOUND):
         return _get(connection, run_id, retry)
     settings = connection.settings
-    raise InputError(
+    raise NoRunError(
         f"no run {run_id!r} in {settings.project}, {settings.region}; `python -m pipelines status` "
         "lists them"
     )

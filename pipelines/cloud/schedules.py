@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.registry.model_upload import MADE_BY
-from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
+from components.vertex.cloud_errors import NOT_FOUND, Change, tolerated, translated
 from pipelines.cloud import job_request, runs, upload
 from pipelines.cloud.connection import Connection
 from pipelines.package import Package
@@ -65,8 +65,9 @@ def update(
     job = job_request.build_pipeline_job(package, settings, values)
     job.template_uri = upload.pin_template(connection, package)
     wanted = _build_schedule(name, declared, job, settings.parent)
-    with translated(f"applying the schedule of {name!r}"):
-        action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted)
+    repeat = "repeat the command, which creates no second one"
+    with translated(f"applying the schedule of {name!r}", repeat=repeat), Change() as change:
+        action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted, change)
     return Applied(action, changed, schedule, package.digest)
 
 
@@ -88,12 +89,16 @@ def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
 def list_schedules(connection: Connection, labels: Mapping[str, str] = MADE_BY) -> list[Any]:
     """Return every schedule whose runs have the labels, by default those of this project."""
     with translated("listing the schedules"):
-        schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
-        return [
-            schedule
-            for schedule in schedules
-            if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
-        ]
+        return _list(connection, labels)
+
+
+def _list(connection: Connection, labels: Mapping[str, str]) -> list[Any]:
+    schedules = connection.schedules.list_schedules(parent=connection.settings.parent)
+    return [
+        schedule
+        for schedule in schedules
+        if runs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
+    ]
 
 
 def set_state(connection: Connection, recipe: str, state: str) -> None:
@@ -126,7 +131,7 @@ def recipe_of(schedule: Any) -> str:
 def _list_current(connection: Connection, recipe: str) -> list[Any]:
     return [
         schedule
-        for schedule in list_schedules(connection)
+        for schedule in _list(connection, MADE_BY)
         if recipe_of(schedule) == recipe.lower() and schedule.state.name != "COMPLETED"
     ]
 
@@ -138,7 +143,9 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
             connection.finish(connection.schedules.delete_schedule(name=schedule.name))
 
 
-def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, list[str], Any]:
+def _reconcile(
+    connection: Connection, recipe: str, wanted: Any, change: Change
+) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
     action, existing = "unchanged", _list_current(connection, recipe)
     create = functools.partial(
@@ -146,6 +153,7 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
     )
     created = None if existing else create()
     if created:
+        change.begun = True
         # If other users create a schedule at the same time, all keep the oldest.
         action, existing = "created", [created, *_list_current(connection, recipe)]
 
@@ -157,6 +165,7 @@ def _reconcile(connection: Connection, recipe: str, wanted: Any) -> tuple[str, l
     kept, *others = sorted(by_name.values(), key=rank)
     if changed := _find_changes(kept, wanted):
         updated = _update(connection, kept, wanted, changed)
+        change.begun = True
         action = "updated" if updated else "recreated"
         kept, others = (updated, others) if updated else (create(), [kept, *others])
     paused = any(schedule.state.name == "PAUSED" for schedule in others)

@@ -58,6 +58,8 @@ def clean(
         try:
             item.delete()
             deleted += 1
+        except InputError as error:
+            raise CloudError(str(error)) from None  # Others have been deleted.
         except CloudError as error:
             # A bucket's retention policy may hold files of some runs. Such a run stays.
             if item.kind != "folder" or status_of(error.__context__ or error) != FORBIDDEN:

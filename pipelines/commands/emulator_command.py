@@ -1,6 +1,7 @@
 """The command `emulator`: emulate Vertex AI on this machine, to practice without a cloud."""
 
 import contextlib
+import fcntl
 import signal
 import threading
 from pathlib import Path
@@ -25,6 +26,7 @@ def emulator(
     root = Path(folder).resolve()
     try:
         (root / "buckets").mkdir(parents=True, exist_ok=True)
+        lock = (root / ".lock").open("w")
     except OSError as error:
         raise InputError(
             f"--folder {folder!r} can't be created ({error.strerror}); give another folder"
@@ -34,6 +36,12 @@ def emulator(
 
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
+        try:
+            fcntl.flock(stack.enter_context(lock), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"--folder {folder!r} is in use by another emulator; end it, or give another folder"
+            ) from None
         server, schedules = _start(root, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
@@ -67,7 +75,7 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
     from vertex_emulator.server import Emulator
 
     guardian = stack.enter_context(Guardian())
-    clock, operations = Clock(), Operations(seconds=1.0)
+    clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     engine = PipelineEngine(root, guardian, clock)
     stack.callback(engine.close)
     jobs = JobService(operations, directory=root / "jobs", guardian=guardian, runs=root / "runs")
@@ -91,9 +99,9 @@ def _start(root: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
             models,
             endpoints,
             MonitoringService(operations, resources, clock, endpoints=endpoints),
-            MetadataService(operations, pipelines.stored),
+            MetadataService(operations, pipelines.stored, resources),
             operations,
-            ArtifactRegistry(),
+            ArtifactRegistry(root / "pipelines"),
             CloudStorage(FolderBuckets(root / "buckets")),
             ProjectServices(_ACCOUNT),
             guardian=guardian,

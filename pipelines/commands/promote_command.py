@@ -48,7 +48,8 @@ def promote(
         raise InputError("--version and --rollback exclude each other; give one")
     model = local_registry.model_of(recipe, model_name)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(translated(f"calling the Model Registry for {model!r}"))
+        repeat = f"`promote {recipe}` lists the champion"
+        stack.enter_context(translated(f"calling the Model Registry for {model!r}", repeat=repeat))
         if local:
             registry = stack.enter_context(local_registry.opened(directory))
         else:

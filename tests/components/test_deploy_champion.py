@@ -22,8 +22,8 @@ class ServersOfArtifacts(ModelServers):
     def is_ready(self, name, model, artifacts):
         return super().is_ready(artifacts, model, artifacts)
 
-    def ask(self, name, model, artifacts, body):
-        return super().ask(artifacts, model, artifacts, body)
+    def start(self, name, model, artifacts):
+        return super().start(artifacts, model, artifacts)
 
 
 @pytest.fixture

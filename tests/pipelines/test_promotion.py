@@ -66,6 +66,24 @@ def test_one_request_moves_the_alias_in_a_project(succeed, refused, tmp_path, mo
         assert error.startswith("error: calling the Model Registry for 'digits': 403")
 
 
+def test_rollback_whose_end_fails_is_not_kept_quiet(succeed, refused, tmp_path, monkeypatch):
+    with ModelService(tmp_path / "service") as service:
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
+        register(service.environment, PROJECT, "one", "two", "three")
+        flags = "--project", PROJECT[0], "--region", PROJECT[1]
+
+        def refuse_to_unlock():
+            service.fail("MergeVersionAliases", 400, "FAILED_PRECONDITION", "no", times=9)
+
+        # The version is read after its alias has moved, before the lock is released.
+        service.before("GetModel", lambda: service.before("GetModel", refuse_to_unlock))
+        error = refused("promote digits --rollback", *flags, code=1)
+        service.pardon()
+        assert error.endswith("no; it may have taken effect: `promote digits` lists the champion\n")
+        assert "2        champion" in succeed("promote digits", *flags)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

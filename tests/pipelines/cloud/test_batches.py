@@ -1,9 +1,12 @@
 """Batch prediction on Vertex AI: what is compiled, sent and scheduled, and what is refused."""
 
 import hashlib
+import time
 
 import pytest
 import yaml
+
+from components.vertex import vertex_client
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
@@ -98,6 +101,13 @@ def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments,
     assert vertex.sent("CreatePipelineJob") == []
 
 
+def test_late_listing_of_the_input_is_announced(vertex, storage, command, champion, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_SILENT_SECONDS", 0.2)
+    storage.before("ListObjects", lambda: time.sleep(1))
+    _, out, _ = command("run digits --batch gs://bucket/in/*.jsonl --detach")
+    assert "no answer for 0.2 s; still waiting" in out
+
+
 def test_prebuilt_image_limits_the_input_formats(vertex, succeed, refused, bucket, champion):
     champion("us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest")
     bucket["in/images.txt"] = b"gs://bucket/a.png"
@@ -114,7 +124,7 @@ def test_batch_schedule_runs_the_uploaded_bytes(vertex, succeed, batch_recipe, r
     for package, file in (("training", "digits"), ("prediction", "digits-batch")):
         content = (tmp_path / "build" / f"{file}.yaml").read_bytes()
         version = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        assert registry.packages[f"{package}-digits"]["versions"] == {version: content}
+        assert registry.packages[f"{package}-digits"]["versions"] == {version: content.decode()}
         assert registry.packages[f"{package}-digits"]["tags"]["latest"] == version
         assert f"uploaded  {registry.repository}/{package}-digits/{version}" in out
         assert succeed(f"schedule apply {file}").startswith("created: ")

@@ -201,3 +201,15 @@ def test_job_that_has_ended_does_not_monitor(vertex, monitored, command, succeed
     vertex.monitoring_jobs.clear()
     succeed("deploy trips --monitor")
     assert len(vertex.monitoring_jobs) == 1
+
+
+def test_monitoring_that_has_begun_is_not_kept_quiet(vertex, trips, command, succeed):
+    trips("csv:gs://data/trips")
+    put_champion(vertex, 1)
+    succeed("deploy trips")
+    vertex.fail("GetModelDeploymentMonitoringJob", 400, "FAILED_PRECONDITION", "no")
+    code, _, err = command("deploy trips --monitor")
+    repeat = "it may have taken effect: repeat the command, which does nothing twice"
+    assert (code, err) == (1, f"error: serving 'digits': no; {repeat}\n")
+    succeed("deploy trips --monitor")
+    assert len(vertex.sent("CreateModelDeploymentMonitoringJob")) == 1

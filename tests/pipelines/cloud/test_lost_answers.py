@@ -189,6 +189,48 @@ def test_change_is_tried_again_or_may_have_taken_effect(
     assert (code, err.splitlines()[-1]) == (1, f"error: serving 'digits': 503 down; {repeat}")
 
 
+READS = ("GetEndpoint", "GetOperation", "ListOperations")
+REFUSALS = [(400, "FAILED_PRECONDITION"), (403, "PERMISSION_DENIED"), (503, "UNAVAILABLE")]
+
+
+@pytest.mark.parametrize(("code", "status"), REFUSALS)
+def test_deployment_that_has_begun_is_not_kept_quiet(
+    vertex, champion, command, monkeypatch, code, status
+):
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
+
+    def refuse():
+        for name in READS:
+            vertex.fail(name, code, status, "no", times=999)
+
+    vertex.before("DeployModel", refuse)
+    ended, out, err = command("deploy digits")
+    repeat = "it may have taken effect: repeat the command, which does nothing twice"
+    # Exit code 2 would say that nothing was started.
+    assert (ended, "is deployed" in out) == (1, False)
+    assert err.splitlines()[-1].endswith(repeat), err
+    vertex.pardon()
+    assert "digits@1 is deployed already" in command("deploy digits")[1]
+    assert vertex.names().count("DeployModel") == 1
+
+
+def test_undeployment_of_one_version_is_not_kept_quiet(vertex, champion, command):
+    assert command("deploy digits")[0] == 0
+    put_champion(vertex, 2)
+    assert command("deploy digits")[0] == 0
+
+    def refuse_the_next():
+        vertex.before("GetOperation", lambda: vertex.fail("UndeployModel", 400, "INVALID", "no"))
+
+    vertex.before("UndeployModel", refuse_the_next)
+    code, _, err = command("deploy digits --undeploy")
+    assert (code, deployed(vertex)) == (1, ["1"])
+    assert err.endswith(
+        "no; it may have taken effect: repeat the command, which does nothing twice\n"
+    )
+    assert (command("deploy digits --undeploy")[0], deployed(vertex)) == (0, [])
+
+
 def test_endpoint_whose_creation_is_aborted_is_one_line(vertex, champion, command, monkeypatch):
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
     aborted = functools.partial(vertex.fail, "CreateEndpoint", 409, "ABORTED", "again")

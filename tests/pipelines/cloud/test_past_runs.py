@@ -44,11 +44,14 @@ def test_changed_parameters_are_sorted(vertex, succeed):
     )
 
 
-def test_run_deleted_while_runs_are_listed_is_left_out(vertex, succeed):
+def test_run_deleted_while_runs_are_listed_is_left_out(vertex, succeed, refused):
     for name in ("one", "two"):
         succeed(f"run digits --name {name} --detach")
     vertex.fail("GetPipelineJob", 404, "NOT_FOUND", "no such run")
     assert succeed("runs").count(" on Vertex AI, ") == 1
+    # Another refusal leaves no run out.
+    vertex.fail("GetPipelineJob", 400, "FAILED_PRECONDITION", "no answer today")
+    assert "no answer today" in refused("runs")
 
 
 def test_local_runs_are_listed_without_the_cloud(succeed, monkeypatch):

@@ -258,3 +258,20 @@ def test_lost_answer_is_a_success(vertex, command, succeed, declared, before, ac
     assert "no answer: " in err
     assert not action.startswith("apply") or out.startswith("unchanged:")
     assert [schedule.state.name for schedule in vertex.schedules.values()] == states
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(400, "FAILED_PRECONDITION"), (403, "PERMISSION_DENIED")]
+)
+def test_schedule_that_was_created_is_not_kept_quiet(
+    vertex, command, succeed, declared, code, status
+):
+    def refuse():
+        vertex.fail("ListSchedules", code, status, "no")
+
+    vertex.before("CreateSchedule", refuse)
+    ended, _, err = command("schedule apply digits")
+    repeat = "it may have taken effect: repeat the command, which creates no second one\n"
+    assert (ended, err.endswith(repeat)) == (1, True), err
+    assert "unchanged" in succeed("schedule apply digits")
+    assert len(vertex.schedules) == 1

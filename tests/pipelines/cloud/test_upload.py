@@ -18,7 +18,7 @@ def test_version_is_uploaded_once_and_tagged(registry, succeed, tmp_path, monkey
     content = (tmp_path / "build" / "digits.yaml").read_bytes()
     version = f"sha256:{hashlib.sha256(content).hexdigest()}"
     package = registry.packages["training-digits"]
-    assert package["versions"] == {version: content}
+    assert package["versions"] == {version: content.decode()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tag = f"v{project['version']}"
     assert package["tags"] == dict.fromkeys([tag, "commit-abc123", "latest"], version)

@@ -16,10 +16,10 @@ from tests.pipelines.emulator.idle_services import Services
 
 
 class Rehearsal:
-    """A shell in which the emulator's exports hold."""
+    """A shell in which the emulator's exports hold, and the emulator's process."""
 
-    def __init__(self, folder, exports):
-        self.folder = folder
+    def __init__(self, folder, exports, process):
+        self.folder, self.process = folder, process
         self.variables = dict(re.findall(r"^export (\w+)=(.*)$", exports, re.MULTILINE))
         # `python` is this one; the project's folder is not the working one.
         path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -50,16 +50,27 @@ class Rehearsal:
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
 
+    def ask(self, verb, path, content=None):
+        """Send a request below the location, which must be answered with 200; return the answer."""
+        parent = "/v1/projects/my-project/locations/us-central1"
+        code, answer = self.send(verb, f"{parent}/{path}", content)
+        assert code == 200, (verb, path, answer)
+        return answer
+
+    def kill(self):
+        """Kill the emulator's process, as kill -9 does."""
+        self.process.kill()
+        self.process.wait()
+
     def forward(self, days):
         """Set the emulator's clock forward."""
         assert self.send("POST", "/clock:forward", {"days": days})[0] == 200
 
     def runs(self):
         """Return the state of each run by its name."""
-        _, jobs = self.send("GET", "/v1/projects/my-project/locations/us-central1/pipelineJobs")
         return {
             job["name"].rpartition("/")[2]: job["state"].removeprefix("PIPELINE_STATE_")
-            for job in jobs.get("pipelineJobs", ())
+            for job in self.ask("GET", "pipelineJobs").get("pipelineJobs", ())
         }
 
 
@@ -76,7 +87,7 @@ def emulated(folder):
                 lines.append(line)
                 if line.startswith("# Ready"):
                     break
-            yield Rehearsal(folder, "".join(lines))
+            yield Rehearsal(folder, "".join(lines), process)
         finally:
             process.terminate()
             process.wait(30)
@@ -87,6 +98,20 @@ def rehearsal(tmp_path):
     (tmp_path / "compile.py").symlink_to(ROOT / "compile.py")
     with emulated(tmp_path) as started:
         yield started
+
+
+@pytest.fixture
+def on_emulator(command, elsewhere, monkeypatch):
+    """Run a command line in this process, on the emulator of a rehearsal; return its output."""
+
+    def run(rehearsal, line):
+        for name, value in rehearsal.variables.items():
+            monkeypatch.setenv(name, value)
+        code, shown, errors = command(line)
+        assert (code, errors) == (0, "")
+        return shown
+
+    return run
 
 
 @pytest.fixture

@@ -38,7 +38,9 @@ def clients(tmp_path):
 def test_job_is_cancelled_and_deleted_by_another_process(clients):
     first, second = clients
     name = first.create_custom_job(parent=PARENT, custom_job=JOB).name
-    assert [job.name for job in second.list_custom_jobs(parent=PARENT)] == [name]
+    wait_for(lambda: first.get_custom_job(name=name).state.name == "JOB_STATE_RUNNING")
+    (listed,) = second.list_custom_jobs(parent=PARENT)
+    assert (listed.name, listed.state.name) == (name, "JOB_STATE_RUNNING")
     second.cancel_custom_job(name=name)
     wait_for(lambda: first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED")
     assert first.get_custom_job(name=name).error.code == 1

@@ -40,20 +40,6 @@ def put_photos(folder):
             image.save(place / f"{number}.jpg")
 
 
-@pytest.fixture
-def on_emulator(command, elsewhere, monkeypatch):
-    """Run a command line in this process, on the emulator of a rehearsal; return its output."""
-
-    def run(rehearsal, line):
-        for name, value in rehearsal.variables.items():
-            monkeypatch.setenv(name, value)
-        code, shown, errors = command(line)
-        assert (code, errors) == (0, "")
-        return shown
-
-    return run
-
-
 def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
     with emulated(tmp_path) as rehearsal:
         shown = on_emulator(rehearsal, "compile digits --upload")
@@ -78,8 +64,7 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
     with emulated(tmp_path) as rehearsal:
         assert rehearsal.runs() == {name: "CANCELLED"}
         assert "unchanged" in on_emulator(rehearsal, "schedule apply digits")
-        # The clock of a new process is the machine's again.
-        rehearsal.forward(28)
+        rehearsal.forward(7)
         assert len(rehearsal.runs()) == 2
 
 
