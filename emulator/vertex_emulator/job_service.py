@@ -16,7 +16,9 @@ from vertex_emulator.custom_job import CANCEL_FILE_NAME, CustomJob
 from vertex_emulator.environment import Program, run_command
 from vertex_emulator.messages import id_of
 from vertex_emulator.processes import new_folder
+from vertex_emulator.resource_store import warn
 from vertex_emulator.server import HttpRequest
+from vertex_facts import UsageError
 from vertex_facts.jobs import ROLES, TASK_LABEL
 
 _DELETED = "deleted"
@@ -60,7 +62,9 @@ class JobService(BackgroundJobs[CustomJob]):
         return self.operations.start(request.name)
 
     def find(self, name: str) -> Any:
-        folder = self._find_folder(name)
+        return self._read(self._find_folder(name))
+
+    def _read(self, folder: pathlib.Path) -> Any:
         # The state of this process's jobs is in memory, as the disk may be full.
         current = [job.message for job in self.jobs if job.directory == folder]
         if current:
@@ -70,12 +74,14 @@ class JobService(BackgroundJobs[CustomJob]):
         return job if is_running else end_killed_job(job)
 
     def list_all(self) -> list[Any]:
-        return [self.find(name) for name in self.find_folders()]
+        return [self._read(folder) for folder in self.find_folders().values()]
 
-    def find_folders(self) -> dict[str, pathlib.Path]:
+    def find_folders(self, *, strict: bool = False) -> dict[str, pathlib.Path]:
         """Return the folder of each CustomJob of any process, by its name."""
-        folders = find_job_folders(self.directory)
-        return folders | find_job_folders(self.runs, "*/logs/*") if self.runs else folders
+        folders = find_job_folders(self.directory, strict=strict)
+        if self.runs:
+            folders |= find_job_folders(self.runs, "*/logs/*", strict=strict)
+        return folders
 
     def _find_folder(self, name: str) -> pathlib.Path:
         for job in self.jobs:
@@ -83,6 +89,7 @@ class JobService(BackgroundJobs[CustomJob]):
                 return job.directory
         folders = self.find_folders()
         if name not in folders:
+            self.find_folders(strict=True)  # A damaged file may be that of the job.
             raise not_found(name)
         return folders[name]
 
@@ -125,8 +132,21 @@ class LogEntries:
         return {"entries": entries[::-1][first:last], **token}
 
 
-def find_job_folders(directory: pathlib.Path, pattern: str = "*") -> dict[str, pathlib.Path]:
-    """Return the folders of CustomJobs that match a pattern, by the names of the jobs."""
-    paths = [path.parent for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}"))]
-    existing = [path for path in paths if not (path / _DELETED).exists()]
-    return {job_state.read(path).job["name"]: path for path in existing}
+def find_job_folders(
+    directory: pathlib.Path, pattern: str = "*", *, strict: bool = False
+) -> dict[str, pathlib.Path]:
+    """Return the folders of CustomJobs that match a pattern, by the names of the jobs.
+
+    Leave out jobs whose files are damaged; if `strict`, raise UsageError instead.
+    """
+    found = {}
+    for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}")):
+        if (path.parent / _DELETED).exists():
+            continue
+        try:
+            found[job_state.read(path.parent).job["name"]] = path.parent
+        except UsageError as error:
+            if strict:
+                raise
+            warn(str(error))
+    return found

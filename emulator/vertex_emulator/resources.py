@@ -14,7 +14,7 @@ from vertex_emulator.clock import Clock
 from vertex_emulator.field_rules import refuse
 from vertex_emulator.messages import id_of, parent_of, to_snake_case
 from vertex_emulator.operations import Operations
-from vertex_emulator.resource_store import FolderStore, MemoryStore
+from vertex_emulator.resource_store import FolderStore, MemoryStore, warn
 
 
 @dataclasses.dataclass(eq=False)
@@ -107,7 +107,16 @@ class Resources:
             raise not_found(name) from None
 
     def list_all(self) -> list[Any]:
-        return [self.refresh(resource) for resource in self.stored.values()]
+        """Return all resources, without those whose files are damaged."""
+        found = []
+        for name in self.stored:
+            try:
+                found.append(self.refresh(self.stored[name]))
+            except KeyError:  # Another process has deleted it in the meantime.
+                continue
+            except ApiError as error:
+                warn(str(error))
+        return found
 
     def store(self, resource: Any) -> None:
         resource.update_time = self.clock.now()

@@ -204,12 +204,53 @@ def test_stuck_model_server_blocks_no_other_request(tmp_path, untrained_model):
         # A server that is stuck while its model is deployed, or undeployed.
         second = deploy(rehearsal, 2, untrained_model)
         wait_for(lambda: is_done(rehearsal, second) or len(model_servers(rehearsal)) == 2)
-        for process in model_servers(rehearsal):
+        suspended = model_servers(rehearsal)
+        for process in suspended:
             process.suspend()
         assert len(ask("GET", "endpoints")["endpoints"]) == 1
         request = {"deployedModelId": "1", "trafficSplit": {}}
         undeployed = ask("POST", "endpoints/e:undeployModel", request)["name"]
         assert not ask("GET", "endpoints/e").get("deployedModels")
+        assert not is_done(rehearsal, second)
+        for process in suspended:
+            process.resume()
         wait_for(lambda: is_done(rehearsal, undeployed))
         assert not server.is_running()
-        assert not is_done(rehearsal, second)
+        wait_for(lambda: is_done(rehearsal, second))
+
+
+def test_damaged_file_hides_its_own_resource_alone(tmp_path):
+    schedule = to_rest(REQUESTS["schedule"])
+    schedule["createPipelineJobRequest"]["parent"] = PARENT
+    with emulated(tmp_path) as rehearsal:
+        run = to_rest(REQUESTS["pipeline_job"])
+        rehearsal.ask("POST", "pipelineJobs?pipelineJobId=first", run)
+        kinds = [("schedules", schedule), ("endpoints", {"displayName": "e"})]
+        for kind, content in kinds:
+            for _ in range(2):
+                rehearsal.ask("POST", kind, content)
+        jobs = [create_job(rehearsal) for _ in range(2)]
+        for path in jobs:
+            wait_for(lambda path=path: state_of(rehearsal, path) == "RUNNING")
+        rehearsal.kill()
+        files = [
+            *tmp_path.glob("emulated/**/schedules/1.json"),
+            *tmp_path.glob("emulated/**/endpoints/1.json"),
+            *tmp_path.glob("emulated/**/pipelineJobs/first.json"),
+            *[path for path in tmp_path.rglob("job.json") if jobs[0] in path.read_text()],
+        ]
+        assert len(files) == 4
+        for file in files:
+            file.write_text("{")
+    with emulated(tmp_path) as rehearsal:
+        damaged = ("schedules/1", "endpoints/1", "pipelineJobs/first", jobs[0])
+        for kind, name in [path.split("/") for path in damaged]:
+            left = [resource["name"] for resource in rehearsal.ask("GET", kind).get(kind, ())]
+            assert f"{PARENT}/{kind}/{name}" not in left
+            assert len(left) == (kind != "pipelineJobs")
+            code, answer = rehearsal.send("GET", f"/v1/{PARENT}/{kind}/{name}")
+            assert (code, "json can't be read" in answer["error"]["message"]) == (400, True)
+        # The other schedule still starts its runs.
+        rehearsal.forward(7)
+        assert len(rehearsal.runs()) == 1
+    assert (tmp_path / "errors").read_text().count("can't be read") == 4
