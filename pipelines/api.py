@@ -188,7 +188,10 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> PastR
         if name and run.recipe != recipe:
             raise InputError(f"{run.name} is a run of {run.recipe!r}, not of {recipe!r}")
     else:
-        runs = run_history.list_runs(runs_directory, recipe)
+        errors: list[str] = []
+        runs = run_history.list_runs(runs_directory, recipe, errors)
+        if errors:
+            raise InputError(f"{errors[0]}; or name the run to resume")
         if not runs:
             raise InputError(f"there is no run of {recipe!r} in {runs_directory} to resume")
         run = runs[0]

@@ -1,21 +1,28 @@
 """Read JSON files that another process wrote and that may be damaged; unify JSON's numbers."""
 
 import copy
+import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from trainer import checked_json
 from trainer.errors import InputError
 
 T = TypeVar("T")
 
 
 def read_json(path: pathlib.Path, form: type[T]) -> T | None:
-    """Read a JSON file into a dataclass; return None if there is no file."""
+    """Read a JSON file into a dataclass; return None if there is no file.
+
+    Raise InputError if the file is damaged: it has a checksum, unless an earlier version of this
+    project wrote it.
+    """
     import pydantic
 
     try:
-        return pydantic.TypeAdapter(form).validate_json(path.read_bytes())
+        content = json.dumps(checked_json.parse(path.read_bytes()))
+        return pydantic.TypeAdapter(form).validate_json(content)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -23,10 +30,12 @@ def read_json(path: pathlib.Path, form: type[T]) -> T | None:
     except pydantic.ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
-        raise InputError(
-            f"{path} can't be read ({field and f'{field}: '}{first['msg']}): it is damaged, or no "
-            "run wrote it; remove it"
-        ) from None
+        reason = f"{field and f'{field}: '}{first['msg']}"
+    except ValueError as error:
+        reason = str(error)
+    raise InputError(
+        f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
+    )
 
 
 def to_whole_numbers(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """Show a run on this machine: its status, its results and its logs."""
 
-import contextlib
 import pathlib
 import textwrap
 import time
@@ -174,9 +173,7 @@ def _choose_logs(directory: pathlib.Path, replica: str | None) -> list[pathlib.P
 
 
 def _read_summary(directory: pathlib.Path) -> run_history.Summary | None:
-    with contextlib.suppress(InputError):
-        return read_json(directory / run_history.SUMMARY_FILE_NAME, run_history.Summary)
-    return None
+    return read_json(directory / run_history.SUMMARY_FILE_NAME, run_history.Summary)
 
 
 def _read_tasks(directory: pathlib.Path) -> list[run_history.PastTask]:

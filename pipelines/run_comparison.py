@@ -2,19 +2,24 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.json_files import to_whole_numbers
 from pipelines.local import run_files
+from pipelines.local.cache import Journal
 from pipelines.run_history import PastRun
+from trainer import model_files
 from trainer.data.schema import join
+from trainer.data.storage import is_object
+from trainer.errors import InputError, first_line
 from trainer.evaluation import comparison, prediction_file
 from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
-from trainer.evaluation.results import parse_history
+from trainer.evaluation.results import HISTORY, parse_history
 
 if TYPE_CHECKING:
     from trainer.report.learning import Rows  # imports Matplotlib
@@ -113,16 +118,31 @@ def format_value(value: Any) -> str:
 
 def _read_predictions(run: PastRun, client: Any) -> Predictions | None:
     content = _read(run, run.predictions, client)
-    return prediction_file.parse(content) if content else None
+    if not content:
+        return None
+    try:
+        return prediction_file.parse(content)
+    except (ValueError, KeyError) as error:
+        raise InputError(
+            f"{run.predictions} is damaged ({first_line(error)}); restore it, or run "
+            f"{run.recipe} again"
+        ) from None
 
 
 def _read_history(run: PastRun, client: Any) -> "Rows":
-    content = _read(run, run.training and join(run.training, "history.csv"), client)
-    return parse_history(content.decode()) if content else []
+    uri = run.training and join(run.training, HISTORY)
+    if uri and not is_object(uri):
+        model_files.check_beside(join(run.training, "model"), HISTORY)
+    content = _read(run, uri, client)
+    return parse_history(content, uri) if content else []
 
 
 def _read(run: PastRun, uri: str, client: Any) -> bytes | None:
-    return run_files.read(uri, client if run.on_vertex else None) if uri else None
+    if not uri:
+        return None
+    if not is_object(uri):  # Cloud Storage checks its objects itself.
+        Journal(Path(run.link)).check_file(uri)
+    return run_files.read(uri, client if run.on_vertex else None)
 
 
 def _build_value(run: PastRun, answers: Predictions | None, name: str) -> Value:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.json_files import read_json
+from trainer import checked_json
 from trainer.data import storage
 from trainer.errors import InputError
 
@@ -157,7 +158,7 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path) -> PastRun:
-    """Read the run of a folder."""
+    """Read the run of a folder; raise InputError if a file that describes it is damaged."""
     record = read_record(directory)
     try:
         started = datetime.datetime.fromisoformat(record.started).astimezone()
@@ -167,11 +168,7 @@ def load(directory: pathlib.Path) -> PastRun:
         ) from None
     # Check the lock first: a run writes its summary before it releases the lock.
     state = RUNNING if is_running(directory) else KILLED
-    try:
-        summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
-        summary = summary or Summary(state=state, tasks=[])
-    except InputError as error:
-        summary = Summary(state=KILLED, tasks=[], error=str(error))
+    summary = read_json(directory / SUMMARY_FILE_NAME, Summary) or Summary(state=state, tasks=[])
     return PastRun(
         name=directory.name,
         place=THIS_MACHINE,
@@ -227,8 +224,9 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
     """Write run.json atomically."""
-    content = json.dumps(dataclasses.asdict(record), indent=1) + "\n"
-    storage.write_atomically(str(directory / RECORD_FILE_NAME), content.encode())
+    content = checked_json.with_checksum(dataclasses.asdict(record))
+    text = json.dumps(content, indent=1) + "\n"
+    storage.write_atomically(str(directory / RECORD_FILE_NAME), text.encode())
 
 
 def is_running(directory: pathlib.Path) -> bool:

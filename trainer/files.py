@@ -72,9 +72,3 @@ def read_text(uri: str) -> str | None:
             return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
     except tf.errors.NotFoundError:
         return None
-
-
-def read_json(uri: str) -> Any:
-    """Return the content of a JSON file, or None if it does not exist."""
-    text = read_text(uri)
-    return None if text is None else json.loads(text)

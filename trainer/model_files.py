@@ -61,7 +61,7 @@ def check_beside(model: str, name: str) -> None:
 def _check_file(uri: str, digest: str) -> None:
     try:
         problem = "" if storage.sha256(uri) == digest else "is damaged: its SHA-256 has changed"
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the name in a damaged list contains a zero byte.
         problem = "is missing"
     if problem:
         raise InputError(

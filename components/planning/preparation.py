@@ -1,10 +1,10 @@
 """Check and copy what training needs, after records are written and before machines are billed."""
 
-import json
 import math
 from collections.abc import Collection
 
 from components.machines.worker_pools import MachineOptions
+from trainer import checked_json
 from trainer.config import TrainingConfig, check_batch_size, phases
 from trainer.data import storage
 from trainer.data.schema import join, load_to_train
@@ -69,11 +69,13 @@ def find_warm_start(directory: str) -> str | None:
 
     A resumed job keeps its initial weights, even if the champion has changed since.
     """
+    uri = join(directory, "checkpoints", "run.json")
     try:
-        signature = storage.read(join(directory, "checkpoints", "run.json"))
+        return checked_json.parse(storage.read(uri)).get("warm_start", "")
     except FileNotFoundError:
         return None
-    return json.loads(signature).get("warm_start", "")
+    except ValueError as error:
+        raise InputError(f"{uri} is damaged ({error}); remove it and run again") from None
 
 
 def _check_padding(config: TrainingConfig, examples: int, replicas: int) -> None:

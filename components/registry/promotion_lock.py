@@ -8,6 +8,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1
 """
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -41,8 +42,11 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         ]
 
     def wait(*, lower: bool) -> None:
-        deadline = time.monotonic() + LEASE_SECONDS
+        deadline, said = time.monotonic() + LEASE_SECONDS, False
         while others := list_others(lower):
+            if not said:
+                _say_waiting(model, others)
+                said = True
             if time.monotonic() > deadline:
                 for other in others:
                     merge(other, f"-{_flag_alias(other)}")
@@ -58,6 +62,17 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         yield
     finally:
         merge(number, f"-{_flag_alias(number)}")
+
+
+def _say_waiting(model: str, others: list[str]) -> None:
+    names = " and ".join(f"{model.rpartition('/')[2]}@{other}" for other in others)
+    aliases = " and ".join(map(_flag_alias, others))
+    print(
+        f"waiting for the promotion of {names} to end; if it was killed, its alias {aliases} is "
+        f"removed after {LEASE_SECONDS:g} s",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _flag_alias(number: str) -> str:

@@ -1,10 +1,12 @@
 """The content of job.json, by which other processes read a CustomJob's state."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any, Literal
 
 from pipelines.json_files import read_json
+from trainer import checked_json
 from trainer.data import storage
 
 FILE_NAME = "job.json"
@@ -50,5 +52,6 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
     """Write the state of a CustomJob atomically."""
     from pydantic import TypeAdapter
 
-    text = TypeAdapter(JobFile).dump_json(content, indent=1) + b"\n"
-    storage.write_atomically(str(folder / FILE_NAME), text)
+    plain = TypeAdapter(JobFile).dump_python(content, mode="json")
+    text = json.dumps(checked_json.with_checksum(plain), indent=1) + "\n"
+    storage.write_atomically(str(folder / FILE_NAME), text.encode())

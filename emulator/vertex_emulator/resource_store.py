@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import json
 import os
 import pathlib
@@ -11,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+from trainer import checked_json
 from trainer.data import storage
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.environment import LOCAL_PARENT
@@ -19,7 +19,6 @@ _LONGEST_FILE_NAME = 255
 _LOCK_SECONDS = 30.0
 """Longest wait for another process, which holds the lock for milliseconds unless it hangs."""
 _POLL_SECONDS = 0.02
-_SHA256 = "sha256"
 
 
 class MemoryStore(dict[str, Any]):
@@ -65,7 +64,7 @@ class FolderStore(MutableMapping[str, Any]):
         if len(path.name) > _LONGEST_FILE_NAME:
             raise KeyError(key)
         try:
-            return self.parse(_verify(path.read_text(encoding="utf-8")))
+            return self.parse(json.dumps(checked_json.parse(path.read_bytes())))
         except FileNotFoundError:
             raise KeyError(key) from None
         # A file that was edited by hand may raise any error.
@@ -78,8 +77,8 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = json.loads(self.dump(resource))
-        text = json.dumps({**content, _SHA256: _digest(content)}, indent=1)
+        content = checked_json.with_checksum(json.loads(self.dump(resource)))
+        text = json.dumps(content, indent=1)
         storage.write_atomically(str(path), f"{text}\n".encode())
 
     def __delitem__(self, key: str) -> None:
@@ -116,18 +115,3 @@ def _acquire(lock: int, folder: pathlib.Path) -> None:
                     f"another process has held {folder / '.lock'} for {_LOCK_SECONDS:g} s; end it",
                 ) from None
         time.sleep(_POLL_SECONDS)
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _verify(text: str) -> str:
-    """Return a file's JSON without its checksum; raise ValueError if it is damaged.
-
-    A file without a checksum is accepted: earlier versions of this project wrote none.
-    """
-    content = json.loads(text)
-    if content.pop(_SHA256, None) not in (None, _digest(content)):
-        raise ValueError(f"its {_SHA256} differs: it is damaged, or was edited without removing it")
-    return json.dumps(content)

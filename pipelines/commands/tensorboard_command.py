@@ -74,7 +74,9 @@ def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[PastRun]:
                     "`python -m pipelines runs` lists the runs"
                 )
         chosen.update((run.name, run) for run in runs)
-    runs = list(chosen.values()) if names else run_history.list_runs(folder)
+    unreadable: list[str] = []
+    runs = list(chosen.values()) if names else run_history.list_runs(folder, errors=unreadable)
+    say(*(f"not shown: {error}" for error in unreadable))
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:
         elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""

@@ -8,6 +8,7 @@ that writes them uses the edited code.
 """
 
 import ast
+import contextlib
 import hashlib
 import json
 import pathlib
@@ -16,11 +17,15 @@ from typing import Any
 
 from components.planning.code_digest import PACKAGES
 from pipelines.local import run_files
+from trainer import checked_json
 from trainer.data import storage
+from trainer.errors import InputError
 from vertex_emulator.environment import component_file
 
 _JOURNAL_NAME = ".completed"
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
+_DAMAGED = (ValueError, TypeError, KeyError, AttributeError)
+"""Errors of an entry with other content than `write_entry` writes."""
 
 
 def entry_name(
@@ -43,7 +48,7 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
         "outputs": LocalCache._serialize_outputs(dict(outputs)),
         "files": checksum_outputs(outputs),
     }
-    content = json.dumps({**entry, "sha256": _sha256(entry)}).encode()
+    content = json.dumps(checked_json.with_checksum(entry)).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     # Two runs in the same folder of runs may finish the same task at the same time.
     storage.write_atomically(str(path), content, shared=True)
@@ -56,14 +61,11 @@ def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str,
     """
     from kfp.local.cache import LocalCache, _MissingArtifactError
 
-    damaged = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
     try:
-        content = json.loads(path.read_text())
-        if content.pop("sha256") != _sha256(content):
-            return None
+        content = checked_json.parse(path.read_bytes())
         outputs = LocalCache._deserialize_outputs(content["outputs"])
         recorded, current = content["files"].items(), checksum_outputs(outputs).items()
-    except (OSError, _MissingArtifactError, *damaged):
+    except (OSError, _MissingArtifactError, *_DAMAGED):
         return None
     return outputs if recorded == current or (may_have_grown and recorded <= current) else None
 
@@ -97,6 +99,18 @@ class Journal:
             outputs = read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
         self._intact = outputs is not None
         return outputs
+
+    def check_file(self, path: str) -> None:
+        """Raise InputError if a file has changed since the task ended that wrote it."""
+        for entry in self._folder.glob("*.json"):
+            recorded = ""
+            with contextlib.suppress(OSError, *_DAMAGED):  # Then the file itself may be intact.
+                recorded = checked_json.parse(entry.read_bytes())["files"].get(path, "")
+            if recorded and storage.sha256(path) != recorded:
+                raise InputError(
+                    f"{path} is damaged: its SHA-256 has changed since its run wrote it; restore "
+                    "the file, or run the recipe again"
+                )
 
 
 def fingerprint(command: Sequence[str]) -> str:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from vertex_emulator.replica_process import Replica
 
 LAST_LINES = 20
-_DISK_ERROR_LINES = 30
-"""Number of lines at the end of a log that are searched for the error of a full disk."""
+_ERROR_LINES = 30
+"""Number of lines at the end of a log that are searched for the error of a full disk, or for lack
+of memory or threads. A stack trace of C++ has 20."""
 
 _TAIL_BYTES = 65536
 _INPUT_ERROR = re.compile(r"(?:[\w.]+\.)?InputError: (.+)")
@@ -31,6 +32,7 @@ _REMEDIES = {
     "SIGKILL": ", most often for lack of memory; free memory and run it again",
     "SIGTERM": " from outside this run; run it again",
 }
+_SEE_LOG = "; its log shows what it did last"
 _TRACEBACK = "Traceback (most recent call last):"
 
 # Runtime noise that shows no progress: lines of glog, absl, gRPC and kfp's executor.
@@ -39,6 +41,18 @@ _NOISE = re.compile(
     r"|To enable the following instructions|\[KFP Executor|(?:INFO|WARNING):"
     r"|<frozen runpy>|--- restart |Additional GRPC error|:UNKNOWN:|To disable this warning"
 )
+_SHORTAGES = {
+    r"pthread_create\(\) failed|can't start new thread|Resource temporarily unavailable": (
+        "it could not start a thread; raise the limit of processes (ulimit -u, or --pids-limit of "
+        "a container) or of memory (ulimit -v), or use fewer replicas"
+    ),
+    r"bad_alloc|MemoryError|Cannot allocate memory|failed to map segment|OOM when allocating": (
+        "it ran out of memory; free memory, raise its limit (ulimit -v), lower batch_size, or use "
+        "fewer replicas"
+    ),
+}
+"""What an error of TensorFlow, Python or the operating system means, and the remedy."""
+
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _PATH = re.compile(r"/[^\s'\"(),;]+")
 _NO_PROGRESS = re.compile(f"{_NOISE.pattern}|{_USAGE_ERROR.pattern}")
@@ -57,9 +71,13 @@ def find_failure(run_state: "RunState", services: "Services", error: str) -> Fai
     """Return why a run failed; `error` is kfp's own exception as text, if any."""
     task = run_state.failed
     failure = _find_reason(task, services, error) if task else Failure(error)
-    lines = read_tail(failure.log)[-_DISK_ERROR_LINES:] if failure.log else []
-    if full := find_full_disk([failure.message, *lines], run_state.folder):
+    lines = [failure.message, *(read_tail(failure.log)[-_ERROR_LINES:] if failure.log else [])]
+    if full := find_full_disk(lines, run_state.folder):
         failure = Failure(full, failure.log)
+    elif shortage := _find_shortage(lines):
+        # A log shows no more than where in C++ the process ended.
+        what = failure.message.removesuffix(_SEE_LOG).rstrip(".")
+        failure = Failure(f"{what}: {shortage}", failure.log)
     name = f"{task.display_name}: " if task else ""
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
 
@@ -149,7 +167,7 @@ def describe_end(returncode: int | None) -> str:
         return ""
     name = signal.Signals(number).name
     if name in _CRASHES:
-        return f"crashed with {name}; its log shows what it did last"
+        return f"crashed with {name}{_SEE_LOG}"
     return f"was ended by {name}{_REMEDIES.get(name, '; run it again')}"
 
 
@@ -184,6 +202,12 @@ def remove_noise(lines: Iterable[str]) -> Iterator[str]:
 def is_noise(line: str) -> bool:
     """Return True for an empty line and one of runtime noise, which no user acts on."""
     return not line.strip() or bool(_NOISE.match(line))
+
+
+def _find_shortage(lines: Iterable[str]) -> str:
+    """Return what a process lacked, memory or threads, with the remedy; empty if neither."""
+    text = "\n".join(lines)
+    return next((meaning for error, meaning in _SHORTAGES.items() if re.search(error, text)), "")
 
 
 def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:

@@ -18,6 +18,7 @@ from pipelines.run_history import (
     artifacts_of,
     select_validation,
 )
+from trainer import checked_json
 from trainer.training.cluster import ROLES
 from vertex_emulator.custom_job import CustomJob
 from vertex_emulator.job_rules import is_empty
@@ -106,7 +107,7 @@ def write(summary: Mapping[str, Any], directory: pathlib.Path) -> None:
     """Write summary.json atomically."""
     temporary = directory / _TEMPORARY_NAME
     temporary.unlink(missing_ok=True)
-    temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    temporary.write_text(json.dumps(checked_json.with_checksum(summary), indent=1) + "\n")
     temporary.replace(directory / SUMMARY_FILE_NAME)
 
 

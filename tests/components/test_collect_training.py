@@ -1,11 +1,14 @@
 """Test that collect_training turns the chief's output into a Model and Metrics."""
 
 import json
+import shutil
 
+import pytest
 from kfp import dsl
 
 from components.collect_training import collect_training
 from tests.components.artifacts import artifact
+from tests.trainer.data.picture_folders import flip
 
 
 def test_model_and_metrics_are_the_chiefs_output(tmp_path, refused):
@@ -24,3 +27,18 @@ def test_model_and_metrics_are_the_chiefs_output(tmp_path, refused):
     assert model.uri == f"{directory}/model"
     assert model.metadata["framework"] == "tensorflow"
     assert metrics.metadata == {"steps": 276, "validation_accuracy": 0.97}
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "history.csv"])
+def test_damaged_results_are_named(tmp_path, trained, refused, name):
+    training = shutil.copytree(trained, tmp_path / "training")
+    model = artifact(dsl.Model, tmp_path / "out" / "model")
+    metrics = artifact(dsl.Metrics, tmp_path / "out" / "metrics")
+    flip(training / name)
+    error = refused(
+        collect_training.python_func,
+        training=dsl.Artifact(uri=str(training)),
+        model=model,
+        metrics=metrics,
+    )
+    assert f"{training / name} is damaged" in error

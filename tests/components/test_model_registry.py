@@ -169,7 +169,7 @@ def test_two_equal_runs_at_once_leave_one_champion(service):
             assert not any(alias.startswith("promoting-") for alias in version.aliases)
 
 
-def test_lock_left_by_a_crash_expires(registry, monkeypatch):
+def test_lock_left_by_a_crash_expires_after_a_word(registry, monkeypatch, capfd):
     monkeypatch.setattr("components.registry.promotion_lock.LEASE_SECONDS", 0.3)
     promote_each(registry, "one", "two")
     for number in ("1", "2"):
@@ -179,6 +179,8 @@ def test_lock_left_by_a_crash_expires(registry, monkeypatch):
     registry.register("digits", candidate("three"), "champion", "digits@2")
     assert registry.find_champion("digits").name == "digits@3"
     assert aliases(registry)["1"] == {"champion-1"}
+    waiting = "waiting for the promotion of digits@1 and digits@2 to end; if it was killed, its al"
+    assert waiting in capfd.readouterr().err
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests import replicas
 from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, newest_checkpoint
+from tests.trainer.data.picture_folders import flip
 from trainer import task
 from trainer.config import TrainingConfig
 from trainer.data.read.decoding import parse_examples
@@ -156,6 +157,10 @@ def test_run_without_an_undamaged_checkpoint_is_refused(trained, digit_records, 
     newest.unlink()
     older.write_bytes(b"")
     assert "no checkpoint in" in refused(replicas.flags(digit_records, run, TRAINED))
+    signature = run / "checkpoints" / "run.json"
+    flip(signature)
+    error = refused(replicas.flags(digit_records, run, TRAINED))
+    assert f"{signature} is damaged (" in error
 
 
 def test_xla_and_normalization_over_devices_are_refused(row_records, tmp_path, refused):

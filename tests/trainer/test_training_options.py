@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.small_records import digits
 from tests.trainer.training_runs import train
+from trainer import checked_json
 from trainer.config import TrainingConfig, complete_saved, write_config
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.record_options import OPERATIONS
@@ -115,7 +116,7 @@ def test_run_of_a_version_without_the_option_keeps_what_it_did(few, tmp_path):
     signature = tmp_path / "checkpoints" / "run.json"
     config = write_config(TrainingConfig(**STEEP), str(tmp_path))
     for path in (signature, Path(config)):
-        saved = json.loads(path.read_text())
+        saved = checked_json.parse(path.read_text())
         del saved["keep_epoch"]
         path.write_text(json.dumps(saved))
     flags = [f"--dataset={few.uri}", f"--base_output_directory={tmp_path}", f"--config={config}"]

@@ -5,13 +5,16 @@ This needs no TensorFlow, so that a step that only copies metrics starts fast.
 
 import csv
 import io
-import json
 import math
 from typing import Any, NamedTuple
 
+from trainer import checked_json, model_files
 from trainer.data import storage
 from trainer.data.schema import join
 from trainer.errors import InputError
+
+HISTORY = "history.csv"
+METRICS = "metrics.json"
 
 
 class Results(NamedTuple):
@@ -32,16 +35,29 @@ class Results(NamedTuple):
 def load(directory: str) -> Results:
     """Read the results of a training job from its base_output_directory.
 
-    Raise InputError if metrics.json, which the chief writes last, is missing.
+    Raise InputError if a file is damaged, or metrics.json, which the chief writes last, is missing.
     """
-    metrics = json.loads(_read(join(directory, "metrics.json")))
-    return Results(metrics, parse_history(_read(join(directory, "history.csv"))))
+    uri = join(directory, METRICS)
+    try:
+        metrics = checked_json.parse(_read(uri))
+    except ValueError as error:
+        raise _damage(uri, error) from None
+    model_files.check_beside(join(directory, "model"), HISTORY)
+    uri = join(directory, HISTORY)
+    return Results(metrics, parse_history(_read(uri), uri))
 
 
-def parse_history(text: str) -> list[dict[str, float | None]]:
-    """Return the rows of history.csv, one per epoch."""
-    rows = csv.DictReader(io.StringIO(text))
-    return [{name: _parse_number(field) for name, field in row.items()} for row in rows]
+def parse_history(content: bytes, uri: str) -> list[dict[str, float | None]]:
+    """Return the rows of the history.csv at `uri`, one per epoch; raise InputError for damage."""
+    try:
+        rows = csv.DictReader(io.StringIO(content.decode()))
+        return [{name: _parse_number(field) for name, field in row.items()} for row in rows]
+    except (ValueError, TypeError) as error:  # TypeError: a row with too many fields.
+        raise _damage(uri, error) from None
+
+
+def _damage(uri: str, error: Exception) -> InputError:
+    return InputError(f"{uri} is damaged ({error}); restore it, or train the model again")
 
 
 def _parse_number(text: str) -> float | None:
@@ -50,8 +66,8 @@ def _parse_number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _read(uri: str) -> str:
+def _read(uri: str) -> bytes:
     try:
-        return storage.read(uri).decode()
+        return storage.read(uri)
     except FileNotFoundError:
         raise InputError(f"{uri} is missing: the chief did not finish; see its log") from None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from trainer import files
+from trainer import checked_json, files
 from trainer.config import TrainingConfig, complete_saved
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
@@ -216,12 +216,15 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
         "replicas": cluster.trainers,
     }
     path = join(directory, "run.json")
-    saved = files.read_json(path)
-    if saved is None:
-        if cluster.is_chief:
-            files.write_json(path, signature)
-        return
-    saved = complete_saved(saved)
+    try:
+        text = files.read_text(path)
+        if text is None:
+            if cluster.is_chief:
+                files.write_json(path, checked_json.with_checksum(signature))
+            return
+        saved = complete_saved(checked_json.parse(text))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error}); remove it and run again") from None
     for name, value in signature.items():
         if saved.get(name) != value:
             raise InputError(

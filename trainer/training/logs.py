@@ -8,6 +8,7 @@ import tensorflow as tf
 from trainer import files, formats
 from trainer.config import TrainingConfig, phases
 from trainer.data.schema import join
+from trainer.evaluation.results import HISTORY
 from trainer.training.cluster import Cluster
 from trainer.training.progress import Progress
 
@@ -20,7 +21,7 @@ class Log:
 
     def __init__(self, base: str, cluster: Cluster, steps: int, config: TrainingConfig) -> None:
         self._is_chief = cluster.is_chief
-        self._history_uri = join(base, "history.csv")
+        self._history_uri = join(base, HISTORY)
         self._steps = steps
         self._monitored = config.monitor
         self._phases = phases(config)

@@ -9,16 +9,16 @@ import time
 import keras
 import tensorflow as tf
 
-from trainer import files
+from trainer import checked_json, files
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
+from trainer.evaluation.results import HISTORY, METRICS
 from trainer.training import asynchronous, evaluator, strategies, synchronous, weights
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.run import PeerTerminatedError, Run, TerminatedError
 
-METRICS = "metrics.json"
 RETRIED = "retry attempts failed"
 PEER_GONE = (
     tf.errors.UnavailableError,
@@ -117,7 +117,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
     """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
     base = job.base_output_directory
     weights.save(trained.model, join(base, weights.FILE_NAME))
-    export(trained.model, trained.dataset, join(base, "model"), weights.FILE_NAME)
+    export(trained.model, trained.dataset, join(base, "model"), weights.FILE_NAME, HISTORY)
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch includes tracing the step.
@@ -148,7 +148,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
             "keras": keras.__version__,
         },
     }
-    files.write_json(join(base, METRICS), metrics)
+    files.write_json(join(base, METRICS), checked_json.with_checksum(metrics))
     kept, best = trained.kept_epoch, trained.progress.best_epoch
     which = f"epoch {kept} of {len(history)}{', the best' if kept == best else ''}"
     print(f"model exported to {join(base, 'model')}, with the weights of {which}", flush=True)

@@ -3,11 +3,11 @@
     python stand_in_replica.py --chief=finish --worker=serve
 
 It writes its environment to <base>/<role>-<index>.json, then acts:
-finish (exit with 0; a chief waits until all replicas have started), exit:N, complain (end with
-an InputError), crash (with a traceback), die (by SIGKILL), abort (by SIGABRT), serve (until
-killed), save (serve; write <base>/checkpoint on SIGTERM), stubborn (serve; ignore SIGTERM), again
-(serve on the first start, finish on the next), wait (finish once <base>/go exists), litter (serve;
-leave a temporary file).
+finish (exit with 0; a chief waits until all replicas have started), exit:N, complain (end with an
+InputError), crash (with a traceback), die (by SIGKILL), abort (by SIGABRT, without a thread),
+starve (out of memory), serve (until killed), save (serve; write <base>/checkpoint on SIGTERM),
+stubborn (serve; ignore SIGTERM), again (serve on the first start, finish on the next), wait (finish
+once <base>/go exists), litter (serve; leave a temporary file).
 """
 
 import argparse
@@ -65,7 +65,11 @@ if action == "complain":
 if action == "die":
     os.kill(os.getpid(), signal.SIGKILL)
 if action == "abort":
+    print("env.cc:84] Check failed: Thread tf_Compute creation via pthread_create() failed.")
+    print("*** Check failure stack trace: ***", *["    @ 0x7f pybind11"] * 20, sep="\n", flush=True)
     os.abort()
+if action == "starve":
+    bytearray(1 << 62)
 if action == "crash":
     raise RuntimeError("the loss is not a number")
 if action.startswith("exit:"):

@@ -18,6 +18,7 @@ from pipelines.package import Package
 from tests import refusals
 from tests.pipelines.local.conftest import REPLICA
 from tests.pipelines.local.package_runs import TASKS, run_package, run_small, states
+from trainer import checked_json
 from trainer.errors import InputError
 
 
@@ -37,7 +38,7 @@ def test_run_leaves_all_its_results(small_package, tmp_path):
     directory = result.directory
     assert (tmp_path / "runs" / "latest").resolve() == directory
     assert directory.name.startswith("small-20")
-    summary = json.loads((directory / "summary.json").read_text())
+    summary = checked_json.parse((directory / "summary.json").read_text())
     assert summary == result.summary
     assert summary["recipe"] == "small"
     assert summary["parameters"]["options"] == {"sizes": [8, 8]}
@@ -137,6 +138,20 @@ def acting(chief):
             ["  RuntimeError: the loss is not a number", "chief-0.log"],
         ),
         (acting("die"), f"Train: chief 0, started 24 times, {NO_MEMORY}", ["chief-0.log"]),
+        (
+            acting("abort"),
+            "Train: chief 0, started 4 times, crashed with SIGABRT: it could not start a thread; "
+            "raise the limit of processes (ulimit -u, or --pids-limit of a container) or of memory "
+            "(ulimit -v), or use fewer replicas",
+            ["chief-0.log"],
+        ),
+        (
+            acting("starve"),
+            "Train: The replica workerpool0-0 exited with a non-zero status of 1. Termination "
+            "reason: Error: it ran out of memory; free memory, raise its limit (ulimit -v), lower "
+            "batch_size, or use fewer replicas",
+            ["chief-0.log"],
+        ),
         (acting("complain"), "Train: learning_rate=-1.0 is out of range: it must be above 0", []),
         (
             {"pools": [[1, GPU]]},
@@ -150,7 +165,7 @@ def acting(chief):
 def test_failed_run_shows_its_reason(small_package, tmp_path, capfd, parameters, error, lines):
     values = {"replica": [str(REPLICA)], **parameters}
     result = run(Package(small_package), parameters=values, runs_directory=tmp_path)
-    assert json.loads((result.directory / "summary.json").read_text()) == result.summary
+    assert checked_json.parse((result.directory / "summary.json").read_text()) == result.summary
     assert (result.state, result.summary["error"]) == ("FAILED", error)
     before = ["SUCCEEDED"] * (2 if error.startswith("Train") else 0)
     ended = [*before, "FAILED", *["NOT_TRIGGERED"] * (5 - len(before))]

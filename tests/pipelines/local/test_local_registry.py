@@ -1,6 +1,7 @@
 """The Model Registry of this machine, used through Google's clients."""
 
 import concurrent.futures
+import fcntl
 import json
 import urllib.request
 
@@ -11,6 +12,7 @@ from google.cloud.aiplatform_v1 import types
 from components.registry.model_upload import PREBUILT
 from components.vertex.vertex_client import connect_vertex, local_credentials
 from tests.registry_service import ModelService
+from vertex_emulator import resource_store
 
 PARENT = "projects/local/locations/local"
 DIGITS = f"{PARENT}/models/digits"
@@ -143,6 +145,18 @@ def test_unwritable_folder_is_named(tmp_path):
         pytest.raises(exceptions.BadRequest, match=r"file/.registry/models can't be"),
     ):
         upload(connect(server), model_id="digits")
+
+
+def test_lock_that_another_holds_is_named_after_a_while(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(resource_store, "_LOCK_SECONDS", 0.1)
+    lock = tmp_path / ".registry" / "models" / ".lock"
+    # Nobody but the owner can hold it.
+    assert lock.stat().st_mode & 0o777 == 0o600
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(exceptions.BadRequest, match=r"another process has held .*\.lock for 0"):
+            upload(client, "two", parent_model=DIGITS)
+    upload(client, "two", parent_model=DIGITS)
 
 
 @pytest.mark.parametrize(

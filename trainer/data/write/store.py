@@ -18,13 +18,13 @@ import base64
 import dataclasses
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import join
 from trainer.data.write.shards import ShardResult, ShardWriter
@@ -83,7 +83,7 @@ class RecordsStore:
         Raise InputError if the store's file can't be read, or `save` did not write it.
         """
         try:
-            content = json.loads(storage.read(self._entry))
+            content = checked_json.parse(storage.read(self._entry))
             if content["uri"] == output_uri:
                 return []
             shards = [
@@ -119,7 +119,8 @@ class RecordsStore:
             ],
         }
         with storage.catch_write_errors(self._entry):
-            storage.write_atomically(self._entry, json.dumps(content).encode(), shared=True)
+            text = json.dumps(checked_json.with_checksum(content))
+            storage.write_atomically(self._entry, text.encode(), shared=True)
 
 
 def find_unchanged(
@@ -165,14 +166,10 @@ def copy_shards(writer: ShardWriter, shards: Mapping[str, StoredShard]) -> list[
 
 
 def _copy(source: str, target: str) -> str:
-    """Copy a file; return the sha256 (hex) of its content."""
-    if not storage.is_remote(source) and not storage.is_remote(target):
-        try:  # A link takes neither time nor space, and complete shards never change.
-            os.link(source, target)
-        except OSError:  # The target is on another disk, or links are not allowed.
-            pass
-        else:
-            return storage.sha256(source)
+    """Copy a file; return the sha256 (hex) of its content.
+
+    Not a link: damage to one file would change the records of every run that has it.
+    """
     digest = hashlib.sha256()
     with storage.open_file(target, "wb") as copy, storage.open_file(source, "rb") as file:
         while chunk := file.read(_CHUNK):

@@ -1,0 +1,177 @@
+"""A damaged file of a champion, the registry or a run is named in one line, and never believed."""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kfp import dsl
+from PIL import Image
+
+from components.registry.model_upload import MADE_BY
+from pipelines.local import run_summary
+from pipelines.local.cache import Journal
+from tests.pipelines.test_runs_command import KEYS, leave
+from tests.refusals import refused
+from tests.registry_service import ModelService, candidate, exported, registry_at
+from trainer import model_files
+from trainer.data.schema import EXTRA_ASSETS
+from trainer.evaluation.results import HISTORY
+from trainer.serving.predictor import Predictor
+from vertex_emulator import job_state
+from vertex_emulator.job_state import JobFile, ReplicaState
+from vertex_emulator.model_service import FOLDER_NAME
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+FLIPS = pytest.mark.parametrize("flips", [8, pytest.param(100, marks=pytest.mark.slow)])
+"""Number of single bits that are flipped, each in an intact file, besides cutting it."""
+
+
+@pytest.fixture
+def model(tmp_path, untrained_model):
+    """The champion of digits, registered with the digests of its files."""
+    folder = shutil.copytree(untrained_model, tmp_path / "model")
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
+        registry = registry_at(server.environment, "local", "local")
+        registry.register("digits", exported(str(folder)), "champion", "")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save("scan.png")
+    return folder
+
+
+def damages(file: Path, flips: int) -> Iterator[None]:
+    """Yield while a file has each of some damages; restore it in the end."""
+    whole, generator = file.read_bytes(), random.Random(str(file.name))
+    for length in (0, len(whole) // 2, len(whole) - 2):
+        file.write_bytes(whole[:length])
+        yield
+    for _ in range(flips):
+        damaged = bytearray(whole)
+        damaged[generator.randrange(len(whole))] ^= 1 << generator.randrange(8)
+        file.write_bytes(damaged)
+        yield
+    file.write_bytes(whole)
+
+
+def error_of(result) -> str:
+    """Return the only line on stderr of a command that was refused."""
+    code, _, errors = result
+    assert code in (1, 2)
+    (line,) = errors.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["saved_model.pb", "variables/variables.data-00000-of-00001", "assets.extra/dataset.json",
+     model_files.LIST],
+)  # fmt: skip
+@FLIPS
+def test_damaged_file_of_a_champion_is_named(command, model, name, flips):
+    file = model / name
+    for _ in damages(file, flips):
+        line = error_of(command("predict digits scan.png"))
+        assert "digits@1" in line
+        assert str(file) in line
+
+
+def test_missing_file_and_another_model_are_named(command, model, trained):
+    (model / "fingerprint.pb").rename(model / "moved.pb")
+    assert "fingerprint.pb is missing" in error_of(command("predict digits scan.png"))
+    shutil.rmtree(model)
+    shutil.copytree(trained / "model", model)
+    assert "the folder holds another model" in error_of(command("serve digits"))
+
+
+def test_champion_without_digests_warns(command, tmp_path, untrained_model):
+    with ModelService(tmp_path / "runs" / FOLDER_NAME, project_number="") as server:
+        registry = registry_at(server.environment, "local", "local")
+        registry.register("digits", candidate(untrained_model, labels=MADE_BY), "champion", "")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save("scan.png")
+    code, _, errors = command("predict digits scan.png")
+    assert code == 0
+    assert "warning: digits@1 was registered without digests" in errors
+
+
+@FLIPS
+def test_damaged_registry_is_named_or_harmless(command, model, flips):
+    file = Path("runs", FOLDER_NAME, "models", "digits.json")
+    before = command("promote digits --local")[1]
+    assert "champion" in before
+    for _ in damages(file, 4 * flips):
+        result = command("promote digits --local")
+        assert result[1] == before or str(file) in error_of(result)
+
+
+def test_registry_of_the_version_before_is_read(command, model):
+    file = Path("runs", FOLDER_NAME, "models", "digits.json")
+    content = json.loads(file.read_bytes())
+    assert content.pop("sha256")
+    file.write_text(json.dumps(content))
+    assert "champion" in command("promote digits --local")[1]
+
+
+def test_server_refuses_another_model_than_the_registered(model, monkeypatch):
+    monkeypatch.setenv("MODEL_DIGEST", model_files.identify(str(model)))
+    Predictor().load(str(model))
+    monkeypatch.setenv("MODEL_DIGEST", "0" * 32)
+    assert "another model than the registered one" in refused(Predictor().load, str(model))
+
+
+@pytest.fixture
+def runs(elsewhere):
+    """Two runs, with the checksums that tasks leave."""
+    for number in (1, 2):
+        leave(f"digits-{number}", number, wrong=KEYS[: 5 * number])
+        directory = Path("runs", f"digits-{number}")
+        run_summary.write(json.loads((directory / "summary.json").read_bytes()), directory)
+        predictions = dsl.Artifact(name="predictions", uri=str(directory / "predictions.csv"))
+        Journal(directory).put("evaluate-model", {"predictions": predictions})
+        model = directory / "artifacts" / "plan-training" / "training" / "model"
+        (model / EXTRA_ASSETS).mkdir(parents=True)
+        model_files.write_digests(str(model), HISTORY)
+    job = Path("runs/digits-1/logs/custom-training-job")
+    job.mkdir(parents=True)
+    replica = ReplicaState(role="chief", index=0, log=job / "chief-0.log", state="SUCCEEDED")
+    job_state.write(job, JobFile(job={}, retries=0, replicas=[replica]))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("run.json", "status digits-1"),
+        ("summary.json", "status digits-1"),
+        ("logs/custom-training-job/job.json", "status digits-1"),
+        ("run.json", "runs digits-1 digits-2"),
+        ("summary.json", "runs digits-1 digits-2"),
+        ("predictions.csv", "runs digits-1 digits-2"),
+        ("artifacts/plan-training/training/history.csv", "runs digits-1 digits-2"),
+        ("run.json", "runs"),
+        ("summary.json", "runs"),
+    ],
+)
+@FLIPS
+def test_damaged_file_of_a_run_is_named_or_harmless(command, runs, name, line, flips):
+    file, before = Path("runs/digits-1", name), command(line)
+    assert before[0] == 0
+    named = 0
+    for _ in damages(file, flips):
+        result = command(line)
+        if result != before:
+            shown = result[1] if line == "runs" else error_of(result)
+            assert sum(str(file) in shown_line for shown_line in shown.splitlines()) == 1
+            named += 1
+    assert named >= flips // 2
+
+
+@pytest.mark.parametrize(
+    "content", ["key,label\n1,2\n", "key,label,prediction,log_loss\n1,2", "\udc97"]
+)
+def test_damaged_predictions_without_a_checksum_are_named(command, runs, content):
+    shutil.rmtree("runs/digits-1/.completed")
+    file = Path("runs/digits-1/predictions.csv")
+    file.write_bytes(content.encode(errors="surrogateescape"))
+    assert f"{file} is damaged (" in error_of(command("runs digits-1 digits-2"))
