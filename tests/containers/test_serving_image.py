@@ -56,10 +56,11 @@ def image(engine, checkout):
 
 @contextlib.contextmanager
 def container(engine, image, *options, **environment):
-    """Run a container that can't write to its file system; yield its ID."""
+    """Run a container that has no rights and can't write to its file system; yield its ID."""
     variables = {**ENVIRONMENT, **environment}.items()
     options += tuple(f"--env={name}={value}" for name, value in variables)
-    started = run([engine, "run", "--detach", "--read-only", *options, image])
+    options += ("--read-only", "--cap-drop=all", "--security-opt=no-new-privileges")
+    started = run([engine, "run", "--detach", *options, image])
     assert not started.returncode, started.stderr
     try:
         yield started.stdout.strip()

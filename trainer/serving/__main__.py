@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,9 @@ def _serve(address: str) -> None:
 
     def load() -> Any:
         # Imported here, so that the port is open during the seconds that the import takes.
+        # TensorFlow's import asks for this folder, and Python would try to write to several. The
+        # server writes no temporary file, and all file systems may be read-only.
+        tempfile.tempdir = "/tmp"  # noqa: S108
         quiet.import_tensorflow()
         from trainer.serving.predictor import Predictor
 

@@ -16,11 +16,23 @@ import numpy as np
 import pytest
 
 from tests.child_processes import ROOT, started
-from tests.trainer.serving.serving_processes import ENVIRONMENT, serve
+from tests.trainer.serving.serving_processes import ENVIRONMENT, b64, png, serve
 
 AS_USER = "setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=+dac_read_search"
 AS_USER = f"{AS_USER} --ambient-caps=+dac_read_search".split() if os.geteuid() == 0 else []
 """Prefix of a command run by another user than root, who may read the interpreter anywhere."""
+_READ_ONLY = """
+for folder in $(awk '{print $5}' /proc/self/mountinfo); do
+    mount -o remount,bind,ro "$folder" 2> /dev/null
+done
+if touch /tmp/x 2> /dev/null; then exit 1; fi
+exec "$@"
+"""
+UNSHARE = ["unshare", "--mount"]
+MAY_MOUNT = bool(AS_USER) and subprocess.run([*UNSHARE, "true"], check=False).returncode == 0
+READ_ONLY = [*UNSHARE, "sh", "-c", _READ_ONLY, "sh"] if MAY_MOUNT else []
+"""Prefix of a command for which every file system is read-only, as by `docker run --read-only`;
+empty where this user may not mount."""
 BLANK = np.zeros((8, 8)).tolist()
 
 
@@ -40,12 +52,14 @@ def serve_as_the_image(image_model):
             "MODEL_VERSION": "",
             "HOME": "/nonexistent",
         }
-        with serve(str(folder / "model"), folder / "app", environment, AS_USER) as server:
+        with serve(
+            str(folder / "model"), folder / "app", environment, [*READ_ONLY, *AS_USER]
+        ) as server:
             assert server.url.endswith(environment["AIP_PREDICT_ROUTE"])
             assert server.send("GET", "/v1/ready") == (200, {"model_version": "2"})
-            body = json.dumps({"instances": [BLANK]})
+            body = json.dumps({"instances": [BLANK, b64(png(np.zeros((8, 8), np.uint8)))]})
             status, content = server.send("POST", environment["AIP_PREDICT_ROUTE"], body)
-            (answer,) = content["predictions"]
+            answer, _ = content["predictions"]
             assert (status, answer["model_version"]) == (200, "2")
             if AS_USER:
                 status = Path(f"/proc/{server.process.pid}/status").read_text()
