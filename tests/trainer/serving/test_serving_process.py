@@ -169,3 +169,29 @@ def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     handler = PredictionHandler(image_model, predictor=Predictor)
     answer = json.loads(asyncio.run(handler.handle(Request())).body)
     assert [prediction["model_version"] for prediction in answer["predictions"]] == ["model@7"] * 2
+
+
+def test_idle_and_slow_connections_shut_out_nobody(row_model):
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serve(row_model, prefix=["prlimit", "--nofile=256"]))
+        heads = (b"", b"POST /predict HTTP/1.1\r\nHost: a\r\n")
+        for number in range(400):
+            client = stack.enter_context(
+                contextlib.closing(socket.create_connection(("127.0.0.1", server.port)))
+            )
+            client.sendall(heads[number % 2])
+            if number % 50 == 0:
+                assert server.send("GET", "/health")[0] == 200
+        assert server.ask([{}])[0] in (200, 400)
+
+
+def test_endless_headers_are_refused_and_take_no_memory(row_model):
+    with serve(row_model) as server:
+        before = server.resident_bytes()
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"POST /predict HTTP/1.1\r\nX-Long: ")
+            with pytest.raises(ConnectionError):
+                for _ in range(1000):
+                    client.sendall(bytes(1 << 16).replace(b"\0", b"x"))
+        assert server.resident_bytes() - before < 16 << 20
+        assert server.send("GET", "/health")[0] == 200
