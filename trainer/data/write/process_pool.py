@@ -89,7 +89,7 @@ class Processes:
         while not self.ready and (piece := next(pieces, None)):
             yield from map(function, piece)
             if cores > 1 and time.monotonic() - started >= START_SECONDS:
-                self.start(cores, ("trainer.data.write.shards", function.__module__))
+                self.start(cores, ("trainer.data.write.open_images", function.__module__))
         if not self.ready:
             return
         work, next_number = functools.partial(_map_chunk, function), 0
