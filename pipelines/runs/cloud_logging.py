@@ -64,7 +64,7 @@ def fetch_lines(
 def fetch_progress(connection: Connection, run: Run, job_id: str) -> dict[str, str]:
     """Return the last line of each replica of a run's training job, by name, such as chief-0."""
     lines = (line.partition(": ") for line in fetch_lines(connection, run, job_id, limit=100))
-    return {replica: text for replica, _, text in lines if text}
+    return {to_role(replica): text for replica, _, text in lines if text}
 
 
 def find_source(run: Run) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def link(connection: Connection, job_id: str) -> str:
 
 def _format_entry(entry: dict[str, Any], *, with_replica: bool) -> str:
     name = entry.get("resource", {}).get("labels", {}).get("task_name", "")
-    return f"{to_role(name)}: {_text_of(entry)}" if with_replica and name else _text_of(entry)
+    return f"{name}: {_text_of(entry)}" if with_replica and name else _text_of(entry)
 
 
 def _text_of(entry: dict[str, Any]) -> str:

@@ -170,8 +170,7 @@ def as_run(
 ) -> Run:
     """Return the run of a folder, given its PipelineJob as JSON."""
     state = state_of(job)
-    report = directory / REPORT_FILE_NAME
-    return read_run(
+    run = read_run(
         job,
         place=THIS_MACHINE,
         link=str(directory),
@@ -184,8 +183,9 @@ def as_run(
         error=job.get("error", {}).get("message", "") if state == "FAILED" else "",
         training=training_of(record, directory),
         artifacts=artifacts_of(record, directory),
-        report=str(report) if report.is_file() else "",
     )
+    copy = directory / REPORT_FILE_NAME
+    return dataclasses.replace(run, report=str(copy)) if copy.is_file() else run
 
 
 def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -> Run:

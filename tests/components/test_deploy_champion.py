@@ -7,6 +7,7 @@ from kfp import dsl
 
 from components.deploy_champion import deploy_champion
 from components.registry.registered_model import RegisteredModel
+from pipelines.local_programs import server_program
 from tests.faulty_emulator import ById, FaultyEmulator
 from tests.registry_service import candidate, registry_at
 from vertex_emulator.endpoint_service import EndpointService
@@ -33,7 +34,9 @@ def vertex(tmp_path, monkeypatch):
         guardian = stack.enter_context(Guardian())
         operations = Operations()
         models = ModelService(operations, tmp_path)
-        servers = stack.enter_context(ServersOfArtifacts(tmp_path / "logs", guardian))
+        servers = stack.enter_context(
+            ServersOfArtifacts(tmp_path / "logs", guardian, server_program)
+        )
         endpoints = EndpointService(operations, tmp_path, models=models, servers=servers)
         server = FaultyEmulator(models, endpoints, operations)
         server.endpoints = ById(endpoints)

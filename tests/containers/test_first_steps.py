@@ -113,7 +113,7 @@ def test_upload_to_cloud_build_leaves_out_what_commands_write():
     # Without a .gcloudignore, gcloud uploads what .gitignore does not list.
     assert not (ROOT / ".gcloudignore").exists()
     ignored = (ROOT / ".gitignore").read_text().split()
-    assert {"runs/", "build/", "emulated/", ".venv"} <= set(ignored)
+    assert {"/runs/", "build/", "/emulated/", ".venv"} <= set(ignored)
 
 
 def headings(page):

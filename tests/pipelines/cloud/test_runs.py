@@ -86,9 +86,9 @@ def test_failed_run_shows_the_lines_of_the_failing_replica(vertex, command, succ
     assert "the chief waits" not in out
     assert succeed("logs one") == f"error: {failure}\nValueError: bad shard\n"
     assert succeed("logs one --replica all --lines 62").splitlines() == [
-        "chief-0: the chief waits",
-        "worker-0: ValueError: bad shard",
-        *[f"worker-0: {NOISE}"] * 60,
+        "workerpool0-0: the chief waits",
+        "workerpool1-0: ValueError: bad shard",
+        *[f"workerpool1-0: {NOISE}"] * 60,
     ]
     assert vertex.sent("ListLogEntries")[0]["resourceNames"] == ["projects/my-project"]
 
@@ -102,7 +102,7 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
     ]
     vertex.empty_log_pages = 3
     out = succeed("logs one")
-    assert out.splitlines() == ['chief-0: {"step": 3}', "chief-0: done"]
+    assert out.splitlines() == ['workerpool0-0: {"step": 3}', "workerpool0-0: done"]
     first, *_, last = vertex.sent("ListLogEntries")
     assert last["filter"] == first["filter"]
     # The search is limited to the time of the run.
