@@ -66,10 +66,11 @@ class Task:
 
     def set_state(self, state: str) -> None:
         """Change the state, and note the time of start and end."""
-        if state == "RUNNING" and not self.started:
-            self.started = time.time()
+        now = time.time()
+        if state in ("RUNNING", "CACHED") and not self.started:
+            self.started = now
         if state in ENDED and self.started:
-            self.ended = time.time()
+            self.ended = now
         self.state = state
 
 
