@@ -91,6 +91,7 @@ class TaskProcesses:
         if MAIL_MODULE in command:
             log.write_text("Nothing is sent: e-mails are a service of Vertex AI\n")
             return 0
+        earlier = self.jobs_of(task)  # of attempts that failed
         with self._lock:
             if self.cancelled.is_set():
                 return None
@@ -100,7 +101,7 @@ class TaskProcesses:
                 process = self._start(task, image, command, variables, log)
             self._running.append(process)
         process.finished.wait()
-        launched = self.jobs_of(task)
+        launched = [job for job in self.jobs_of(task) if job not in earlier]
         for job in launched:
             # Without its launcher, no process waits for the job.
             job.cancel()

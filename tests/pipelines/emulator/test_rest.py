@@ -4,10 +4,11 @@ import functools
 
 import pytest
 import yaml
+from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from kfp import dsl
 
 from tests.pipelines.emulator.conftest import emulated
-from tests.pipelines.emulator.idle_services import PARENT, REQUESTS
+from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS
 from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.local.package_runs import compile_to
 
@@ -144,6 +145,17 @@ def test_object_is_downloaded_by_either_path(ask):
         assert ask("GET", f"{path}folder%2Fobject.json?alt=media") == (200, {"one": 1})
 
 
+def run_to_end(ask, package, parameters):
+    """Run a compiled pipeline on the emulator; return its PipelineJob when it has ended."""
+    config = {**RUN["runtime_config"], "parameterValues": parameters}
+    spec = yaml.safe_load(package.read_text())
+    job = {**RUN, "pipelineSpec": spec, "runtimeConfig": config}
+    del job["pipeline_spec"], job["runtime_config"]
+    path = f"/v1/{ask('POST', f'{HERE}/pipelineJobs', job)[1]['name']}"
+    ended = ("PIPELINE_STATE_SUCCEEDED", "PIPELINE_STATE_FAILED")
+    return wait_for(lambda: (now := ask("GET", path)[1])["state"] in ended and now)
+
+
 @dsl.component(base_image="example.com/image:1", install_kfp_package=False)
 def fail_once(folder: str, number: int):
     import pathlib
@@ -167,14 +179,8 @@ def retried(folder: str, numbers: list):
     [([0, 1], ["SUCCEEDED", "SUCCEEDED"]), ([0, 2], ["SUCCEEDED", "FAILED"])],
 )
 def test_tasks_are_retried_and_a_failed_iteration_fails_the_run(ask, tmp_path, numbers, states):
-    spec = yaml.safe_load(compile_to(tmp_path, retried).read_text())
     parameters = {"folder": str(tmp_path), "numbers": numbers}
-    config = {**RUN["runtime_config"], "parameterValues": parameters}
-    job = {**RUN, "pipelineSpec": spec, "runtimeConfig": config}
-    del job["pipeline_spec"], job["runtime_config"]
-    path = f"/v1/{ask('POST', f'{HERE}/pipelineJobs', job)[1]['name']}"
-    ended = ("PIPELINE_STATE_SUCCEEDED", "PIPELINE_STATE_FAILED")
-    job = wait_for(lambda: (now := ask("GET", path)[1])["state"] in ended and now)
+    job = run_to_end(ask, compile_to(tmp_path, retried), parameters)
     tasks = {task["taskId"]: task for task in job["jobDetail"]["taskDetails"]}
     steps = [task for task in tasks.values() if task["taskName"] == "fail-once"]
     assert [task["state"] for task in steps] == states
@@ -184,3 +190,21 @@ def test_tasks_are_retried_and_a_failed_iteration_fails_the_run(ask, tmp_path, n
     assert job["state"] == f"PIPELINE_STATE_{state}"
     if state == "FAILED":
         assert job["error"]["message"].endswith("ValueError: a lost connection")
+
+
+@dsl.pipeline(name="retried-job")
+def retried_job(pools: list):
+    job = CustomTrainingJobOp(
+        display_name="train", worker_pool_specs=pools, base_output_directory="gs://bucket/job"
+    )
+    job.set_caching_options(False).set_retry(1, backoff_duration="0s")
+
+
+def test_task_whose_second_job_succeeds_succeeds(ask, tmp_path):
+    program = "import os; first = not os.path.exists('ran'); open('ran', 'w'); exit(first)"
+    command = ["python", "-c", program.replace("'ran'", repr(str(tmp_path / "ran")))]
+    pool = {**POOL, "container_spec": {**POOL["container_spec"], "command": command}}
+    job = run_to_end(ask, compile_to(tmp_path, retried_job), {"pools": [pool]})
+    assert job["state"] == "PIPELINE_STATE_SUCCEEDED", job["error"]
+    jobs = ask("GET", f"{HERE}/customJobs")[1]["customJobs"]
+    assert sorted(job["state"] for job in jobs) == ["JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]
