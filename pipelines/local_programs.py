@@ -43,12 +43,6 @@ def server_program(model: Any) -> Program:
     return Program(command, {**component_environment(), **version})
 
 
-def pipeline_program(folder: pathlib.Path) -> Program:
-    """Return the program that executes the PipelineJob of a folder."""
-    command = [sys.executable, "-m", "pipelines.local.pipeline_job", str(folder)]
-    return Program(command, component_environment())
-
-
 def component_file(command: Sequence[str]) -> pathlib.Path | None:
     """Return the file of the component that a command names; None if it contains the source."""
     if command[1:2] != ["-m"] or _FUNCTION not in command:

@@ -5,12 +5,11 @@ STORAGE_EMULATOR_HOST redirects.
 """
 
 import logging
-import os
 import pathlib
 from typing import Any
 
 from components.vertex.cloud_errors import as_input_error
-from trainer.data.storage import is_object, sha256
+from trainer.data.storage import is_object
 
 
 def write_first(uri: str, content: bytes) -> bool:
@@ -42,31 +41,6 @@ def read(uri: str, client: Any = None) -> bytes | None:
     except Exception as error:
         logging.getLogger(__name__).warning("%s can't be read: %s", uri, error)
         return None
-
-
-def checksum_files(uri: str) -> dict[str, str]:
-    """Return a checksum of every file at or below `uri`, by path or URI.
-
-    Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.
-    """
-    if not is_object(uri):
-        return {str(path): sha256(str(path)) for path in _list_files(pathlib.Path(uri))}
-    root = _open_blob(uri)
-    name, bucket = root.name, root.bucket
-    return {
-        f"gs://{bucket.name}/{blob.name}": f"{blob.size} {blob.crc32c}"
-        for blob in bucket.list_blobs(prefix=name)
-        # Skip other objects with the same prefix, and folder markers.
-        if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
-    }
-
-
-def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
-    if path.is_file():
-        return [path]
-    return [
-        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
-    ]
 
 
 def _open_blob(uri: str, client: Any = None) -> Any:
