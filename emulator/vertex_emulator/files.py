@@ -8,8 +8,11 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
+from vertex_facts import UsageError
+
+T = TypeVar("T")
 _SHA256 = "sha256"
 
 
@@ -60,6 +63,31 @@ def parse_checked(text: str | bytes) -> dict[str, Any]:
     if content.pop(_SHA256, None) not in (None, _digest(content)):
         raise ValueError(f"its {_SHA256} does not match; after an edit, remove that field")
     return content
+
+
+def read_checked(path: pathlib.Path, form: type[T]) -> T:
+    """Read a JSON file into a dataclass; raise UsageError if it is damaged or can't be read.
+
+    It has a checksum, unless an earlier version wrote it. Raise FileNotFoundError if there is none.
+    """
+    import pydantic
+
+    try:
+        content = json.dumps(parse_checked(path.read_bytes()))
+        return pydantic.TypeAdapter(form).validate_json(content)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} can't be read ({error.strerror})") from None
+    except pydantic.ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        reason = f"{field and f'{field}: '}{first['msg']}"
+    except ValueError as error:
+        reason = str(error)
+    raise UsageError(
+        f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
+    )
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -48,28 +48,15 @@ class JobFile:
 
 def read(folder: pathlib.Path) -> JobFile:
     """Read the state of the CustomJob in a folder; raise UsageError for a damaged file."""
-    import pydantic
-
     path = folder / FILE_NAME
     try:
-        content = json.dumps(files.parse_checked(path.read_bytes()))
-        file = pydantic.TypeAdapter(JobFile).validate_json(content)
-    except OSError as error:
+        content = files.read_checked(path, JobFile)
+    except FileNotFoundError as error:
         raise UsageError(f"{path} can't be read ({error.strerror})") from None
-    except pydantic.ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        reason = f"{field and f'{field}: '}{first['msg']}"
-    except ValueError as error:
-        reason = str(error)
-    else:
-        for replica in file.replicas:
-            # The folder may have been moved.
-            replica.log = folder / replica.log.name
-        return file
-    raise UsageError(
-        f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
-    )
+    for replica in content.replicas:
+        # The folder may have been moved.
+        replica.log = folder / replica.log.name
+    return content
 
 
 def write(folder: pathlib.Path, content: JobFile) -> None:

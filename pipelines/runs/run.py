@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.json_files import to_whole_numbers
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
+from vertex_emulator.engine.task_inputs import to_whole_numbers
 from vertex_facts.jobs import ENDED, ROLES
 
 THIS_MACHINE = "this machine"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.json_files import to_whole_numbers
 from pipelines.runs import run_files
 from pipelines.runs.run import Run
 from trainer.data import storage
@@ -21,6 +20,7 @@ from trainer.evaluation.prediction_file import Predictions
 from trainer.evaluation.results import HISTORY, parse_history
 from trainer.exported import model_files
 from vertex_emulator.engine.output_cache import Journal
+from vertex_emulator.engine.task_inputs import to_whole_numbers
 
 if TYPE_CHECKING:
     from trainer.report.learning import Rows  # imports Matplotlib
