@@ -1,16 +1,15 @@
 """Output parameters and artifact metadata: the values that a task returns in addition to files.
 
-Vertex AI limits a task's outputs to 131,072 bytes: "Maximum size of JSON payload containing
-output parameters and artifacts per pipeline task" in machine-learning/quotas. A task's inputs,
-with the metadata of input artifacts, are one command-line argument, for which Linux has the same
-limit.
+Vertex AI limits the size of a task's outputs. A task's inputs, with the metadata of input
+artifacts, are one command-line argument, for which Linux has the same limit.
 """
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-TASK_BYTES = 131_072
+from vertex_facts.jobs import TASK_BYTES
+
 CLASSES_BYTES = TASK_BYTES // 4
 """Largest size of the records' list of classes, which is an input of every later task."""
 _RESERVE_BYTES = TASK_BYTES // 4

@@ -175,8 +175,10 @@ def execute(
             run.close(state)
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
-        summary = _write_summary(job, pipeline, record, run)
-    _show_end(as_run(job, record, directory), run, failure, summary["batch_predictions"])
+        ended = as_run(job, record, directory, names=display_names(pipeline.content))
+        summary = _write_summary(ended, run)
+    shown = dataclasses.replace(ended, report=summary["report"] or ended.report)
+    _show_end(shown, run, failure, summary["batch_predictions"])
     return EndedRun(directory, state, summary)
 
 
@@ -204,13 +206,10 @@ def _create_run(
     )
 
 
-def _write_summary(
-    job: Mapping[str, Any], pipeline: Package, record: RunRecord, run: PipelineRun
-) -> dict[str, Any]:
-    """Write summary.json of a run that has ended, given its PipelineJob; return its content."""
+def _write_summary(ended: Run, run: PipelineRun) -> dict[str, Any]:
+    """Write summary.json of a run that has ended; return its content."""
     launched = run.processes.jobs_of()
     batches = [to_json(job.message) for job in launched if not job.replicas]
-    ended = as_run(job, record, run.folder, names=display_names(pipeline.content))
     summary = run_summary.summarize(ended, batches)
     run_summary.write(summary, run.folder)
     # On a full disk the link fails; the run's result is shown anyway.

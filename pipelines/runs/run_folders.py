@@ -93,7 +93,6 @@ class Summary:
     registered_as: str = ""
     batch_predictions: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     report: str | None = None
-    artifacts: str = ""
 
 
 def check_name(name: str) -> None:
@@ -123,11 +122,16 @@ def list_runs(
     return [run for run in runs if recipe in ("", run.recipe)]
 
 
-def load_by_name(runs_directory: pathlib.Path, name: str) -> Run:
-    """Return a run by name; "latest" is the run that was started or resumed last."""
+def find(runs_directory: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the folder of a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
-        return load((runs_directory / name).resolve())
+        return (runs_directory / name).resolve()
     raise InputError(f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists them")
+
+
+def load_by_name(runs_directory: pathlib.Path, name: str) -> Run:
+    """Return a run by name, as `find` takes it."""
+    return load(find(runs_directory, name))
 
 
 def is_local(runs_directory: pathlib.Path, name: str) -> bool:

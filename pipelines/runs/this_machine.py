@@ -33,12 +33,12 @@ class ThisMachine:
 
     def fetch(self, name: str) -> Run:
         """Return a run, with its tasks and jobs; raise InputError if there is none of this name."""
-        run = run_folders.load_by_name(self.folder, name)
-        directory = pathlib.Path(run.link)
+        directory = run_folders.find(self.folder, name)
         names = {}
         with contextlib.suppress(InputError):
-            names = display_names(Package(directory / f"{run.recipe}.yaml").content)
-            run = run_folders.load(directory, names)
+            recipe = run_folders.read_record(directory).recipe
+            names = display_names(Package(directory / f"{recipe}.yaml").content)
+        run = run_folders.load(directory, names)
         jobs = tuple(map(_as_job, read_jobs(directory)))
         return dataclasses.replace(run, jobs=jobs, tasks=run.tasks or _read_journal(run, names))
 

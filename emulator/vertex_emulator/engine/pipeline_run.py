@@ -26,15 +26,11 @@ from vertex_emulator.engine import expressions, output_cache, task_inputs
 from vertex_emulator.engine.placeholders import resolve_command
 from vertex_emulator.engine.task_inputs import MISSING, to_whole_numbers
 from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
+from vertex_facts.jobs import TASK_BYTES
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
 """States after which the tasks that depend on a task run."""
-TASK_BYTES = 131_072
-"""Maximum size of JSON payload containing output parameters and artifacts per pipeline task.
-
-https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
-"""
 _TRANSPARENT = re.compile(r"comp-(condition|condition-branches|exit-handler)-\d+")
 """Groups of tasks whose name is not part of the paths of their tasks."""
 
@@ -76,7 +72,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a task ended."""
+    """The end of a task: its state, outputs and error."""
 
     state: str
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -87,7 +83,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class _Scope:
-    """What the tasks of a DAG refer to."""
+    """The values that the tasks of a DAG refer to."""
 
     tasks: Mapping[str, Any]  # their specs by name
     arguments: Mapping[str, Any]  # values of the DAG's inputs
