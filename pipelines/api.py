@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.console import Console, say
+from pipelines.package import BUILD
 from pipelines.recipe import Recipe, list_names, load
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
-BUILD = Path("build")
 RUNS = Path("runs")
 
 
@@ -143,9 +143,9 @@ def predict(
 
     `values` are input, output, batch_size and other keys of the recipe's [batch] table.
     """
-    from pipelines.prediction_values import prepare_local_values
+    from pipelines.local.preflight import prepare_prediction_values
 
-    arguments = prepare_local_values(recipe, values, runs_directory, place)
+    arguments = prepare_prediction_values(recipe, values, runs_directory, place)
     return _compile_and_run(recipe, arguments, runs_directory, batch=True, root=root, name=name)
 
 

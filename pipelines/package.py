@@ -16,6 +16,8 @@ from trainer.errors import InputError
 from trainer.fields import convert, suggest
 from trainer.toml_reader import tomllib
 
+BUILD = pathlib.Path("build")
+"""Folder of compiled recipes."""
 PROJECT_NAME = "vertex-tensorflow-training"
 _ROOT = pathlib.Path(__file__).parents[1]
 _PROJECT_FILE = _ROOT / "pyproject.toml"

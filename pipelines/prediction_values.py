@@ -1,17 +1,14 @@
 """Checked parameters of a recipe's batch prediction, from its [batch] table and --set."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from components.planning.prediction_options import BIGQUERY, PredictionJobOptions, PredictionOptions
+from components.planning.prediction_options import PredictionJobOptions, PredictionOptions
 from pipelines import recipe as recipes
 from pipelines.parameters import list_parameters
 from pipelines.recipe import Recipe
 from pipelines.run_options import Batch
 from trainer import fields
-from trainer.data.storage import is_remote
 from trainer.errors import InputError
 from vertex_facts import UsageError, resource_names
 from vertex_facts.prediction_machines import check_prediction_machine
@@ -51,29 +48,3 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) ->
     except (InputError, UsageError) as error:
         raise InputError(f"{place}: {error}") from None
     return checked
-
-
-def prepare_local_values(
-    recipe: Recipe, values: Mapping[str, Any], runs_directory: Path, place: str
-) -> dict[str, Any]:
-    """Return every parameter's value for a run on this machine, with absolute paths.
-
-    Raises InputError if the input is missing or invalid, or the model has no champion.
-    """
-    from components.planning import prediction_input
-    from pipelines import local_registry
-    from trainer.data.schema import find_training_data
-
-    completed = complete_values(recipe, values, place=place)
-    for name in ("input", "output"):
-        uri = completed[name]
-        if uri.startswith(BIGQUERY):
-            raise InputError(f"{name}={uri!r} is on Google Cloud; leave out --local, or give files")
-        if uri and not is_remote(uri):
-            # Each step runs in a folder of its own.
-            completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
-    model = completed["model_name"]
-    option = "--set model_name="
-    champion = local_registry.fetch_champion(recipe.name, model, runs_directory, option=option)
-    prediction_input.check(completed["input"], find_training_data(champion.artifact_uri))
-    return completed

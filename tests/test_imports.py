@@ -18,7 +18,7 @@ LAYERS = {
     "vertex_emulator": {"vertex_facts"},
 }
 """The other packages that each imports."""
-ORDERED = ("trainer",)
+ORDERED = ("components", "pipelines", "trainer")
 """In these, folders have no circles either, and imports for annotations count, too."""
 
 
@@ -77,6 +77,7 @@ def test_folders_import_each_other_one_way(graph):
             importer, target = (".".join(end[:depth]) for end in ends)
             beside[importer].add(target)
     graphlib.TopologicalSorter(beside).prepare()
-    # A module beside folders is below them all, or above them all.
+    # A module beside folders is below them all, or above them all; commands are above the API.
     below = {module for folder in folders & beside.keys() for module in beside[folder]} - folders
+    below.remove("pipelines.api")
     assert not [module for module in below & beside.keys() if beside[module] & folders]

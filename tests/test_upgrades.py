@@ -1,4 +1,4 @@
-"""What earlier versions of this project left keeps working, or a line says what to do.
+"""Test that files of earlier versions keep working, or that a line says what to do.
 
 Each archive in tests/upgrades/ holds what one version left in a working folder: recipes and their
 sources; runs/ with a finished run of a table and of images, a run that was killed while it

@@ -18,7 +18,7 @@ FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
 DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "tomli")
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
 """Packages of the extra of this name."""
-"""What emulator/pyproject.toml's dependencies provide."""
+"""Modules of the dependencies in emulator/pyproject.toml."""
 
 IMPORTS = f"""
 import importlib, pkgutil, sys

@@ -1,4 +1,4 @@
-"""What Google documents of Vertex AI: machines, regions, names, limits, quotas, restart rules.
+"""Facts that Google documents of Vertex AI: machines, regions, names, limits, quotas, restarts.
 
     from vertex_facts import machine_types
 

@@ -9,6 +9,7 @@ import typer
 from pipelines import api, recipe
 from pipelines.commands.arguments import GivenSettings, expand_folder, with_settings
 from pipelines.console import say
+from pipelines.package import BUILD
 
 
 @with_settings
@@ -19,7 +20,7 @@ def main(
     ] = None,
     output_directory: Annotated[
         Path, typer.Option(help="Folder to write the files to.", callback=expand_folder)
-    ] = api.BUILD,
+    ] = BUILD,
     upload: Annotated[
         bool,
         typer.Option(

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines import local_registry
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import say, show_table
+from pipelines.local import local_registry
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.formats import count

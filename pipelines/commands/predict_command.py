@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pipelines import instance_files, local_registry
+from pipelines import instance_files
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import show_table
+from pipelines.local import local_registry
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from components.vertex.cloud_errors import translated
-from pipelines import local_registry
 from pipelines.commands.arguments import (
     GivenSettings,
     ModelName,
@@ -20,6 +19,7 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.console import say, show_table
+from pipelines.local import local_registry
 from trainer.errors import InputError
 
 

@@ -129,7 +129,8 @@ def _launch(
     detach: bool,
 ) -> int:
     """Start training or batch prediction on Vertex AI; return the exit code."""
-    from pipelines.runs import batch_launch, launch
+    from pipelines.cloud import batch_launch
+    from pipelines.runs import launch
     from pipelines.runs.vertex_jobs import NameTakenError
 
     if not settings.project:

@@ -24,8 +24,7 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     base = prediction_values.recipe_of_batch(recipe)
     loaded = recipes.load(base or recipe)
     # Imported after the checks, as they take seconds.
-    from pipelines.cloud import schedules
-    from pipelines.runs import batch_launch
+    from pipelines.cloud import batch_launch, schedules
 
     applied = (batch_launch if base else schedules).apply(settings.connect(), loaded)
     schedule = applied.schedule

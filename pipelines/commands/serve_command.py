@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from pipelines import local_registry
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say
+from pipelines.local import local_registry
 from pipelines.local_programs import component_environment
 from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 

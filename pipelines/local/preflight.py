@@ -1,4 +1,4 @@
-"""Check the sources and folders of a run on this machine before it starts.
+"""Check the sources, folders and champion of a run on this machine before it starts.
 
 The checks are cheap for a source of any size: they look only at the folders of an image source
 and at the header of a table's first file. The run's steps check the content.
@@ -9,12 +9,18 @@ import os
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from components.machines.worker_pools import MachineOptions
+from components.planning import prediction_input
+from components.planning.prediction_options import BIGQUERY
+from pipelines import prediction_values
+from pipelines.local import local_registry
 from pipelines.parameters import ParameterSet
+from pipelines.recipe import Recipe
+from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
@@ -89,6 +95,28 @@ def describe_substitutes(
             substitute += f", divided into {count} devices"
         if accelerator:
             yield f"instead of {count} x {accelerator}, {user} uses {substitute}"
+
+
+def prepare_prediction_values(
+    recipe: Recipe, values: Mapping[str, Any], runs_directory: Path, place: str
+) -> dict[str, Any]:
+    """Return every parameter's value for a run on this machine, with absolute paths.
+
+    Raises InputError if the input is missing or invalid, or the model has no champion.
+    """
+    completed = prediction_values.complete_values(recipe, values, place=place)
+    for name in ("input", "output"):
+        uri = completed[name]
+        if uri.startswith(BIGQUERY):
+            raise InputError(f"{name}={uri!r} is on Google Cloud; leave out --local, or give files")
+        if uri and not is_remote(uri):
+            # Each step runs in a folder of its own.
+            completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
+    model = completed["model_name"]
+    option = "--set model_name="
+    champion = local_registry.fetch_champion(recipe.name, model, runs_directory, option=option)
+    prediction_input.check(completed["input"], find_training_data(champion.artifact_uri))
+    return completed
 
 
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:

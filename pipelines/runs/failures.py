@@ -50,7 +50,7 @@ _SHORTAGES = {
         "fewer replicas"
     ),
 }
-"""What an error of TensorFlow, Python or the operating system means, and the remedy."""
+"""Meaning of an error of TensorFlow, Python or the operating system, and the remedy."""
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _PATH = re.compile(r"/[^\s'\"(),;]+")

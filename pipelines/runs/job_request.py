@@ -10,7 +10,7 @@ from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan
 from pipelines.console import print_error
-from pipelines.package import Package, read_images
+from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
 from pipelines.prediction_values import batch_name
 from pipelines.project.settings import Settings
@@ -28,11 +28,11 @@ _COPIED_FIELDS = ("display_name", "pipeline_spec", "labels", "runtime_config", "
 
 def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) -> Package:
     """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
-    from pipelines import api
+    from pipelines import compilation
 
     name = batch_name(recipe.name) if batch else recipe.name
-    require_image(settings.image or read_images(api.BUILD / f"{name}.yaml")[0], settings)
-    path = api.compile(recipe, image=settings.image, gpu_image=settings.gpu_image, batch=batch)
+    require_image(settings.image or read_images(BUILD / f"{name}.yaml")[0], settings)
+    path = compilation.write_yaml(recipe, BUILD, settings.image, settings.gpu_image, batch=batch)
     return Package(path)
 
 

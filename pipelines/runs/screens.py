@@ -1,4 +1,4 @@
-"""What commands print of a run, the same for a run here and on Vertex AI."""
+"""Print a run: the same for a run on this machine and on Vertex AI."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _NO_BREAK = "\xa0"
 
 
 class Place(Protocol):
-    """Where runs are: this machine, or Vertex AI."""
+    """A place of runs: this machine, or Vertex AI."""
 
     def fetch(self, name: str) -> Run:
         """Return a run; raise InputError if there is none of this name."""

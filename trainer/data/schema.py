@@ -20,7 +20,7 @@ REJECTED_FILE_NAME = "rejected.jsonl"
 SCHEMA_VERSION = 1
 SPLITS = ("train", "validation", "test")
 CONTENTS = IMAGES, ROWS = "images", "rows of a table"
-"""What the examples of a source or a dataset may be, and what a model may take."""
+"""Kinds of examples of a source or a dataset, and of what a model takes."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

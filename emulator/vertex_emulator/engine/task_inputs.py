@@ -1,4 +1,4 @@
-"""What a task is given and what it returns: parameters, artifacts, ExecutorInput, ExecutorOutput.
+"""Inputs and outputs of a task: parameters, artifacts, ExecutorInput, ExecutorOutput.
 
 Values are JSON. A parameter is a plain value, an artifact an `Artifact`, a list of artifacts a
 list of them.

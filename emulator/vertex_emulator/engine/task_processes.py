@@ -32,7 +32,7 @@ _LONGEST_LABEL = 63
 
 @dataclasses.dataclass(frozen=True)
 class Services:
-    """What the tasks of runs use: an emulator, its services that start processes, containers."""
+    """Services that the tasks of runs use: an emulator, its services of jobs, containers."""
 
     emulator: Emulator
     jobs: Sequence[BackgroundJobs[Any]]  # services of training jobs and batch predictions

@@ -1,4 +1,4 @@
-"""What a model takes from records: a class for each kind of examples.
+"""Inputs of a model, as records hold them: a class for each kind of examples.
 
 Training and evaluation read it from batches of records, clients send it to a SavedModel.
 """
