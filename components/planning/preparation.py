@@ -112,10 +112,16 @@ def _check_warmup(config: TrainingConfig, examples: int) -> None:
 
 def _check_needs_no_validation(config: TrainingConfig) -> None:
     """Raise InputError for options that have no effect without a validation split."""
-    for prefix, phase in zip(("", "fine_tune_"), phases(config), strict=False):
-        for name in ("early_stopping_patience", "plateau_patience"):
-            if value := getattr(phase, name):
-                raise InputError(
-                    f"{prefix}{name}={value} watches the validation split, which is empty; set it "
-                    "to 0, or split_fractions with a validation split"
-                )
+    watching = {
+        "early_stopping_patience": config.early_stopping_patience,
+        "plateau_patience": config.plateau_patience,
+    }
+    if len(phases(config)) > 1:
+        watching["fine_tune_early_stopping_patience"] = config.fine_tune_early_stopping_patience
+        watching["fine_tune_plateau_patience"] = config.fine_tune_plateau_patience
+    for name, value in watching.items():
+        if value:
+            raise InputError(
+                f"{name}={value} watches the validation split, which is empty; set it to 0, or "
+                "split_fractions with a validation split"
+            )

@@ -50,11 +50,11 @@ def _records(folder: Path) -> Dataset:
 def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     import tensorflow as tf
 
-    from trainer.training.synchronous import SynchronousRun
+    from trainer.training.loop import Run
 
     config = TrainingConfig(batch_size=BATCH, epochs=100)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
-    run = SynchronousRun(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    run = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
     steps, values = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
     rates = []
     for _ in range(ROUNDS):

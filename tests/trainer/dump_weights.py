@@ -37,11 +37,11 @@ def main() -> None:
 def train(folder: str, *flags: str) -> None:
     import keras
 
-    from trainer.training import synchronous
+    from trainer.training import loop
 
     keras.backend.clear_session()  # Layers are named as in the first training of a process.
     cluster = from_environment(os.environ)
-    trained = synchronous.train(parse(list(flags), {}), cluster)
+    trained = loop.train(parse(list(flags), {}), cluster)
     weights = {variable.path: variable.numpy() for variable in trained.model.variables}
     path = Path(folder) / f"{cluster.role}-{cluster.index}.npz"
     np.savez(path, **{name.replace("/", "|"): value for name, value in weights.items()})

@@ -14,7 +14,7 @@ from tests import replicas
 from tests.learned_weights import newest_checkpoint
 from tests.small_records import digits
 from trainer.errors import RETRY_EXIT_CODE
-from trainer.training import replica, synchronous
+from trainer.training import loop, replica
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 
@@ -190,7 +190,7 @@ def test_server_that_was_replaced_is_a_lost_peer(records, tmp_path, monkeypatch,
     def train(job, cluster):
         raise tf.errors.InvalidArgumentError(None, None, message)
 
-    monkeypatch.setattr(synchronous, "train", train)
+    monkeypatch.setattr(loop, "train", train)
     # It would hold for all tests that follow.
     monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
     config = TrainingConfig(strategy="one_device")

@@ -15,7 +15,7 @@ from trainer import checked_json
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
-from trainer.training import strategies, synchronous
+from trainer.training import loop, strategies
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
@@ -123,7 +123,7 @@ def test_run_of_a_version_without_the_option_keeps_what_it_did(few, tmp_path):
     old = parse(flags, {})
     assert old.config.keep_epoch == "last"
     assert parse([*flags, "--early_stopping_patience=2"], {}).config.keep_epoch == "last"
-    assert synchronous.train(old, Cluster()).kept_epoch == 6
+    assert loop.train(old, Cluster()).kept_epoch == 6
     with pytest.raises(InputError, match="of a run with keep_epoch='last', not 'best'; to resume"):
         train(few, tmp_path, **STEEP)
     values = {"early_stopping_patience": 2, "fine_tune_epochs": 3}

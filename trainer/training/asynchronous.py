@@ -24,6 +24,7 @@ import logging
 import math
 import multiprocessing
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -32,12 +33,12 @@ from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
-from trainer.data.schema import Dataset, load_to_train
-from trainer.training import evaluator, liveness, steps
+from trainer.data.schema import load_to_train
+from trainer.training import evaluator, liveness, loop
 from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
-from trainer.training.run import Run, TerminatedError
+from trainer.training.loop import Run, TerminatedError
 from trainer.training.strategies import create_strategy
 
 STEPS_AHEAD = 2
@@ -103,15 +104,10 @@ class AsynchronousRun(Run):
     the same model on the chief's device; it receives the weights for validation and export.
     """
 
-    def __init__(
-        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
-    ) -> None:
-        super().__init__(job, cluster, strategy, dataset)
+    def make_validation(self) -> Callable[[], dict[str, float]]:
         self.local_model = self.prepared.build(self.dataset)
-        local_strategy = create_strategy("one_device", Cluster())
-        self.validation = steps.make_validation(
-            local_strategy, self.local_model, self.dataset, self.share
-        )
+        local = create_strategy("one_device", Cluster())
+        return loop.make_validation(local, self.local_model, self.dataset, self.share)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()
@@ -136,9 +132,9 @@ class AsynchronousRun(Run):
         return self
 
     def _make_worker_step(self) -> Any:
-        """Return a worker's step; it returns float32 [4]: `steps.sums`, and input wait seconds."""
+        """Return a worker's step; it returns float32 [4]: `loop.sums`, and input wait seconds."""
         variables = self.network.trainable_variables
-        compute = steps.make_gradient_function(
+        compute = loop.make_gradient_function(
             self.network, self.optimizer, self.dataset, self.config
         )
         examples = float(self.config.batch_size)

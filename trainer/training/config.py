@@ -222,9 +222,14 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
     """Return the config of each phase of a run; a second phase fine-tunes the backbone."""
     if not config.fine_tune_epochs or not find_model_class(config.model).has_backbone:
         return [config]
-    names = ("epochs", "learning_rate", "plateau_patience", "early_stopping_patience")
-    values = {name: getattr(config, f"fine_tune_{name}") for name in names}
-    return [config, dataclasses.replace(config, **values)]
+    fine_tuning = dataclasses.replace(
+        config,
+        epochs=config.fine_tune_epochs,
+        learning_rate=config.fine_tune_learning_rate,
+        plateau_patience=config.fine_tune_plateau_patience,
+        early_stopping_patience=config.fine_tune_early_stopping_patience,
+    )
+    return [config, fine_tuning]
 
 
 def complete_saved(values: dict[str, Any]) -> dict[str, Any]:

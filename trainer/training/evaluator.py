@@ -21,10 +21,9 @@ from trainer.data import files
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.models import prepare_model
-from trainer.training import checkpoint, steps
+from trainer.training import checkpoint, loop
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
-from trainer.training.run import build_network
 from trainer.training.strategies import create_strategy
 
 FILE_NAME = "evaluations.csv"
@@ -77,10 +76,10 @@ class _Scorer:
         strategy = create_strategy("one_device", Cluster())
         # The files that the model needs were copied before the first checkpoint was saved.
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
-        model, network = build_network(config, dataset, prepared, strategy)
+        model, network = loop.build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
-        self._validate = steps.make_validation(strategy, model, dataset, share)
+        self._validate = loop.make_validation(strategy, model, dataset, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 

@@ -58,18 +58,22 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     config = paths.pop("config")
     if not paths["base_output_directory"]:
         raise InputError("no output folder: set --base_output_directory or AIP_MODEL_DIR")
-    values = _read_config(config) if config else {}
+    planned = _read_config(config) if config else TrainingConfig()
+    overrides = {}
     for flag in config_flags:
         name, equals, value = flag.removeprefix("--").partition("=")
         if not equals:
             raise InputError(f"{flag!r} has no value; write options of the config as --NAME=VALUE")
-        values[name] = value
-    return Job(config=fields.build(TrainingConfig, values), **paths)
+        overrides[name] = value
+    if overrides:
+        planned = fields.build(TrainingConfig, {**vars(planned), **overrides})
+    return Job(config=planned, **paths)
 
 
-def _read_config(uri: str) -> dict[str, Any]:
+def _read_config(uri: str) -> TrainingConfig:
+    """Read the config that plan_training checked and wrote."""
     try:
-        return complete_saved(dict(json.loads(storage.read(uri))))
+        return TrainingConfig(**complete_saved(json.loads(storage.read(uri))))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--config={uri} can't be read: {error}; plan the job again") from None
 

@@ -14,11 +14,11 @@ from trainer.data import files
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.evaluation.results import HISTORY, METRICS
-from trainer.training import asynchronous, evaluator, strategies, synchronous, weights
+from trainer.training import asynchronous, evaluator, loop, strategies, weights
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
-from trainer.training.run import PeerTerminatedError, Run, TerminatedError
+from trainer.training.loop import PeerTerminatedError, Run, TerminatedError
 
 RETRIED = "retry attempts failed"
 PEER_GONE = (
@@ -102,7 +102,7 @@ def _train(job: Job, cluster: Cluster) -> None:
         trained = asynchronous.train(job, cluster)
     else:
         tf.config.experimental.enable_op_determinism()
-        trained = synchronous.train(job, cluster)
+        trained = loop.train(job, cluster)
     if cluster.is_chief:
         _write_results(trained, job, strategy, time.monotonic() - started)
     # No replica may exit while another needs it for a collective operation. A peer may exit as soon

@@ -16,7 +16,7 @@ from trainer.data.read import reader
 from trainer.models import backbones
 from trainer.training import checkpoint, evaluator, logs
 from trainer.training.job import Job
-from trainer.training.run import TerminatedError
+from trainer.training.loop import TerminatedError
 
 
 def settings(weights, backbone=MOBILENET, layers=10, **changes):

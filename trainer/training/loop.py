@@ -1,0 +1,459 @@
+"""The training loop: phases of epochs of steps, on one device, several GPUs or several workers.
+
+Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so this module has its own
+training step: each replica computes the gradient of its part of the global batch, divided by the
+size of the global batch. One all-reduce sums the gradients and, in the same message, the metrics
+and the number of replicas that have received SIGTERM. After each epoch, the validation split is
+scored and a checkpoint is saved.
+
+With parameter servers, trainer/training/asynchronous.py computes the steps of an epoch.
+
+Sums are float32 [3]: cross-entropy in nats, correct predictions, examples. They exclude label
+smoothing and class weights, so that training and validation metrics can be compared.
+"""
+
+import functools
+import math
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.data.read import reader
+from trainer.data.schema import Dataset, join, limit_examples, load_to_train
+from trainer.errors import InputError
+from trainer.models import prepare_model
+from trainer.models.model import Model
+from trainer.training import checkpoint, logs, weights
+from trainer.training.augmentation import add_augmentation
+from trainer.training.cluster import Cluster
+from trainer.training.config import TrainingConfig, phases, seed_of
+from trainer.training.job import Job
+from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.progress import Sums
+from trainer.training.strategies import barrier, create_strategy, resolve
+
+
+class TerminatedError(Exception):
+    """This replica has received SIGTERM and saved a checkpoint from which to resume."""
+
+
+class PeerTerminatedError(Exception):
+    """Another replica has received SIGTERM; all saved a checkpoint from which to resume."""
+
+
+def train(job: Job, cluster: Cluster) -> "Run":
+    """Train `job`, from its newest checkpoint if there is one; return the run.
+
+    Every replica that computes gradients calls this, and ends with the same weights. After a
+    SIGTERM to any of them, all stop at the same step, with TerminatedError or PeerTerminatedError.
+    """
+    strategy = create_strategy(job.config.strategy, cluster)
+    return Run(job, cluster, strategy, load_to_train(job.dataset)).run()
+
+
+class Run:
+    """One replica's part of a run; all compute each step together, for parts of a global batch."""
+
+    replicas: int  # devices that compute gradients
+    share: reader.InputShare  # part of the input that this process reads for its devices
+    kept_epoch: int  # epoch, from 1, whose weights the model has at the end
+
+    def __init__(
+        self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
+    ) -> None:
+        config, base = job.config, job.base_output_directory
+        dataset = limit_examples(dataset, "train", config.max_train_examples)
+        self.config, self.base = config, base
+        self.strategy, self.cluster, self.dataset = strategy, cluster, dataset
+        self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
+        self.steps = config.steps_per_epoch or self.pass_steps
+        self.set_share()
+        self.directory = join(base, "checkpoints")
+        checkpoint.claim(self.directory, config, dataset, cluster)
+        if cluster.is_chief:
+            checkpoint.repair_lists(self.directory)
+            # Copy the files that the model needs, so that all replicas can read them.
+            prepare_model(config.model, dataset, config.model_options, base)
+        barrier(strategy)
+        self.progress = checkpoint.read_progress(self.directory)
+        self.prepared = prepare_model(config.model, dataset, config.model_options, base)
+        self.model, self.network = build_network(config, dataset, self.prepared, strategy)
+        self.phases = phases(config)
+        self._enter_phase()
+        self.log = logs.Log(base, cluster, self.steps, config)
+        # Created once for all phases, because tracing a large model takes seconds.
+        self.validation = self.make_validation()
+        self.stop_requested = False
+
+    def run(self) -> "Run":
+        """Resume from the newest checkpoint, if any, and train to the end of the last phase."""
+        self._announce(self.checkpoints.restore())
+        previous = signal.signal(signal.SIGTERM, self._on_sigterm)
+        try:
+            self._train_phase()
+            while self.phase is not self.phases[-1]:
+                self._start_next_phase()
+                self._train_phase()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        self.kept_epoch = len(self.progress.history)
+        if self._ends_with_best and self.progress.best_epoch:
+            self.kept_epoch = self.progress.best_epoch
+            self._restore_best()
+        return self
+
+    def _train_phase(self) -> None:
+        """Run the remaining epochs of the phase."""
+        progress = self.progress
+        last = progress.phase_start + self.phase.epochs
+        while progress.epoch < last and not progress.stopped:
+            self.train_epoch()
+            if progress.end_epoch(self._make_row(), self.phase) and self.keeps_best:
+                self.checkpoints.save_best()
+            self.checkpoints.save()
+            self.log.epoch(progress, self.optimizer_step)
+
+    def train_epoch(self) -> None:
+        """Run the remaining steps of the epoch, and count them in `progress`.
+
+        If a replica has received SIGTERM, save a checkpoint and raise TerminatedError or
+        PeerTerminatedError.
+
+        A step's metrics are read while the next step runs, so that an accelerator never waits for
+        the host. A stop therefore takes effect one step later, on all replicas.
+        """
+        progress = self.progress
+        if progress.step == self.steps:  # The run was stopped after the last step.
+            return
+        batches = iter(self.read_training_input())
+        running = None
+        while progress.step < self.steps:
+            started = time.monotonic()
+            batch = next(batches)
+            progress.waited += time.monotonic() - started
+            examples = tf.constant(self.examples_at(progress.step))
+            step = self.train_step(*batch, examples, tf.constant(float(self.stop_requested)))
+            stop = running is not None and self._finish(running)
+            running = step
+            progress.step += 1
+            every = self.config.checkpoint_steps
+            save = every and self.optimizer_step % every == 0 and progress.step < self.steps
+            if stop or save:
+                stop |= self._finish(running)
+                running = None
+            progress.seconds += time.monotonic() - started
+            if stop or save:
+                self.checkpoints.save()
+            if stop:
+                error = TerminatedError if self.stop_requested else PeerTerminatedError
+                raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
+            self.log.step(progress, self.optimizer_step)
+        if running is not None:
+            started = time.monotonic()
+            self._finish(running)
+            progress.seconds += time.monotonic() - started
+
+    def _finish(self, step: tf.Tensor) -> bool:
+        """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
+        loss, correct, examples, stop = step.numpy().tolist()
+        self.progress.sums.add(loss, correct, examples)
+        return stop > 0
+
+    def examples_at(self, step: int) -> float:
+        """Return the number of examples, without padding, in the epoch's global batch `step`."""
+        total = self.dataset.splits["train"].examples
+        position = (self.progress.epoch * self.steps + step) % self.pass_steps
+        return float(min(self.config.batch_size, total - position * self.config.batch_size))
+
+    def read_training_input(self) -> Any:
+        """Return the input of the remaining steps of the epoch for this worker's replicas."""
+        left = self.steps - self.progress.step
+        number, position = divmod(self.optimizer_step, self.pass_steps)
+        parts = []
+        while left > 0:
+            batches = reader.read_training_batches(
+                self.dataset,
+                self.share,
+                seed=self.config.seed,
+                epoch=number,
+                first_step=position,
+                shuffle_megabytes=self.config.shuffle_megabytes,
+            )
+            parts.append(batches)
+            left -= self.pass_steps - position
+            number, position = number + 1, 0
+        whole = functools.reduce(lambda first, second: first.concatenate(second), parts)
+        return distribute(self.strategy, whole)
+
+    def validate(self) -> dict[str, float]:
+        """Return the metrics of the validation split; empty if there are none."""
+        return self.validation()
+
+    def _make_row(self) -> dict[str, Any]:
+        """Return the epoch's row of history.csv; raise InputError if training has diverged."""
+        progress = self.progress
+        row = {
+            "epoch": progress.epoch + 1,
+            "phase": progress.phase + 1,
+            **progress.sums.means(),
+            **{f"validation_{name}": value for name, value in self.validate().items()},
+            "learning_rate": float(self.schedule(self.optimizer.iterations)),
+            "images_per_second": progress.sums.examples / max(1e-9, progress.seconds),
+            "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
+            "seconds": progress.seconds,
+        }
+        if not math.isfinite(row["loss"]):
+            raise InputError(
+                f"the loss of epoch {row['epoch']} is not finite; lower "
+                f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
+            )
+        return row
+
+    def _start_next_phase(self) -> None:
+        """Start the next phase from the best weights, and save a checkpoint."""
+        self._restore_best()
+        self.progress.begin_phase()
+        self._enter_phase()
+        self.checkpoints.save()
+        self.log.write_line(
+            f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
+            f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
+            f"{len(self.model.variables)} variables are trained"
+        )
+
+    def _restore_best(self) -> None:
+        barrier(self.strategy)  # The chief may still be writing the best weights.
+        self.checkpoints.restore_best()
+
+    def _enter_phase(self) -> None:
+        """Create the optimizer, the steps and the checkpoints for the phase `progress.phase`."""
+        phase = self.phases[self.progress.phase]
+        self.phase = phase
+        if self.progress.phase:
+            self.prepared.unfreeze(self.model, phase.fine_tune_layers)
+        with self.strategy.scope():
+            self.schedule = Schedule(phase, self.steps * phase.epochs)
+            self.optimizer = create_optimizer(phase, self.schedule)
+            self.optimizer.build(self.model.trainable_variables)
+        self.prepare_steps()
+        self.checkpoints = checkpoint.Checkpoints(
+            self.directory,
+            self.cluster,
+            self.progress,
+            self.model,
+            [*self.network.variables, *self.optimizer.variables],
+            self.schedule.factor,
+        )
+
+    def set_share(self) -> None:
+        """Set `replicas` and `share`."""
+        cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
+        self.replicas = replicas
+        self.share = reader.InputShare(
+            batch_size=self.config.batch_size,
+            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            workers=cluster.trainers,
+            local_replicas=replicas // cluster.trainers,
+        )
+
+    def prepare_steps(self) -> None:
+        """Create the functions that `train_epoch` uses, for the phase's optimizer."""
+        self.train_step = make_training_step(
+            self.strategy, self.network, self.optimizer, self.dataset, self.config
+        )
+
+    def make_validation(self) -> Callable[[], dict[str, float]]:
+        """Return the function that scores the validation split."""
+        return make_validation(self.strategy, self.model, self.dataset, self.share)
+
+    @property
+    def optimizer_step(self) -> int:
+        """Return the number of steps of the whole run so far."""
+        return self.progress.epoch * self.steps + self.progress.step
+
+    @property
+    def keeps_best(self) -> bool:
+        """Return whether the best weights are needed at the end or for the next phase."""
+        return self._ends_with_best or self.phase is not self.phases[-1]
+
+    @property
+    def _ends_with_best(self) -> bool:
+        is_validated = bool(self.dataset.splits["validation"].examples)
+        return is_validated and self.config.keep_epoch == "best"
+
+    def _on_sigterm(self, *_: Any) -> None:
+        self.stop_requested = True
+
+    def _announce(self, restored: bool) -> None:
+        counts = {name: split.examples for name, split in self.dataset.splits.items()}
+        self.log.write_line(
+            f"{self.config.model} with {self.model.count_params():,} weights, "
+            f"{resolve(self.config.strategy, self.cluster)} over {self.replicas} replicas, "
+            f"{counts['train']:,} training and {counts['validation']:,} validation examples"
+        )
+        if restored:
+            self.log.write_line(
+                f"resuming from the checkpoint at epoch {self.progress.epoch + 1}, "
+                f"step {self.progress.step}"
+            )
+        self.log.write_line("compiling the first step")
+
+
+def build_network(
+    config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
+) -> tuple[keras.Model, keras.Model]:
+    """Return the model of `config`, and the network to train: the model, perhaps with augmentation.
+
+    This function sets the process's random seed and dtype policy, so that each process with these
+    arguments gets the same weights (from config.warm_start, if it is set).
+    """
+    keras.utils.set_random_seed(seed_of(config))
+    keras.config.set_dtype_policy(config.precision)
+    with strategy.scope():
+        model = prepared.build(dataset)
+        if config.warm_start:
+            weights.load(model, config.warm_start)
+        if config.augmentation != "model":
+            return model, model
+        return model, add_augmentation(model, config.augmentation_operations, seed_of(config))
+
+
+def make_gradient_function(
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
+
+    It returns the gradient of each trainable variable of `network`, scaled as `optimizer` requires
+    and divided by the number of examples of the global batch, and the sums over the replica's part.
+    """
+    variables = network.trainable_variables
+    class_weights = _compute_class_weights(dataset, config)
+    scale = optimizer.scale_loss
+
+    def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            logits = network(inputs, training=True)
+            targets = tf.one_hot(labels, len(dataset.classes))
+            smooth = config.label_smoothing
+            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
+            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
+            objective = scale(objective / examples)
+        gradients = tape.gradient(objective, variables)
+        # Weights that do not affect the logits have no gradient. Gradients of embeddings are
+        # IndexedSlices, which clipping and FTRL treat differently.
+        dense = [
+            tf.zeros(variable.shape, variable.dtype)
+            if gradient is None
+            else tf.convert_to_tensor(gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        return dense, sums(logits, labels, weights)
+
+    # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
+    # batch normalization does.
+    return tf.function(compute, autograph=False, jit_compile=True) if config.xla else compute
+
+
+def make_training_step(
+    strategy: tf.distribute.Strategy,
+    network: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    dataset: Dataset,
+    config: TrainingConfig,
+) -> Callable[..., Any]:
+    """Return a function of (inputs, labels, weights, examples in the global batch, stop flag).
+
+    The function returns float32 [4], the same on every replica: the sums over the global batch,
+    and the number of replicas that have received SIGTERM.
+    """
+    variables = network.trainable_variables
+    compute = make_gradient_function(network, optimizer, dataset, config)
+
+    @tf.function(autograph=False)
+    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local, local_sums = compute(inputs, labels, weights, examples)
+            report = tf.concat([local_sums, [stop]], axis=0)
+            context = tf.distribute.get_replica_context()
+            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
+            optimizer.apply(summed, variables)
+            return report
+
+        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        return strategy.experimental_local_results(reports)[0]
+
+    return step
+
+
+def make_validation(
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    dataset: Dataset,
+    share: reader.InputShare,
+) -> Callable[[], dict[str, float]]:
+    """Return a function that returns loss and accuracy of the validation split; {} if empty."""
+    count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
+    if not count:
+        return dict
+    batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
+
+    @tf.function(autograph=False)
+    def step(*batch: Any) -> Any:
+        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
+            local = sums(model(inputs, training=False), labels, weights)
+            context = tf.distribute.get_replica_context()
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
+
+        return strategy.experimental_local_results(strategy.run(replica_step, args=batch))[0]
+
+    def score() -> dict[str, float]:
+        total = Sums()
+        for _, batch in zip(range(count), batches, strict=False):
+            total.add(*step(*batch).numpy().tolist())
+        return total.means()
+
+    return score
+
+
+def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
+    """Distribute the elements of `batches` to this worker's replicas.
+
+    The number of steps is known, so the dataset is declared infinite. Otherwise, each step of a
+    multi-worker job would begin with a collective operation that asks which workers still have
+    data. A single CPU uses `batches` directly, because distribution takes as long as half a step of
+    a small model.
+    """
+    devices = strategy.extended.worker_devices
+    if len(devices) == 1 and "CPU:" in devices[0]:
+        return batches
+    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
+
+
+def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Return the sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    correct = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
+    return tf.stack(
+        [tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights), tf.reduce_sum(weights)]
+    )
+
+
+def _compute_class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
+    """Return the weight of each class in the objective.
+
+    "balanced" is scikit-learn's rule: examples / (classes x examples of the class). The weights
+    are Python numbers, because they become constants of a step that runs on another machine.
+    """
+    counts = dataset.splits["train"].class_counts
+    if config.class_weights == "none":
+        return [1.0] * len(counts)
+    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
