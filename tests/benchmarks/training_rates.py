@@ -113,4 +113,4 @@ def _images_per_second(
         codes = [process.wait(300) for process in processes]
     assert not any(codes), [log.read_text()[-2000:] for log in folder.rglob("*.log")]
     metrics = [json.loads((base / "metrics.json").read_text()) for base in bases]
-    return sum(one["images_per_second"] for one in metrics)
+    return sum(one["examples_per_second"] for one in metrics)

@@ -65,7 +65,7 @@ def test_run_leaves_metrics_history_and_logs(trained):
     losses = [float(row["validation_loss"]) for row in history]
     assert metrics["validation"]["loss"] == losses[metrics["best_epoch"] - 1] == min(losses)
     assert float(history[0]["learning_rate"]) > float(history[-1]["learning_rate"])
-    speed = {"images_per_second", "input_wait_fraction"}
+    speed = {"examples_per_second", "input_wait_fraction"}
     # A slow machine shows the loss within an epoch, too.
     learned = scalars(trained / "logs/train") - {"loss_within_epoch"}
     assert learned == {"loss", "accuracy", "learning_rate", *speed}
@@ -186,7 +186,7 @@ def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):
     assert imported.isdisjoint(("matplotlib.figure", "cv2.gapi", "sklearn.utils", "scipy.stats"))
 
 
-RATES = {"learning_rate": 0.1, "images_per_second": 5.0, "input_wait_fraction": 0.0}
+RATES = {"learning_rate": 0.1, "examples_per_second": 5.0, "input_wait_fraction": 0.0}
 ROW = {"epoch": 1, "phase": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 2.0, **RATES}
 
 

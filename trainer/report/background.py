@@ -82,7 +82,7 @@ def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> 
         ("of which start, validation, checkpoints", duration(overhead) if overhead >= 0 else None),
         ("First epoch", duration(first)),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
-        ("Training speed", f"{training['images_per_second']:,.0f} examples/s"),
+        ("Training speed", f"{training['examples_per_second']:,.0f} examples/s"),
         ("Waiting for input", percent(sum(waits) / len(waits))),
         ("Evaluation", duration(evaluation.seconds)),
         ("Evaluation speed", f"{speed:,.0f} examples/s"),

@@ -76,7 +76,7 @@ class Log:
         self.write_line(
             f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
             f"accuracy {row['accuracy']:.4f}{validation}, "
-            f"{row['images_per_second']:,.0f} examples/s{left}"
+            f"{row['examples_per_second']:,.0f} examples/s{left}"
         )
         if progress.stopped:
             prefix = f"phase {progress.phase + 1} " if len(self._phases) > 1 else ""
@@ -88,7 +88,7 @@ class Log:
         files.write_csv(self._history_uri, progress.history)
 
     def _summarize(self, row: dict[str, Any], optimizer_step: int) -> None:
-        names = ["loss", "accuracy", "learning_rate", "images_per_second", "input_wait_fraction"]
+        names = ["loss", "accuracy", "learning_rate", "examples_per_second", "input_wait_fraction"]
         if len(self._phases) > 1:
             names.append("phase")
         with self._writers["train"].as_default(optimizer_step):

@@ -202,7 +202,7 @@ class Run:
             **progress.sums.means(),
             **{f"validation_{name}": value for name, value in self.validate().items()},
             "learning_rate": float(self.schedule(self.optimizer.iterations)),
-            "images_per_second": progress.sums.examples / max(1e-9, progress.seconds),
+            "examples_per_second": progress.sums.examples / max(1e-9, progress.seconds),
             "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
             "seconds": progress.seconds,
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.evaluation.results import rename_rate
 from trainer.training.config import TrainingConfig
 
 
@@ -59,6 +60,8 @@ class Progress(tf.train.experimental.PythonState):
     def deserialize(self, string_value: bytes | str) -> None:
         for name, value in json.loads(string_value).items():
             setattr(self, name, Sums(**value) if name == "sums" else value)
+        for row in self.history:
+            rename_rate(row)
 
     @property
     def begins_later_phase(self) -> bool:

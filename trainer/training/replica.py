@@ -122,7 +122,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch includes tracing the step.
-    steady = [epoch["images_per_second"] for epoch in history[1:] or history]
+    steady = [epoch["examples_per_second"] for epoch in history[1:] or history]
     metrics = {
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
@@ -131,7 +131,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
         "stopped_phases": [*trained.progress.stops, trained.progress.stopped],
         "steps": trained.optimizer_step,
         "seconds": seconds,
-        "images_per_second": statistics.median(steady),
+        "examples_per_second": statistics.median(steady),
         "strategy": strategy,
         "replicas": trained.replicas,
         "model": job.config.model,

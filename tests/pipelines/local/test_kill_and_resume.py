@@ -32,7 +32,7 @@ def curves(run):
     """Read history.csv without the columns that depend on the machine's speed."""
     with Path(run.training, "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    timed = ("images_per_second", "input_wait_fraction", "seconds")
+    timed = ("examples_per_second", "input_wait_fraction", "seconds")
     return [{name: value for name, value in row.items() if name not in timed} for row in rows]
 
 

@@ -121,7 +121,7 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, m
     theirs = values(whole.model)
     for path, value in values(killed.model).items():
         np.testing.assert_array_equal(value, theirs[path], err_msg=path)
-    timed = ("images_per_second", "input_wait_fraction", "seconds")
+    timed = ("examples_per_second", "input_wait_fraction", "seconds")
     ours, theirs = (
         [{k: v for k, v in row.items() if k not in timed} for row in run.progress.history]
         for run in (killed, whole)

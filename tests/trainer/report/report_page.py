@@ -12,7 +12,7 @@ TRAINING = {
     "epochs": 3,
     "best_epoch": 2,
     "seconds": 75.0,
-    "images_per_second": 5321.4,
+    "examples_per_second": 5321.4,
     "strategy": "multi_worker_mirrored",
     "stopped": "",
     "stopped_phases": [""],
@@ -34,7 +34,7 @@ HISTORY = [
         "validation_loss": None if epoch == 2 else 1.1 / epoch,
         "validation_accuracy": None if epoch == 2 else 0.5,
         "learning_rate": 0.001,
-        "images_per_second": 5000.0,
+        "examples_per_second": 5000.0,
         "input_wait_fraction": 0.4,
         "seconds": 1.5,
     }
