@@ -1,4 +1,8 @@
-"""Create clients of Google Cloud whose calls have a deadline and are retried."""
+"""Create clients of Google Cloud whose calls have a deadline and are retried.
+
+These are the clients below the SDK's classes, such as aiplatform.Endpoint, which retry only reads,
+have time limits for some calls, and take two seconds to import.
+"""
 
 import functools
 import importlib

