@@ -3,10 +3,12 @@
 import ast
 import collections
 import graphlib
+import importlib.metadata
 import os.path
 from collections.abc import Collection
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.child_processes import ROOT
 
@@ -81,3 +83,10 @@ def test_folders_import_each_other_one_way(graph):
     below = {module for folder in folders & beside.keys() for module in beside[folder]} - folders
     below.remove("pipelines.api")
     assert not [module for module in below & beside.keys() if beside[module] & folders]
+
+
+def test_pipeline_components_exclude_the_second_version_of_the_sdk():
+    needed = map(Requirement, importlib.metadata.requires("google-cloud-pipeline-components"))
+    (sdk,) = [one for one in needed if one.name == "google-cloud-aiplatform"]
+    # Once they accept it, raise the bound in pyproject.toml.
+    assert "2.0.1" not in sdk.specifier

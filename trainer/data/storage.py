@@ -1,7 +1,7 @@
 """Files under any URI: local ones by the operating system, others by tf.io.gfile.
 
 This module does not import TensorFlow for local files: the import would cost each process of a
-pool of writers 4 s and 400 MB. etils.epath does neither, but has no atomic write; fsspec needs a
+pool of writers 4 s and 400 MB. etils.epath avoids that, too, but writes in place; fsspec needs a
 second client of Cloud Storage beside TensorFlow's, which reads the records.
 """
 
