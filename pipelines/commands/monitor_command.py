@@ -8,7 +8,6 @@ import typer
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import say, show_table
-from pipelines.local import local_registry
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.formats import count
@@ -46,6 +45,8 @@ def monitor(
 
     The exit code is 1 if a column has drifted by more than the threshold and by more than chance.
     """
+    from pipelines.local import local_registry
+
     load_table_recipe(recipe, "monitor")
     directory = runs_directory or RUNS
     version = local_registry.fetch_champion(recipe, model_name, directory)

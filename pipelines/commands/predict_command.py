@@ -14,7 +14,6 @@ from pipelines import instance_files
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import show_table
-from pipelines.local import local_registry
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
@@ -85,6 +84,8 @@ def predict(
 
 def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
     """Load the champion on this machine."""
+    from pipelines.local import local_registry
+
     version = local_registry.fetch_champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from trainer.serving.instances import RequestError

@@ -19,7 +19,6 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.console import say, show_table
-from pipelines.local import local_registry
 from trainer.errors import InputError
 
 
@@ -41,6 +40,8 @@ def promote(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Promote a version of a recipe's model, roll the last promotion back, or list versions."""
+    from pipelines.local import local_registry
+
     directory = runs_folder(runs_directory, local=local)
     if runs_directory is not None and not directory.is_dir():
         raise InputError(f"--runs-directory {str(directory)!r}: there is no such folder")

@@ -9,7 +9,6 @@ import typer
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.commands.monitor_command import load_table_recipe
 from pipelines.console import say
-from pipelines.local import local_registry
 from pipelines.local_programs import component_environment
 from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 
@@ -32,6 +31,8 @@ def serve(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Serve a recipe's champion on this machine until Ctrl-C, as the serving image does."""
+    from pipelines.local import local_registry
+
     if log is not None:
         load_table_recipe(recipe, "--log")
     directory = runs_directory or RUNS

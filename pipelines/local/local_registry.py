@@ -4,28 +4,26 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from components.registry.model_registry import ModelRegistry, Version
+from components.registry.model_upload import to_label
+from components.vertex.cloud_errors import translated
+from components.vertex.vertex_client import connect_vertex
 from pipelines import recipe as recipes
 from pipelines.runs.run_folders import directory_flag
 from trainer.data.storage import is_remote
 from trainer.errors import InputError
+from trainer.evaluation.gate_options import CHAMPION
+from vertex_emulator.environment import bypass_proxies
+from vertex_emulator.model_service import FOLDER_NAME, ModelService
+from vertex_emulator.operations import Operations
+from vertex_emulator.server import Emulator
 from vertex_facts.emulation import LOCATION, PROJECT
-
-if TYPE_CHECKING:
-    from components.registry.model_registry import ModelRegistry, Version
 
 
 @contextlib.contextmanager
-def opened(runs_directory: Path) -> "Iterator[ModelRegistry]":
+def opened(runs_directory: Path) -> Iterator[ModelRegistry]:
     """Start a server for the registry of a folder of runs, and connect to it."""
-    from components.registry.model_registry import ModelRegistry
-    from components.vertex.vertex_client import connect_vertex
-    from vertex_emulator.environment import bypass_proxies
-    from vertex_emulator.model_service import FOLDER_NAME, ModelService
-    from vertex_emulator.operations import Operations
-    from vertex_emulator.server import Emulator
-
     # The client reads these variables.
     os.environ.update(bypass_proxies(os.environ))
     operations = Operations()
@@ -46,14 +44,11 @@ def model_of(recipe: str, model_name: str | None) -> str:
 
 def fetch_champion(
     recipe: str, model_name: str | None, runs_directory: Path, *, option: str = "--model-name "
-) -> "Version":
+) -> Version:
     """Return the champion of a recipe's model; raise InputError if it is missing or damaged.
 
     `option` is what the error puts before the name of another model that the recipe has trained.
     """
-    from components.vertex.cloud_errors import translated
-    from vertex_emulator.model_service import FOLDER_NAME
-
     model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
     train = f"train one: python -m pipelines run {recipe} --local"
     if not place.exists():
@@ -80,12 +75,9 @@ def _promote_command(recipe: str, model: str, runs_directory: Path) -> str:
 
 
 def _describe_others(
-    registry: "ModelRegistry", recipe: str, model: str, runs_directory: Path, option: str
+    registry: ModelRegistry, recipe: str, model: str, runs_directory: Path, option: str
 ) -> str:
     """Return which other models that runs of the recipe trained have a champion, or versions."""
-    from components.registry.model_upload import to_label
-    from trainer.evaluation.gate_options import CHAMPION
-
     trained, champions = [], []
     for name in registry.list_models():
         versions = registry.list_versions(name) if name != model else []

@@ -17,7 +17,6 @@ from components.machines.worker_pools import MachineOptions
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY
 from pipelines import prediction_values
-from pipelines.local import local_registry
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
@@ -104,6 +103,8 @@ def prepare_prediction_values(
 
     Raises InputError if the input is missing or invalid, or the model has no champion.
     """
+    from pipelines.local import local_registry  # imports gRPC
+
     completed = prediction_values.complete_values(recipe, values, place=place)
     for name in ("input", "output"):
         uri = completed[name]
