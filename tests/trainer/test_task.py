@@ -186,6 +186,7 @@ def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):
     assert imported.isdisjoint(("matplotlib.figure", "cv2.gapi", "sklearn.utils", "scipy.stats"))
 
 
+MEASURED = ("loss", "accuracy")
 RATES = {"learning_rate": 0.1, "examples_per_second": 5.0, "input_wait_fraction": 0.0}
 ROW = {"epoch": 1, "phase": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 2.0, **RATES}
 
@@ -193,11 +194,13 @@ ROW = {"epoch": 1, "phase": 1, "loss": 1.0, "accuracy": 0.5, "seconds": 2.0, **R
 @pytest.fixture
 def chief(tmp_path, monkeypatch):
     monkeypatch.setattr(logs, "SECONDS_BETWEEN_LINES", 0.0)
-    return logs.Log(str(tmp_path), Cluster(), 10, TrainingConfig(epochs=3))
+    return logs.Log(str(tmp_path), Cluster(), 10, TrainingConfig(epochs=3), MEASURED)
 
 
 def test_first_line_of_a_run_estimates_no_time_left(chief, capsys):
-    progress = Progress(sums=Sums(loss=5.0, correct=5.0, examples=10.0), seconds=40.0)
+    progress = Progress(
+        sums=Sums(scores={"loss": 5.0, "accuracy": 5.0}, examples=10.0), seconds=40.0
+    )
     chief.step(progress, 0)
     progress.step = 1
     chief.step(progress, 1)
@@ -215,7 +218,7 @@ def test_time_left_is_that_since_the_first_step(tmp_path, monkeypatch, capsys, s
     now = 0.0
     monkeypatch.setattr(logs, "time", types.SimpleNamespace(monotonic=lambda: now))
     config = TrainingConfig(model="transfer", epochs=3, fine_tune_epochs=4)
-    log = logs.Log(str(tmp_path), Cluster(), 10, config)
+    log = logs.Log(str(tmp_path), Cluster(), 10, config, MEASURED)
     now = 100.0  # The first step includes the tracing.
     log.step(Progress(step=1), 1)
     now = 109.0

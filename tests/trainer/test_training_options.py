@@ -15,6 +15,7 @@ from trainer import checked_json
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
+from trainer.tasks import Classification
 from trainer.training import loop, strategies
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
@@ -177,7 +178,8 @@ def test_plateau_reduces_the_learning_rate_again():
     progress = Progress()
     factors = []
     for loss in (1.0, 1.1, 1.2, 1.3, 1.4, 0.9, 1.0):
-        progress.end_epoch({"loss": loss, "accuracy": 0.5, "validation_loss": loss}, config)
+        row = {"loss": loss, "accuracy": 0.5, "validation_loss": loss}
+        progress.end_epoch(row, config, Classification)
         factors.append(progress.factor)
     assert factors == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.25]
     assert progress.best_epoch == 6

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainer.data.schema import IMAGES, Dataset
 from trainer.errors import InputError
+from trainer.tasks import task_of
 
 if TYPE_CHECKING:
     import keras
@@ -76,7 +77,7 @@ def build_image_classifier(name: str, dataset: Dataset, layers: list[keras.Layer
             keras.Input(image.shape, dtype=image.dtype, name=image.name),
             keras.layers.Rescaling(1 / 255),
             *layers,
-            keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits"),
+            keras.layers.Dense(task_of(dataset).outputs, dtype="float32", name="logits"),
         ],
         name=name,
     )

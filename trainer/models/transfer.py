@@ -17,6 +17,7 @@ from trainer.errors import InputError
 from trainer.fields import build, option, suggest
 from trainer.models.backbone_table import BACKBONES, IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 from trainer.models.model import Model
+from trainer.tasks import task_of
 
 if TYPE_CHECKING:
     import keras
@@ -144,7 +145,7 @@ class Transfer(Model):
         # A head that starts from zeros needs only one or two epochs of a few hundred images. Random
         # weights, whose scale fits no feature, would take most of a short phase 1 to unlearn.
         head = keras.layers.Dense(
-            len(dataset.classes), kernel_initializer="zeros", dtype="float32", name="logits"
+            task_of(dataset).outputs, kernel_initializer="zeros", dtype="float32", name="logits"
         )
         return keras.Model(inputs, head(features), name="transfer")
 

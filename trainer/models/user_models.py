@@ -20,6 +20,7 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.fields import option, suggest
 from trainer.models.model import Model
+from trainer.tasks import task_of
 
 if TYPE_CHECKING:
     import keras
@@ -141,7 +142,7 @@ def _check_output(name: str, model: keras.Model, dataset: Dataset) -> None:
             f"model={name!r} does not accept the records' inputs: {_shorten(error)}; see "
             "docs/extending.md for their shapes and types"
         ) from None
-    shape, classes = getattr(output, "shape", None), len(dataset.classes)
+    shape, classes = getattr(output, "shape", None), task_of(dataset).outputs
     if shape is None:
         raise InputError(
             f"model={name!r} returns a {type(output).__name__}; return one tensor, the logits"

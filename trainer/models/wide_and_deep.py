@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from trainer.data.schema import ROWS, Dataset
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
+from trainer.tasks import task_of
 
 if TYPE_CHECKING:
     import keras
@@ -79,10 +80,11 @@ class WideAndDeep(Model):
                 hidden = normalize(hidden)
             hidden = keras.layers.Activation("relu")(hidden)
             hidden = keras.layers.Dropout(self.dropout)(hidden)
-        logits = keras.layers.Dense(len(dataset.classes), dtype="float32", name="logits")(hidden)
+        outputs = task_of(dataset).outputs
+        logits = keras.layers.Dense(outputs, dtype="float32", name="logits")(hidden)
         if self.wide and categories:
             indices = range(len(categories))
-            linear = _embed(WIDE_LAYER, indices, categories, ids, len(dataset.classes))
+            linear = _embed(WIDE_LAYER, indices, categories, ids, outputs)
             linear = keras.ops.sum(keras.ops.cast(linear, "float32"), axis=1)
             logits = keras.layers.Add(dtype="float32", name="both_parts")([logits, linear])
         return keras.Model({"numbers": numbers, "ids": ids}, logits, name="wide_and_deep")

@@ -132,11 +132,9 @@ class AsynchronousRun(Run):
         return self
 
     def _make_worker_step(self) -> Any:
-        """Return a worker's step; it returns float32 [4]: `loop.sums`, and input wait seconds."""
+        """Return a worker's step; it returns `loop.sums`, and input wait seconds."""
         variables = self.network.trainable_variables
-        compute = loop.make_gradient_function(
-            self.network, self.optimizer, self.dataset, self.config
-        )
+        compute = loop.make_gradient_function(self.network, self.optimizer, self.task, self.config)
         examples = float(self.config.batch_size)
 
         @tf.function(autograph=False)
@@ -211,11 +209,11 @@ class AsynchronousRun(Run):
 
     def _add_report(self, report: Any) -> None:
         try:
-            loss, correct, examples, waited = report.fetch().tolist()
+            *scores, examples, waited = report.fetch().tolist()
         except tf.errors.CancelledError:
             self.coordinator.join()  # Raises the error that cancelled the steps.
             raise
-        self.progress.sums.add(loss, correct, examples)
+        self.progress.sums.add(self.task, scores, examples)
         self.progress.waited += waited / self.replicas
         self.progress.step += 1
 
@@ -253,14 +251,14 @@ class AsynchronousRun(Run):
         for row in history:
             scores = scored.get(row["epoch"] * self.steps)
             if scores and "validation_loss" not in row:
-                for name in ("loss", "accuracy"):
+                for name in self.task.measured:
                     row[f"validation_{name}"] = float(scores[name])
         if "validation_loss" not in history[-1]:
             history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
         monitored = f"validation_{self.config.monitor}"
         finite = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
         if finite and not self._decides_by_validation:
-            choose = min if self.config.monitor == "loss" else max
+            choose = max if self.config.monitor in self.task.rising else min
             best = choose(finite, key=lambda row: row[monitored])
             progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
         self.log.write_history(progress)

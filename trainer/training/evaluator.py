@@ -21,6 +21,7 @@ from trainer.data import files
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.models import prepare_model
+from trainer.tasks import task_of
 from trainer.training import checkpoint, loop
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
@@ -79,6 +80,7 @@ class _Scorer:
         model, network = loop.build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
+        self._task = task_of(dataset)
         self._validate = loop.make_validation(strategy, model, dataset, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
@@ -101,8 +103,5 @@ class _Scorer:
             for name, value in means.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
-        print(
-            f"step {step}: validation loss {means['loss']:.4f}, "
-            f"accuracy {means['accuracy']:.4f}, {seconds:.1f} s",
-            flush=True,
-        )
+        shown = ", ".join(f"{name} {means[name]:.4f}" for name in self._task.measured)
+        print(f"step {step}: validation {shown}, {seconds:.1f} s", flush=True)

@@ -1,7 +1,7 @@
 """Export a trained Keras model to a SavedModel with unscaled inputs.
 
-Each signature maps a batch to `probabilities` (float32 [n, classes]) and `label` (string [n], the
-most probable class):
+Each signature maps a batch to the answers of the task (trainer/tasks): for classes,
+`probabilities` (float32 [n, classes]) and `label` (string [n], the most probable class).
 
     serving_default    image: uint8 [n, height, width, channels]; for a table, an argument for each
                        column, float32, int64 or string [n]; missing values are NaN, -1 or ""
@@ -18,19 +18,18 @@ from trainer.data import storage
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
 from trainer.exported import model_files
+from trainer.tasks import task_of
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None:
-    """Write `model`, which maps the inputs of `model_inputs` to logits, as a SavedModel to `uri`.
+    """Write `model`, which maps the inputs of `model_inputs` to outputs, as a SavedModel to `uri`.
 
     Last come the digests of its files and of the files `beside` the folder; see `model_files`.
     """
-    classes = tf.constant(dataset.classes)
+    task = task_of(dataset)
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
-        probabilities = tf.nn.softmax(tf.cast(model(inputs, training=False), tf.float32))
-        best = tf.argmax(probabilities, axis=-1)
-        return {"probabilities": probabilities, "label": tf.gather(classes, best)}
+        return task.answers(model(inputs, training=False))
 
     archive = keras.export.ExportArchive()
     archive.track(model)

@@ -1,6 +1,7 @@
 """Log a run: one line per epoch, history.csv and TensorBoard. Only the chief logs."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,10 +21,18 @@ SECONDS_BETWEEN_LINES = 10.0
 class Log:
     """Prints progress and writes `<base>/history.csv` and `<base>/logs`, on the chief only."""
 
-    def __init__(self, base: str, cluster: Cluster, steps: int, config: TrainingConfig) -> None:
+    def __init__(
+        self,
+        base: str,
+        cluster: Cluster,
+        steps: int,
+        config: TrainingConfig,
+        measured: Sequence[str],
+    ) -> None:
         self._is_chief = cluster.is_chief
         self._history_uri = join(base, HISTORY)
         self._steps = steps
+        self._measured = measured  # names of the loss and the metrics
         self._monitored = config.monitor
         self._phases = phases(config)
         self._writers = {
@@ -51,8 +60,7 @@ class Log:
         rate = progress.sums.examples / progress.seconds
         self.write_line(
             f"epoch {progress.epoch + 1}/{self._estimate_epochs(progress)}, "
-            f"step {progress.step}/{self._steps}: loss {means['loss']:.4f}, "
-            f"accuracy {means['accuracy']:.4f}, {rate:,.0f} examples/s"
+            f"step {progress.step}/{self._steps}: {self._format(means)}, {rate:,.0f} examples/s"
             f"{self._format_time_left(progress, optimizer_step)}"
         )
         with self._writers["train"].as_default(optimizer_step):
@@ -66,7 +74,7 @@ class Log:
         self.write_history(progress)
         self._summarize(row, optimizer_step)
         validation = ""
-        for name in ("loss", "accuracy"):
+        for name in self._measured:
             if f"validation_{name}" in row:
                 is_best = progress.best_epoch == row["epoch"] and name == self._monitored
                 value = row[f"validation_{name}"]
@@ -74,8 +82,7 @@ class Log:
         total = self._estimate_epochs(progress)
         left = self._format_time_left(progress, optimizer_step) if progress.epoch < total else ""
         self.write_line(
-            f"epoch {row['epoch']}/{total}: loss {row['loss']:.4f}, "
-            f"accuracy {row['accuracy']:.4f}{validation}, "
+            f"epoch {row['epoch']}/{total}: {self._format(row)}{validation}, "
             f"{row['examples_per_second']:,.0f} examples/s{left}"
         )
         if progress.stopped:
@@ -88,18 +95,23 @@ class Log:
         files.write_csv(self._history_uri, progress.history)
 
     def _summarize(self, row: dict[str, Any], optimizer_step: int) -> None:
-        names = ["loss", "accuracy", "learning_rate", "examples_per_second", "input_wait_fraction"]
+        names = [
+            *self._measured, "learning_rate", "examples_per_second", "input_wait_fraction"
+        ]  # fmt: skip
         if len(self._phases) > 1:
             names.append("phase")
         with self._writers["train"].as_default(optimizer_step):
             for name in names:
                 tf.summary.scalar(name, row[name])
         with self._writers["validation"].as_default(optimizer_step):
-            for name in ("loss", "accuracy"):
+            for name in self._measured:
                 if f"validation_{name}" in row:
                     tf.summary.scalar(name, row[f"validation_{name}"])
         for writer in self._writers.values():
             writer.flush()
+
+    def _format(self, values: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {values[name]:.4f}" for name in self._measured)
 
     def _estimate_epochs(self, progress: Progress) -> int:
         """Return the number of epochs of the run, assuming that no later phase stops early."""

@@ -8,8 +8,8 @@ scored and a checkpoint is saved.
 
 With parameter servers, trainer/training/asynchronous.py computes the steps of an epoch.
 
-Sums are float32 [3]: cross-entropy in nats, correct predictions, examples. They exclude label
-smoothing and class weights, so that training and validation metrics can be compared.
+Sums are float32 [k + 2]: the loss and k metrics of the task, summed over examples, and the number
+of examples.
 """
 
 import functools
@@ -27,6 +27,7 @@ from trainer.data.schema import Dataset, join, limit_examples, load_to_train
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
+from trainer.tasks import Task, task_of
 from trainer.training import checkpoint, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
@@ -69,6 +70,7 @@ class Run:
         dataset = limit_examples(dataset, "train", config.max_train_examples)
         self.config, self.base = config, base
         self.strategy, self.cluster, self.dataset = strategy, cluster, dataset
+        self.task = task_of(dataset)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.set_share()
@@ -84,7 +86,7 @@ class Run:
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
         self.phases = phases(config)
         self._enter_phase()
-        self.log = logs.Log(base, cluster, self.steps, config)
+        self.log = logs.Log(base, cluster, self.steps, config, self.task.measured)
         # Created once for all phases, because tracing a large model takes seconds.
         self.validation = self.make_validation()
         self.stop_requested = False
@@ -112,7 +114,8 @@ class Run:
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
-            if progress.end_epoch(self._make_row(), self.phase) and self.keeps_best:
+            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task))
+            if is_best and self.keeps_best:
                 self.checkpoints.save_best()
             self.checkpoints.save()
             self.log.epoch(progress, self.optimizer_step)
@@ -159,8 +162,8 @@ class Run:
 
     def _finish(self, step: tf.Tensor) -> bool:
         """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
-        loss, correct, examples, stop = step.numpy().tolist()
-        self.progress.sums.add(loss, correct, examples)
+        *scores, examples, stop = step.numpy().tolist()
+        self.progress.sums.add(self.task, scores, examples)
         return stop > 0
 
     def examples_at(self, step: int) -> float:
@@ -263,7 +266,7 @@ class Run:
     def prepare_steps(self) -> None:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
         self.train_step = make_training_step(
-            self.strategy, self.network, self.optimizer, self.dataset, self.config
+            self.strategy, self.network, self.optimizer, self.task, self.config
         )
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
@@ -325,7 +328,7 @@ def build_network(
 def make_gradient_function(
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
-    dataset: Dataset,
+    task: Task,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
@@ -334,20 +337,18 @@ def make_gradient_function(
     and divided by the number of examples of the global batch, and the sums over the replica's part.
     """
     variables = network.trainable_variables
-    class_weights = _compute_class_weights(dataset, config)
+    objective = task.make_objective(
+        label_smoothing=config.label_smoothing, class_weights=config.class_weights
+    )
     scale = optimizer.scale_loss
 
     def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
-            logits = network(inputs, training=True)
-            targets = tf.one_hot(labels, len(dataset.classes))
-            smooth = config.label_smoothing
-            targets = targets * (1 - smooth) + smooth / len(dataset.classes)
-            losses = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-            objective = tf.reduce_sum(losses * weights * tf.gather(class_weights, labels))
-            objective = scale(objective / examples)
-        gradients = tape.gradient(objective, variables)
-        # Weights that do not affect the logits have no gradient. Gradients of embeddings are
+            outputs = network(inputs, training=True)
+            total = tf.reduce_sum(objective(labels, outputs) * weights)
+            scaled = scale(total / examples)
+        gradients = tape.gradient(scaled, variables)
+        # Weights that do not affect the outputs have no gradient. Gradients of embeddings are
         # IndexedSlices, which clipping and FTRL treat differently.
         dense = [
             tf.zeros(variable.shape, variable.dtype)
@@ -355,7 +356,7 @@ def make_gradient_function(
             else tf.convert_to_tensor(gradient)
             for gradient, variable in zip(gradients, variables, strict=True)
         ]
-        return dense, sums(logits, labels, weights)
+        return dense, sums(task, outputs, labels, weights)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
     # batch normalization does.
@@ -366,16 +367,16 @@ def make_training_step(
     strategy: tf.distribute.Strategy,
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
-    dataset: Dataset,
+    task: Task,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
     """Return a function of (inputs, labels, weights, examples in the global batch, stop flag).
 
-    The function returns float32 [4], the same on every replica: the sums over the global batch,
+    The function returns float32 [k + 3], the same on every replica: the sums over the global batch,
     and the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
-    compute = make_gradient_function(network, optimizer, dataset, config)
+    compute = make_gradient_function(network, optimizer, task, config)
 
     @tf.function(autograph=False)
     def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
@@ -399,16 +400,17 @@ def make_validation(
     dataset: Dataset,
     share: reader.InputShare,
 ) -> Callable[[], dict[str, float]]:
-    """Return a function that returns loss and accuracy of the validation split; {} if empty."""
+    """Return a function that returns loss and metrics of the validation split; {} if empty."""
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
+    task = task_of(dataset)
     batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
 
     @tf.function(autograph=False)
     def step(*batch: Any) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            local = sums(model(inputs, training=False), labels, weights)
+            local = sums(task, model(inputs, training=False), labels, weights)
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
 
@@ -417,7 +419,8 @@ def make_validation(
     def score() -> dict[str, float]:
         total = Sums()
         for _, batch in zip(range(count), batches, strict=False):
-            total.add(*step(*batch).numpy().tolist())
+            *scores, examples = step(*batch).numpy().tolist()
+            total.add(task, scores, examples)
         return total.means()
 
     return score
@@ -438,22 +441,7 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> An
     return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
 
 
-def sums(logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def sums(task: Task, outputs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Return the sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    correct = tf.cast(tf.equal(tf.argmax(logits, -1), labels), tf.float32)
-    return tf.stack(
-        [tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights), tf.reduce_sum(weights)]
-    )
-
-
-def _compute_class_weights(dataset: Dataset, config: TrainingConfig) -> list[float]:
-    """Return the weight of each class in the objective.
-
-    "balanced" is scikit-learn's rule: examples / (classes x examples of the class). The weights
-    are Python numbers, because they become constants of a step that runs on another machine.
-    """
-    counts = dataset.splits["train"].class_counts
-    if config.class_weights == "none":
-        return [1.0] * len(counts)
-    return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
+    scores = task.scores(labels, outputs)
+    return tf.stack([*(tf.reduce_sum(score * weights) for score in scores), tf.reduce_sum(weights)])

@@ -3,31 +3,31 @@
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from trainer.evaluation.results import rename_rate
+from trainer.tasks.task import LOSS, Task
 from trainer.training.config import TrainingConfig
 
 
 @dataclasses.dataclass(kw_only=True)
 class Sums:
-    """Sums over examples."""
+    """Sums of the loss and the metrics over examples."""
 
-    loss: float = 0.0  # cross-entropy, in nats
-    correct: float = 0.0  # number of correct predictions
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
     examples: float = 0.0  # number of examples
 
-    def add(self, loss: float, correct: float, examples: float) -> None:
-        self.loss += loss
-        self.correct += correct
+    def add(self, task: Task, scores: Sequence[float], examples: float) -> None:
+        for name, score in zip(task.measured, scores, strict=True):
+            self.scores[name] = self.scores.get(name, 0.0) + score
         self.examples += examples
 
     def means(self) -> dict[str, float]:
-        """Return mean loss and accuracy, which are not finite if the loss of a step was not."""
-        count = max(1.0, self.examples)
-        return {"loss": self.loss / count, "accuracy": self.correct / count}
+        """Return the mean loss and metrics, which are not finite if the loss of a step was not."""
+        return {name: total / max(1.0, self.examples) for name, total in self.scores.items()}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -59,7 +59,7 @@ class Progress(tf.train.experimental.PythonState):
 
     def deserialize(self, string_value: bytes | str) -> None:
         for name, value in json.loads(string_value).items():
-            setattr(self, name, Sums(**value) if name == "sums" else value)
+            setattr(self, name, _read_sums(value) if name == "sums" else value)
         for row in self.history:
             rename_rate(row)
 
@@ -77,7 +77,7 @@ class Progress(tf.train.experimental.PythonState):
         self.factor = 1.0
         self.stopped = ""
 
-    def end_epoch(self, row: dict[str, Any], config: TrainingConfig) -> bool:
+    def end_epoch(self, row: dict[str, Any], config: TrainingConfig, task: type[Task]) -> bool:
         """Add an epoch's row to the history; update the best epoch, early stopping and plateaus.
 
         Return True if this epoch is the best so far, by validation or, if there is none, by
@@ -89,7 +89,9 @@ class Progress(tf.train.experimental.PythonState):
         self.sums = Sums()
         self.seconds = self.waited = 0.0
         value = row.get(f"validation_{config.monitor}", row[config.monitor])
-        is_best = self._is_better(value, config.monitor)
+        is_best = math.isfinite(value) and (
+            self.best_epoch is None or task.is_better(config.monitor, value, self.best_value)
+        )
         if is_best:
             self.best_epoch, self.best_value = self.epoch, value
             self.stale_epochs = self.plateau_epochs = 0
@@ -105,9 +107,10 @@ class Progress(tf.train.experimental.PythonState):
             self.stopped = f"no better {config.monitor} in {patience} epochs"
         return is_best
 
-    def _is_better(self, value: float, monitor: str) -> bool:
-        if not math.isfinite(value):
-            return False
-        if self.best_epoch is None:
-            return True
-        return value < self.best_value if monitor == "loss" else value > self.best_value
+
+def _read_sums(saved: dict[str, Any]) -> Sums:
+    """Read the sums of a checkpoint; an earlier version had fields for a classifier's."""
+    if "correct" in saved:
+        scores = {LOSS: saved["loss"], "accuracy": saved["correct"]}
+        return Sums(scores=scores, examples=saved["examples"])
+    return Sums(**saved)

@@ -137,10 +137,10 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
         "model": job.config.model,
         "parameters": trained.model.count_params(),
         "precision": job.config.precision,
-        "train": {name: row[name] for name in ("loss", "accuracy")},
+        "train": {name: row[name] for name in trained.task.measured},
         "validation": {
             name: row[f"validation_{name}"]
-            for name in ("loss", "accuracy")
+            for name in trained.task.measured
             if f"validation_{name}" in row
         },
         "versions": {
