@@ -48,3 +48,9 @@ def test_same_command_prints_the_same_lines_in_both_places(rehearsal):
     listed = run("runs").splitlines()
     there, here = (line for line in listed if line.startswith(("here", "there")))
     assert lines(here.replace("here ", "there")) == lines(there)
+    # Each is compared with the champion of its place.
+    names = ("here-again --local", "there-again")
+    again = [run(f"run digits --name {name} {OPTIONS} --set seed=2") for name in names]
+    verdicts = [re.findall("^(?:verdict|registry) .*", shown, re.MULTILINE) for shown in again]
+    assert verdicts[0] == verdicts[1]
+    assert "digits@1" in verdicts[0][0]
