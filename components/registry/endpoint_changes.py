@@ -226,9 +226,10 @@ class EndpointChanges:
             if errors:
                 raise errors[0]
             left = shares(self.settle_others(name))
+            certain = self.list_operations(name) is not None
         if left:
             raise CloudError(f"version {', '.join(left)} was deployed in the meantime; try again")
-        return self.list_operations(name) is not None
+        return certain
 
     def delete(self, name: str) -> None:
         """Delete an endpoint, if it exists, with its versions."""

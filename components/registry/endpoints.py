@@ -72,15 +72,16 @@ class Endpoints:
         """
         endpoint_id = endpoint_id or _endpoint_id(version.model)
         endpoint = self._find(endpoint_id, version.model)
-        if endpoint:
-            # An earlier command, which was killed, may have begun a deployment.
-            endpoint = self.changes.settle_others(endpoint.name)
-        present = shares(endpoint) if endpoint else {}
+        if not endpoint:
+            _compute_split(version.version, 100 if traffic is None else traffic, {})
+            endpoint = self._create(endpoint_id, version.model, key)
+        # An earlier command, which was killed, or another one may have begun a deployment.
+        endpoint = self.changes.settle_others(endpoint.name)
+        present = shares(endpoint)
         first = traffic is None and not any(present.values())
         share = 100 if first else traffic
         if share is not None:
             _compute_split(version.version, share, present)
-        endpoint = endpoint or self._create(endpoint_id, version.model, key)
         with Change() as change:
             if version.version not in present:
                 endpoint = self._deploy_new(endpoint, version, serving, share, change)

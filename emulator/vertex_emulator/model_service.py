@@ -14,6 +14,7 @@ from vertex_emulator import field_rules, messages, proto_rules
 from vertex_emulator.api_error import ApiError
 from vertex_emulator.field_rules import refuse, refuse_state
 from vertex_emulator.resources import Resources, set_etag
+from vertex_emulator.server import by_task
 from vertex_facts import resource_names
 
 FOLDER_NAME = ".registry"
@@ -32,7 +33,7 @@ class ModelService(Resources):
 
     kind = "Model"
     updatable = ("display_name", "description", "version_description", "labels")
-    # Converts a stored artifact_uri to the one in responses.
+    # Converts a stored artifact_uri to the one in responses, except to tasks.
     uri: Callable[[str], str] = str
     # Converts a gs:// URI to the path of the file that stands in for it.
     local: Callable[[str], str] = str
@@ -194,7 +195,8 @@ class ModelService(Resources):
             self.stored[name.partition("@")[0]] = entry
 
     def _to_response(self, model: Any) -> Any:
-        model.artifact_uri = self.uri(model.artifact_uri)
+        convert = self.local if by_task.get() else self.uri
+        model.artifact_uri = convert(model.artifact_uri)
         if "container_spec" in model:
             dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
             model.supported_deployment_resources_types = [dedicated]

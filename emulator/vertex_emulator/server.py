@@ -9,6 +9,7 @@ a folder that only its user can open.
 """
 
 import concurrent.futures
+import contextvars
 import dataclasses
 import hmac
 import http.server
@@ -33,7 +34,12 @@ from vertex_emulator.processes import Guardian
 from vertex_facts import UsageError
 from vertex_facts.emulation import ENDPOINT_VARIABLE, TOKEN_VARIABLE, TRANSPORT_VARIABLE
 
+by_task = contextvars.ContextVar("by_task", default=False)
+"""Whether a run's task sent the request: it reads files here where others read gs:// URIs."""
+
 _LONG_PATH = 80
+_TASK = ".task"
+"""The end of the token of tasks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +122,11 @@ class Emulator:
         }
 
     @property
+    def task_environment(self) -> dict[str, str]:
+        """Return the variables that direct a run's task to this server: `by_task` is then true."""
+        return {**self.environment, TOKEN_VARIABLE: f"{self.secret}{_TASK}"}
+
+    @property
     def socket(self) -> str:
         """Wait until the gRPC server listens; return its address, unix:PATH."""
         self._started.result()
@@ -146,8 +157,10 @@ class Emulator:
         return code, "application/json", json.dumps(result).encode()
 
     def _check_token(self, given: str) -> None:
-        """Refuse other users of this machine, and pages in its browser."""
-        if not hmac.compare_digest(given.encode(), f"Bearer {self.secret}".encode()):
+        """Refuse other users of this machine, and pages in its browser; set `by_task`."""
+        token = given.removesuffix(_TASK)
+        by_task.set(token != given)
+        if not hmac.compare_digest(token.encode(), f"Bearer {self.secret}".encode()):
             raise ApiError(
                 "UNAUTHENTICATED",
                 f"Invalid credentials. Expected the access token printed as {TOKEN_VARIABLE}.",

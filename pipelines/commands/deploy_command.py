@@ -38,7 +38,7 @@ def deploy(
 ) -> None:
     """Serve a recipe's champion online, with a share of traffic beside the previous version."""
     from components.registry.endpoints import Endpoints
-    from components.vertex.cloud_errors import translated
+    from components.vertex.cloud_errors import Change, translated
     from pipelines.cloud import monitoring
     from pipelines.runs import vertex_jobs
     from vertex_facts import regions
@@ -68,7 +68,9 @@ def deploy(
             return
         else:
             _deploy_champion(connection.settings, endpoints, loaded, traffic)
-        _show(model, endpoints.fetch_endpoint(model))
+        with Change() as change:
+            change.begun = True
+            _show(model, endpoints.fetch_endpoint(model))
 
 
 def _undeploy(connection: "Connection", endpoints: Any, model: str) -> None:
@@ -82,6 +84,7 @@ def _undeploy(connection: "Connection", endpoints: Any, model: str) -> None:
         failure = error
     certain = endpoints.remove(model)
     if failure:
+        say(f"{model} is no longer served, but may still be monitored")
         raise failure
     if certain:
         say(f"{model} is no longer served or billed")

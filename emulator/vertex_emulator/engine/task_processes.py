@@ -61,7 +61,7 @@ class TaskProcesses:
     in_bucket: bool
 
     def __post_init__(self) -> None:
-        self._variables = self.services.emulator.environment
+        self._variables = self.services.emulator.task_environment
         for service in self.services.jobs:
             service.run_logs[self.run] = self.logs
         self._lock = threading.Lock()

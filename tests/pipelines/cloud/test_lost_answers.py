@@ -13,6 +13,7 @@ from tests.pipelines.cloud.test_deploy import deployed, put_champion, traffic
 from tests.pipelines.conftest import started
 
 EXITED = "Model server terminated: exit code 1"
+REPEAT = "it may have taken effect: repeat the command, which does nothing twice"
 
 
 @pytest.fixture
@@ -185,8 +186,7 @@ def test_change_is_tried_again_or_may_have_taken_effect(
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
     fail(times=99)
     code, _, err = command(f"deploy digits {action}")
-    repeat = "it may have taken effect: repeat the command, which does nothing twice"
-    assert (code, err.splitlines()[-1]) == (1, f"error: serving 'digits': 503 down; {repeat}")
+    assert (code, err.splitlines()[-1]) == (1, f"error: serving 'digits': 503 down; {REPEAT}")
 
 
 READS = ("GetEndpoint", "GetOperation", "ListOperations")
@@ -205,10 +205,9 @@ def test_deployment_that_has_begun_is_not_kept_quiet(
 
     vertex.before("DeployModel", refuse)
     ended, out, err = command("deploy digits")
-    repeat = "it may have taken effect: repeat the command, which does nothing twice"
     # Exit code 2 would say that nothing was started.
     assert (ended, "is deployed" in out) == (1, False)
-    assert err.splitlines()[-1].endswith(repeat), err
+    assert err.splitlines()[-1].endswith(REPEAT), err
     vertex.pardon()
     assert "digits@1 is deployed already" in command("deploy digits")[1]
     assert vertex.names().count("DeployModel") == 1
@@ -225,10 +224,44 @@ def test_undeployment_of_one_version_is_not_kept_quiet(vertex, champion, command
     vertex.before("UndeployModel", refuse_the_next)
     code, _, err = command("deploy digits --undeploy")
     assert (code, deployed(vertex)) == (1, ["1"])
-    assert err.endswith(
-        "no; it may have taken effect: repeat the command, which does nothing twice\n"
-    )
+    assert err.endswith(f"no; {REPEAT}\n")
     assert (command("deploy digits --undeploy")[0], deployed(vertex)) == (0, [])
+
+
+@pytest.mark.parametrize("flags", ["--traffic 10", "--rollback"])
+def test_traffic_that_is_set_is_not_kept_quiet(vertex, champion, command, flags):
+    for number in (1, 2):
+        put_champion(vertex, number)
+        assert command("deploy digits")[0] == 0
+    assert command("deploy digits --traffic 100")[0] == 0
+
+    def refuse():
+        vertex.fail("GetEndpoint", 403, "PERMISSION_DENIED", "no")
+
+    vertex.before("UpdateEndpoint", refuse)
+    code, _, err = command(f"deploy digits {flags}")
+    assert (code, err.endswith(f"; {REPEAT}\n")) == (1, True), err
+    assert traffic(vertex)["1"] >= 90
+
+
+def test_end_of_all_versions_is_not_kept_quiet(vertex, champion, command):
+    def refuse():
+        vertex.fail("ListOperations", 401, "UNAUTHENTICATED", "no")
+
+    assert command("deploy digits")[0] == 0
+    vertex.before("UndeployModel", lambda: vertex.before("GetEndpoint", refuse))
+    code, _, err = command("deploy digits --undeploy")
+    assert (code, err.endswith(f"; {REPEAT}\n")) == (1, True), err
+    assert deployed(vertex) == []
+
+
+def test_endpoint_that_another_command_creates_keeps_its_traffic(vertex, champion, command):
+    assert command("deploy digits")[0] == 0
+    created = vertex.endpoints.pop("digits")
+    put_champion(vertex, 2)
+    vertex.before("CreateEndpoint", lambda: vertex.endpoints.update(digits=created))
+    assert command("deploy digits")[0] == 0
+    assert (deployed(vertex), traffic(vertex)) == (["1", "2"], {"1": 100})
 
 
 def test_endpoint_whose_creation_is_aborted_is_one_line(vertex, champion, command, monkeypatch):

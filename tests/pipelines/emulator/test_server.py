@@ -10,6 +10,7 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1 import ModelServiceClient, ScheduleServiceClient, types
 
 from components.vertex.vertex_client import connect_service, local_credentials
+from vertex_emulator.model_service import ModelService
 from vertex_emulator.operations import Operations
 from vertex_emulator.schedule_service import ScheduleService
 from vertex_emulator.server import Emulator
@@ -78,3 +79,25 @@ def test_operation_is_polled_at_its_documented_path(services, monkeypatch):
     monkeypatch.setattr(Emulator, "answer", note)
     services.endpoint._client.transport.operations_client.get_operation(name)
     assert paths == [f"/v1/{name}"]
+
+
+def test_task_gets_the_path_of_a_model_and_others_its_uri(tmp_path):
+    models = ModelService(
+        Operations(),
+        tmp_path,
+        uri=lambda path: path.replace("/buckets/", "gs://"),
+        local=lambda uri: uri.replace("gs://", "/buckets/"),
+    )
+    parent = "projects/p/locations/us-central1"
+    with Emulator(models) as emulator:
+
+        def shown(environment):
+            credentials = local_credentials(environment)
+            client = connect_service(ModelServiceClient, emulator.endpoint, credentials=credentials)
+            for uri in ("/buckets/b/1", "gs://b/2"):
+                model = {"display_name": "m", "artifact_uri": uri}
+                client.upload_model(parent=parent, model=model)
+            return {model.artifact_uri for model in client.list_models(parent=parent)}
+
+        assert shown(emulator.task_environment) == {"/buckets/b/1", "/buckets/b/2"}
+        assert shown(emulator.environment) == {"gs://b/1", "gs://b/2"}
