@@ -74,7 +74,7 @@ class Journal:
     """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._folder, self._run = directory / _JOURNAL_NAME, directory.name
+        self._folder, self._run = directory / _JOURNAL_NAME, directory.resolve().name
 
     @property
     def tasks(self) -> list[str]:
@@ -181,10 +181,7 @@ def _from_json(value: Any) -> Any:
     if not isinstance(value, dict) or not value.get(_ARTIFACT):
         return value
     fields = ("name", "uri", "schema_title", "schema_version", "metadata")
-    artifact = Artifact(**{field: value[field] for field in fields})
-    if "://" not in artifact.uri:
-        pathlib.Path(artifact.uri).stat()  # Raises FileNotFoundError if it is missing.
-    return artifact
+    return Artifact(**{field: value[field] for field in fields})
 
 
 def _sha256(content: Any) -> str:

@@ -38,6 +38,12 @@ def test_concurrent_writers_leave_a_valid_entry(tmp_path):
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+def test_metrics_without_a_file_are_reused(tmp_path):
+    metrics = Artifact("metrics", str(tmp_path / "metrics"), "system.Metrics", "", {"loss": 0.5})
+    Journal(tmp_path).put("evaluate-model", {"metrics": metrics})
+    assert Journal(tmp_path).get("evaluate-model") == {"metrics": metrics}
+
+
 def test_entry_of_another_task_or_run_is_not_used(tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     write_entry(first, {"digest": "1"})
