@@ -229,8 +229,12 @@ def load_model(run: Run) -> keras.Model:
 
     If the model is one of your own, this imports its module, which defines its layers.
     """
+    from pipelines.runs import run_files
+    from trainer.data.schema import join
+    from trainer.exported import model_files
     from trainer.training import weights
 
     if not run.training:
         raise InputError(f"{run.name} is {run.state} and has no model; wait for its training")
+    run_files.check(run.link, join(run.training, "model", model_files.LIST))
     return weights.load_model(run.training, str(run.parameters.get("model", "")))

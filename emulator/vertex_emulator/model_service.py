@@ -186,6 +186,9 @@ class ModelService(Resources):
     def dump(self, entry: Content) -> str:
         return json.dumps(entry, indent=1, default=_to_json) + "\n"
 
+    def name_of(self, entry: Content) -> str:
+        return next(str(version.name) for version in entry["versions"].values())
+
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
         """Yield a model and the number of a version; store the model on exit."""

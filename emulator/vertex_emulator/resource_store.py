@@ -42,6 +42,7 @@ class FolderStore(MutableMapping[str, Any]):
     collection: str  # the part of the names before the ID, such as models
     parse: Callable[[str], Any]  # converts a file's text to a resource
     dump: Callable[[Any], str]  # converts a resource to text
+    name_of: Callable[[Any], str] | None = None  # returns a resource's name, if it has one
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -68,7 +69,10 @@ class FolderStore(MutableMapping[str, Any]):
         try:
             status = path.stat()
             stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-            return copy.deepcopy(_load(path, stamp, self.parse))
+            resource = copy.deepcopy(_load(path, stamp, self.parse))
+            if self.name_of and (name := self.name_of(resource)) != key:
+                raise ValueError(f"it describes {name}")
+            return resource
         except FileNotFoundError:
             raise KeyError(key) from None
         # A file that was edited by hand may raise any error.

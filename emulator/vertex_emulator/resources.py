@@ -41,7 +41,9 @@ class Resources:
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
         self.stored: Any = MemoryStore()  # the resources by name
         if self.folder:
-            self.stored = FolderStore(self.folder, self.collection, self.parse, self.dump)
+            self.stored = FolderStore(
+                self.folder, self.collection, self.parse, self.dump, self.name_of
+            )
         self._field = to_snake_case(self.kind)
         # The handlers of the API's standard methods; any other method has a name of its own.
         self.standard_methods = {
@@ -155,6 +157,10 @@ class Resources:
 
     def dump(self, resource: Any) -> str:
         return str(type(resource).to_json(resource))
+
+    def name_of(self, resource: Any) -> str:
+        """Return the name of a stored resource."""
+        return str(resource.name)
 
     def check(self, resource: Any, parent: str) -> None:
         """Raise ApiError if a resource breaks a rule; `parent` is projects/P/locations/L."""

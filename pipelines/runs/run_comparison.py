@@ -2,14 +2,12 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines.runs import run_files
 from pipelines.runs.run import Run
-from trainer.data import storage
 from trainer.data.schema import join
 from trainer.data.storage import is_object
 from trainer.errors import InputError, first_line
@@ -19,7 +17,6 @@ from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
 from trainer.evaluation.results import HISTORY, parse_history
 from trainer.exported import model_files
-from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.task_inputs import to_whole_numbers
 
 if TYPE_CHECKING:
@@ -133,7 +130,9 @@ def _read_predictions(run: Run, client: Any) -> Predictions | None:
 def _read_history(run: Run, client: Any) -> "Rows":
     uri = run.training and join(run.training, HISTORY)
     if uri and not is_object(uri):
-        model_files.check_beside(join(run.training, "model"), HISTORY)
+        model = join(run.training, "model")
+        run_files.check(run.link, join(model, model_files.LIST))
+        model_files.check_beside(model, HISTORY)
     content = _read(run, uri, client)
     return parse_history(content, uri) if content else []
 
@@ -141,19 +140,8 @@ def _read_history(run: Run, client: Any) -> "Rows":
 def _read(run: Run, uri: str, client: Any) -> bytes | None:
     if not uri:
         return None
-    if not is_object(uri):  # Cloud Storage checks its objects itself.
-        _check_file(run, uri)
+    run_files.check(run.link, uri)
     return run_files.read(uri, client if run.on_vertex else None)
-
-
-def _check_file(run: Run, path: str) -> None:
-    """Raise InputError if a file has changed since the run's task ended that wrote it."""
-    recorded = Journal(Path(run.link)).checksum_of(path)
-    if recorded and storage.sha256(path) != recorded:
-        raise InputError(
-            f"{path} is damaged: its SHA-256 has changed since its run wrote it; restore the file, "
-            "or run the recipe again"
-        )
 
 
 def _build_value(run: Run, answers: Predictions | None, name: str) -> Value:

@@ -9,7 +9,10 @@ import pathlib
 from typing import Any
 
 from components.vertex.cloud_errors import as_input_error
+from trainer.data import storage
 from trainer.data.storage import is_object
+from trainer.errors import InputError
+from vertex_emulator.engine.output_cache import Journal
 
 
 def write_first(uri: str, content: bytes) -> bool:
@@ -43,8 +46,27 @@ def read(uri: str, client: Any = None) -> bytes | None:
         return None
 
 
+def check(folder: str, uri: str) -> None:
+    """Raise InputError if a file has changed since a task of the run in `folder` wrote it.
+
+    Objects are not checked: Cloud Storage does that itself.
+    """
+    recorded = "" if is_object(uri) else Journal(pathlib.Path(folder)).checksum_of(uri)
+    if not recorded:
+        return
+    try:
+        if storage.sha256(uri) == recorded:
+            return
+        problem = "is damaged: its SHA-256 has changed"
+    except FileNotFoundError:
+        problem = "is missing"
+    raise InputError(
+        f"{uri} {problem} since its run wrote it; restore the file, or run the recipe again"
+    )
+
+
 def _open_blob(uri: str, client: Any = None) -> Any:
-    from google.cloud import storage
+    from google.cloud.storage import Blob, Client
 
     # Access to objects needs no project.
-    return storage.Blob.from_uri(uri, client or storage.Client(project=None))
+    return Blob.from_uri(uri, client or Client(project=None))

@@ -82,6 +82,7 @@ class Summary:
 
     state: str
     tasks: list[PastTask]
+    started: str = ""
     seconds: float | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     validation: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -156,6 +157,7 @@ def load(directory: pathlib.Path, names: Mapping[str, str] | None = None) -> Run
     job = read_json(path, dict[str, Any])
     if job is None:
         return _load_summary(record, directory, unfinished)
+    _check_start(path, job.get("createTime"), record)
     try:
         return as_run(job, record, directory, names=names, unfinished=unfinished)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -194,7 +196,10 @@ def as_run(
 
 def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -> Run:
     """Read a run of a version of this project that wrote no pipeline_job.json."""
-    summary = read_json(directory / SUMMARY_FILE_NAME, Summary)
+    path = directory / SUMMARY_FILE_NAME
+    summary = read_json(path, Summary)
+    if summary and summary.started:
+        _check_start(path, summary.started, record)
     return _read_summary(summary or Summary(state=unfinished, tasks=[]), record, directory)
 
 
@@ -224,6 +229,15 @@ def _read_summary(summary: Summary, record: RunRecord, directory: pathlib.Path) 
             for task in summary.tasks
         ),
     )
+
+
+def _check_start(path: pathlib.Path, started: Any, record: RunRecord) -> None:
+    """Raise InputError if a run with another start than that of run.json wrote a file beside it."""
+    if started != record.started:
+        raise InputError(
+            f"{path} and {RECORD_FILE_NAME} beside it are of different runs: they name the starts "
+            f"{started!r} and {record.started!r}; restore the one that was replaced"
+        )
 
 
 def _parse_start(record: RunRecord, directory: pathlib.Path) -> datetime.datetime:

@@ -36,9 +36,12 @@ class ThisMachine:
         directory = run_folders.find(self.folder, name)
         names = {}
         with contextlib.suppress(InputError):
-            recipe = run_folders.read_record(directory).recipe
-            names = display_names(Package(directory / f"{recipe}.yaml").content)
+            record = run_folders.read_record(directory)
+            package = Package(directory / f"{record.recipe}.yaml")
+            if package.digest == record.package:
+                names = display_names(package.content)
         run = run_folders.load(directory, names)
+        _check_jobs(run, directory)
         jobs = tuple(map(_as_job, read_jobs(directory)))
         return dataclasses.replace(run, jobs=jobs, tasks=run.tasks or _read_journal(run, names))
 
@@ -84,6 +87,20 @@ def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
     files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
     jobs = [job_state.read(file.parent) for file in files]
     return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
+
+
+def _check_jobs(run: Run, directory: pathlib.Path) -> None:
+    """Raise InputError for the job.json of a job that a task of another run has launched."""
+    for task in run.tasks:
+        folder = directory / "logs" / task.name.replace("/", ".")
+        path = folder / job_state.FILE_NAME
+        if task.custom_jobs and path.exists():
+            name = job_state.read(folder).job.get("name")
+            if name not in task.custom_jobs:
+                raise InputError(
+                    f"{path} is of another job than {run.name} has launched: {name}; restore the "
+                    "file, or remove it"
+                )
 
 
 def read_batches(run: Run) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 """A damaged file of a champion, the registry or a run is named in one line, and never believed."""
 
+import dataclasses
+import hashlib
 import json
 import random
 import shutil
@@ -11,10 +13,13 @@ import pytest
 from PIL import Image
 
 from components.registry.model_upload import MADE_BY
+from pipelines import api
 from pipelines.local import run_summary
+from pipelines.runs import run_folders
 from tests.pipelines.test_runs_command import KEYS, leave
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
+from trainer import checked_json
 from trainer.data.schema import EXTRA_ASSETS
 from trainer.evaluation.results import HISTORY
 from trainer.exported import model_files
@@ -106,6 +111,15 @@ def test_damaged_registry_is_named_or_harmless(command, model, flips):
         assert result[1] == before or str(file) in error_of(result)
 
 
+def test_another_model_of_the_registry_is_named(command, model):
+    file = Path("runs", FOLDER_NAME, "models", "digits.json")
+    other = shutil.copy(file, file.with_name("mnist.json"))
+    line = error_of(command("promote mnist --local"))
+    assert f"{other} can't be read (it describes projects/local/locations/local/models/digits)" in (
+        line
+    )
+
+
 def test_registry_of_the_version_before_is_read(command, model):
     file = Path("runs", FOLDER_NAME, "models", "digits.json")
     content = json.loads(file.read_bytes())
@@ -139,6 +153,63 @@ def runs(elsewhere):
     job_state.write(job, JobFile(job={}, retries=0, replicas=[replica]))
 
 
+@pytest.fixture
+def jobs(runs):
+    """Two runs, each with its PipelineJob and its training job."""
+    for number in (1, 2):
+        directory = Path("runs", f"digits-{number}")
+        resource = f"projects/local/locations/local/customJobs/{number}"
+        task = {
+            "taskId": "1",
+            "taskName": "custom-training-job",
+            "state": "SUCCEEDED",
+            "execution": {"metadata": {"output:gcp_resources": resource}},
+        }
+        content = {
+            "name": f"projects/local/locations/local/pipelineJobs/{directory.name}",
+            "createTime": run_folders.read_record(directory).started,
+            "state": "PIPELINE_STATE_SUCCEEDED",
+            "jobDetail": {"taskDetails": [task]},
+        }
+        text = json.dumps(checked_json.with_checksum(content))
+        (directory / "pipeline_job.json").write_text(text)
+        folder = directory / "logs" / "custom-training-job"
+        folder.mkdir(parents=True, exist_ok=True)
+        job_state.write(folder, JobFile(job={"name": resource}, retries=0, replicas=[]))
+
+
+@pytest.mark.parametrize("line", ["status digits-1", "runs digits-1 digits-2", "logs digits-1"])
+@pytest.mark.parametrize(
+    "name", ["run.json", "pipeline_job.json", "logs/custom-training-job/job.json"]
+)
+def test_file_of_another_run_is_named(command, jobs, name, line):
+    if name.startswith("logs/") and line.startswith("runs"):
+        return  # Comparing runs reads no training job.
+    code, _, errors = command(line)
+    assert code == 0, errors
+    shutil.copy(Path("runs/digits-2", name), Path("runs/digits-1", name))
+    assert name in error_of(command(line))
+
+
+def test_summary_of_another_run_is_named(command, runs):
+    shutil.copy("runs/digits-2/summary.json", "runs/digits-1")
+    assert "summary.json and run.json beside it are of different runs" in error_of(
+        command("status digits-1")
+    )
+
+
+def test_damaged_pipeline_of_a_run_gives_no_names_of_tasks(command, jobs):
+    package = Path("runs/digits-1/digits.yaml")
+    compile_digits = "compile digits --output-directory runs/digits-1"
+    assert command(compile_digits)[0] == 0
+    record = run_folders.read_record(package.parent)
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()
+    run_folders.write_record(dataclasses.replace(record, package=digest), package.parent)
+    assert "SUCCEEDED      Train\n" in command("status digits-1")[1]
+    package.write_text(package.read_text().replace("name: Train\n", "name: Drain\n"))
+    assert "SUCCEEDED      custom-training-job\n" in command("status digits-1")[1]
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -165,6 +236,31 @@ def test_damaged_file_of_a_run_is_named_or_harmless(command, runs, name, line, f
             assert sum(str(file) in shown_line for shown_line in shown.splitlines()) == 1
             named += 1
     assert named >= flips // 2
+
+
+def test_missing_predictions_with_a_checksum_are_named(command, runs):
+    file = Path("runs/digits-1/predictions.csv")
+    file.unlink()
+    assert f"{file} is missing since its run wrote it" in error_of(
+        command("runs digits-1 digits-2")
+    )
+
+
+def test_training_folder_of_another_run_is_named(command, runs):
+    folders = [Path(f"runs/digits-{number}/artifacts/plan-training/training") for number in (1, 2)]
+    for number, folder in enumerate(folders, 1):
+        model = folder.resolve() / "model"
+        (model / f"model-{number}").touch()
+        model_files.write_digests(str(model), HISTORY)
+        outputs = {"model": Artifact(name="model", uri=str(model))}
+        Journal(Path(f"runs/digits-{number}").resolve()).put("collect-training", outputs)
+    assert command("runs digits-1 digits-2")[0] == 0
+    folders[0].rename("aside")
+    folders[1].rename(folders[0])
+    Path("aside").rename(folders[1])
+    line = error_of(command("runs digits-1 digits-2"))
+    assert f"{folders[0] / 'model' / model_files.LIST} is damaged" in line
+    assert f"{model_files.LIST} is damaged" in refused(api.load_model, api.results("digits-2"))
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def leave(name, minute, state="SUCCEEDED", wrong=(), keys=KEYS, validation=None,
     interval = {"accuracy_low": accuracy - 0.05, "accuracy_high": accuracy + 0.05}
     summary = {
         "state": state,
+        "started": record.started,
         "seconds": 65.2,
         "metrics": {"accuracy": accuracy, **interval, "log_loss": 0.1},
         **({"validation": validation} if validation else {}),

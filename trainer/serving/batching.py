@@ -7,6 +7,7 @@ The call runs in a separate thread, so that the event loop can read and parse ot
 """
 
 import asyncio
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ class QueueFullError(Exception):
 
 
 class _Entry(NamedTuple):
+    rank: int
+    number: int  # in the order of arrival; no two are equal, so the other fields are not compared
     item: Any
     size: int
     time: float
@@ -50,19 +53,22 @@ class Batcher:
         self._run = run
         self._limit, self._delay, self._capacity = limit, delay, capacity
         self._waiting, self._started = 0, math.inf
-        self._queue: asyncio.Queue[_Entry] = asyncio.Queue()
+        self._queue: asyncio.PriorityQueue[_Entry] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
         self._count = threads
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="batches")
 
-    async def submit(self, item: Any, size: int) -> Any:
+    async def submit(self, item: Any, size: int, rank: int = 0) -> Any:
         """Return the result of `item`; if this call is cancelled in time, the item is not run.
 
+        Items of a lower rank are run first, those of one rank in the order of arrival.
         Raise QueueFullError if the queue has no room, or the exception that `run` raised.
         """
         if self._waiting + size > self._capacity:
             raise QueueFullError
         loop = asyncio.get_running_loop()
-        entry = _Entry(item, size, loop.time(), loop.create_future())
+        number = next(self._numbers)
+        entry = _Entry(rank, number, item, size, loop.time(), loop.create_future())
         self._waiting += size
         self._queue.put_nowait(entry)
         return await entry.result

@@ -1,27 +1,30 @@
-"""Limits of connections: size and time of a request's head, and connections without a request.
+"""Limits of connections: size and time of a request's head, connections that wait for a request.
 
-uvicorn limits neither: a client could fill the memory with headers, or take every file descriptor
-by connections on which it sends nothing.
+uvicorn limits neither: a client could fill the memory with headers or requests, or take every file
+descriptor by connections on which it sends nothing, or little.
 """
 
 import asyncio
 import resource
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES = 64 << 10
 """Largest size of a request's first line and headers, of which Vertex AI's take 2 kB."""
 HEAD_SECONDS = 10.0
-"""Time for them to arrive, from the connection or the first of their bytes."""
+"""Time for them to arrive, from the connection, the last answer or the first of their bytes."""
 MAX_WAITING = 512
-"""Largest number of connections that wait for the rest of a request's head, unless this process may
-open fewer than four times as many files."""
+"""Largest number of connections that wait for a request or for the rest of one, unless this process
+may open fewer than four times as many files."""
 
 
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol of a connection, with these limits.
 
-    Where too many wait, the one that has waited for the longest time is closed.
+    Where too many wait, the one that has waited for the longest time is closed. A request that
+    arrives before the last one is answered is refused: uvicorn would queue thousands per
+    connection.
     """
 
     _waiting: dict["Connection", None] = {}  # noqa: RUF012 - those of all servers of the process
@@ -29,6 +32,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
+        self._refusal = ""
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -36,16 +40,35 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self not in self._waiting and self._is_idle:
+        if self._is_idle and not self._head_bytes:
             self._wait()
         self._head_bytes += len(data)
         super().data_received(data)
-        if self in self._waiting and self._head_bytes > HEAD_BYTES:
+        if self._timer and self._head_bytes > HEAD_BYTES:
             self.send_400_response(f"The request's headers have over {HEAD_BYTES} bytes.")
 
+    def on_message_begin(self) -> None:
+        if not self._is_idle:
+            self._refusal = "Send the next request after the answer to the last one."
+            raise httptools.HttpParserError
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
-        self._stop_waiting()
+        self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._is_idle:
+            self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._wait()
+
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(self._refusal or msg)
 
     @property
     def _is_idle(self) -> bool:
@@ -53,7 +76,8 @@ class Connection(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:
-        """Count the connection among those that wait for a request's head."""
+        """Count the connection among those that wait for a request, as the last."""
+        self._stop_waiting()
         self._head_bytes = 0
         self._waiting[self] = None
         self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
@@ -63,6 +87,9 @@ class Connection(HttpToolsProtocol):
 
     def _stop_waiting(self) -> None:
         self._waiting.pop(self, None)
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None

@@ -7,7 +7,9 @@ trainer/data/write/process_pool.py, which import only the decoder (0.3 s) and en
 
 An image first gets a short time. One that is large, or needs more time, waits until few others of
 its kind are decoded, because they could occupy all processes. For the same reason one process is
-reserved for small files: even a file's header can take long to parse if it has many parts.
+reserved for small files: even a file's header can take long to parse if it has many parts. The
+first files of a request are decoded before the others of requests with many, which could otherwise
+delay a request of a single photo until its end.
 """
 
 import asyncio
@@ -46,7 +48,7 @@ class DecodingProcesses:
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
-        cores = min(process_pool.available_cores(), MAX_PROCESSES)
+        self._cores = cores = min(process_pool.available_cores(), MAX_PROCESSES)
         count = cores + 1
         self._several = asyncio.Semaphore(cores)
         self._large = asyncio.Semaphore(max(1, cores // 2))
@@ -81,15 +83,18 @@ class DecodingProcesses:
                 (outcome,) = await loop.run_in_executor(self._threads, self._run, [content], large)
                 return outcome
 
-        async def begin(content: bytes) -> Outcome:
+        # Of a request's files, only some wait for the processes at a time.
+        own = asyncio.Semaphore(self._cores)
+
+        async def begin(number: int, content: bytes) -> Outcome:
             if len(content) > SMALL_FILE:
-                outcome = await run(content, False, self._several)
+                outcome = await run(content, False, own, self._several)
             else:
-                outcome = await self._small.submit(content, 1)
+                outcome = await self._small.submit(content, 1, rank=number // GROUP)
             total.add(outcome)
             return outcome
 
-        outcomes = await asyncio.gather(*map(begin, files))
+        outcomes = await asyncio.gather(*(begin(*item) for item in enumerate(files)))
         total.check()
         for number, outcome in enumerate(outcomes):
             if outcome.is_large:

@@ -40,6 +40,8 @@ SECONDS, LARGE_SECONDS = 1.0, 5.0
 """Time that an image may take, at first and if it is large, in a process for it."""
 MEMORY = 208 << 20
 """Bytes that decoding an image may take, in a process for it."""
+_LARGE_BYTES = 1 << 20
+"""Size of files that take much memory even if their images are small."""
 
 
 _JPEGS = ("JPEG", "MPO")
@@ -226,8 +228,9 @@ def decode_in_process(records: PixelFormat | None, task: Task, _: Any = None) ->
         return [decode(records, content, large=large) for content in files]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        if large and trim:
-            trim(0)  # Otherwise most of the memory would stay with this process.
+        # Otherwise most of the memory would stay with this process.
+        if trim and (large or sum(map(len, files)) > _LARGE_BYTES):
+            trim(0)
 
 
 @functools.cache

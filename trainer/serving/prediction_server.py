@@ -34,7 +34,7 @@ documented for batch prediction, which sends 64 photos at once."""
 DEADLINE = 10.0
 """Seconds allowed from a request's arrival to its answer."""
 MAX_REQUESTS = 128
-"""Largest number of concurrent requests."""
+"""Largest number of requests that have arrived and are being answered."""
 MAX_BODIES = 192 << 20
 """Largest total size, in memory, of request bodies and the images that their files become: 1.5 MB
 for each of MAX_REQUESTS."""
@@ -123,7 +123,6 @@ class PredictionServer:
         return JSONResponse({"model_version": self._predictor.version})
 
     async def _predict(self, request: Request) -> Response:
-        self._requests += 1
         held = _Held()
         try:
             return Response(await self._answer(request, held), media_type="application/json")
@@ -138,7 +137,7 @@ class PredictionServer:
             _logger.exception("a request failed")
             return JSONResponse({"error": "the server failed; see its log"}, 500)
         finally:
-            self._requests -= 1
+            self._requests -= held.requests
             self._bytes -= held.bytes
 
     async def _answer(self, request: Request, held: "_Held") -> bytes:
@@ -146,13 +145,16 @@ class PredictionServer:
         end = loop.time() + DEADLINE
         if self._predictor is None:
             raise HTTPException(503, "the model is not loaded yet; try again")
-        if self._requests > MAX_REQUESTS:
-            raise HTTPException(429, f"{MAX_REQUESTS} requests are being answered; try again")
         try:
             with anyio.fail_after(end - loop.time()):
                 body = await self._read(request, held)
         except TimeoutError:
             raise HTTPException(408, f"the request took over {DEADLINE:.0f} s to arrive") from None
+        # Not before: those that arrive slowly would take the place of others.
+        if self._requests >= MAX_REQUESTS:
+            raise HTTPException(429, f"{MAX_REQUESTS} requests are being answered; try again")
+        self._requests += 1
+        held.requests = 1
         instances = self._parse(body)
         del body  # From here on, files are in memory only once.
         try:
@@ -214,6 +216,7 @@ class PredictionServer:
 
 @dataclasses.dataclass
 class _Held:
-    """What a request holds in memory."""
+    """What a request counts against the limits."""
 
-    bytes: int = 0
+    bytes: int = 0  # that it takes in memory
+    requests: int = 0  # 1 once it has arrived

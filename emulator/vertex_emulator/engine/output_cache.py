@@ -1,7 +1,7 @@
 """The cache of task outputs, and a run's journal of its tasks that have succeeded.
 
-An entry contains a task's outputs, a checksum of every file of its artifacts, and a checksum of
-itself. It is used only while they match.
+An entry contains its own name, a task's outputs, a checksum of every file of its artifacts, and a
+checksum of itself. It is used only while they match.
 """
 
 import contextlib
@@ -29,9 +29,13 @@ def entry_name(*parts: Any) -> str:
     return f"{_sha256(parts)}.json"
 
 
-def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
-    """Write a task's outputs, artifacts and plain values by name, as an entry."""
+def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -> None:
+    """Write a task's outputs, artifacts and plain values by name, as an entry.
+
+    It belongs to `run`, or to every run with the same cache.
+    """
     entry = {
+        "name": f"{run}/{path.name}",
         "outputs": {name: _to_json(value) for name, value in outputs.items()},
         "files": checksum_outputs(outputs),
     }
@@ -46,13 +50,19 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any]) -> None:
         raise
 
 
-def read_entry(path: pathlib.Path, *, may_have_grown: bool = False) -> dict[str, Any] | None:
+def read_entry(
+    path: pathlib.Path, run: str = "", *, may_have_grown: bool = False
+) -> dict[str, Any] | None:
     """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
-    If it `may_have_grown`, its folders may contain additional files.
+    None, too, if the entry is of another task or run. If it `may_have_grown`, its folders may
+    contain additional files.
     """
     try:
         content = files.parse_checked(path.read_bytes())
+        name = f"{run}/{path.name}"
+        if content.get("name", name) != name:  # An earlier version wrote none.
+            return None
         outputs = {name: _from_json(value) for name, value in content["outputs"].items()}
         recorded, current = content["files"].items(), checksum_outputs(outputs).items()
     except (OSError, *_DAMAGED):
@@ -64,33 +74,39 @@ class Journal:
     """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._folder = directory / _JOURNAL_NAME
+        self._folder, self._run = directory / _JOURNAL_NAME, directory.resolve().name
 
     @property
     def tasks(self) -> list[str]:
         """Return the stored tasks outside loops, in the order in which they ended."""
-        paths = sorted(self._folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+        paths = sorted(self._folder.glob("*.json"), key=_changed)
         return [path.stem for path in paths]
 
     def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        write_entry(self._folder / f"{task_path}.json", outputs)
+        write_entry(self._folder / f"{task_path}.json", outputs, self._run)
 
     def get(self, task_path: str) -> dict[str, Any] | None:
         """Return the outputs of a task that an earlier attempt completed; None if it did not.
 
         A later task may have added files: a job's folder fills while it trains.
         """
-        return read_entry(self._folder / f"{task_path}.json", may_have_grown=True)
+        path = self._folder / f"{task_path}.json"
+        return read_entry(path, self._run, may_have_grown=True)
 
     def checksum_of(self, path: str) -> str:
         """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown."""
-        for entry in self._folder.rglob("*.json"):
+        # The last one: an earlier task may have seen what an interrupted attempt had written.
+        for entry in sorted(self._folder.rglob("*.json"), key=_changed, reverse=True):
             with contextlib.suppress(OSError, *_DAMAGED):  # Then the file itself may be intact.
                 content = files.parse_checked(entry.read_bytes())
                 if recorded := content["files"].get(path, ""):
                     return str(recorded)
         return ""
+
+
+def _changed(path: pathlib.Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
@@ -165,10 +181,7 @@ def _from_json(value: Any) -> Any:
     if not isinstance(value, dict) or not value.get(_ARTIFACT):
         return value
     fields = ("name", "uri", "schema_title", "schema_version", "metadata")
-    artifact = Artifact(**{field: value[field] for field in fields})
-    if "://" not in artifact.uri:
-        pathlib.Path(artifact.uri).stat()  # Raises FileNotFoundError if it is missing.
-    return artifact
+    return Artifact(**{field: value[field] for field in fields})
 
 
 def _sha256(content: Any) -> str:

@@ -226,10 +226,10 @@ def find_launchers(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def link_artifacts(folder: pathlib.Path, outputs: Mapping[str, Any]) -> None:
-    """Link a cached task's artifacts into this run's folder, if they are local."""
+    """Link a cached task's artifacts into this run's folder, if they are local and have files."""
     for name, artifact in outputs.items():
         uri = getattr(artifact, "uri", "")
-        if uri and "://" not in uri:
+        if uri and "://" not in uri and pathlib.Path(uri).exists():
             folder.mkdir(parents=True, exist_ok=True)
             link = folder / name
             if not link.exists() and link != pathlib.Path(uri):

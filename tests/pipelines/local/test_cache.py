@@ -38,6 +38,27 @@ def test_concurrent_writers_leave_a_valid_entry(tmp_path):
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
+def test_metrics_without_a_file_are_reused(tmp_path):
+    metrics = Artifact("metrics", str(tmp_path / "metrics"), "system.Metrics", "", {"loss": 0.5})
+    Journal(tmp_path).put("evaluate-model", {"metrics": metrics})
+    assert Journal(tmp_path).get("evaluate-model") == {"metrics": metrics}
+
+
+def test_entry_of_another_task_or_run_is_not_used(tmp_path):
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_entry(first, {"digest": "1"})
+    assert read_entry(first) == {"digest": "1"}
+    first.rename(second)
+    assert read_entry(second) is None
+    runs = [tmp_path / "digits-1", tmp_path / "digits-2"]
+    for run in runs:
+        Journal(run).put("plan-training", {"digest": run.name})
+    assert Journal(runs[0]).get("plan-training") == {"digest": "digits-1"}
+    (runs[1] / ".completed").rename(tmp_path / "aside")
+    (runs[0] / ".completed").rename(runs[1] / ".completed")
+    assert Journal(runs[1]).get("plan-training") is None
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -82,6 +82,21 @@ def test_30_pictures_delay_no_other_request_and_take_little_memory(server):
     assert growth < GROWTH
 
 
+def test_requests_of_many_slow_images_delay_no_request_of_one(server):
+    # Each small file takes 20 ms, and all together half a minute.
+    body = json.dumps({"instances": [b64(png(1, 65_535, 8, 6, bytes(5 * 65_535)))] * 1024})
+    took = []
+    with ThreadPoolExecutor(2) as pool:
+        many = [pool.submit(server.send, "POST", server.route, body) for _ in range(2)]
+        while not all(one.done() for one in many):
+            sent = time.monotonic()
+            assert server.ask([PHOTO])[0] == 200
+            took.append(time.monotonic() - sent)
+            time.sleep(0.2)
+    assert {one.result()[0] for one in many} <= {200, 503}
+    assert max(took) < OTHER_SECONDS
+
+
 def test_request_of_too_many_pixels_is_refused_before_they_are_decoded(server):
     sent = time.monotonic()
     status, content = server.ask([LARGEST] * 64)

@@ -195,3 +195,43 @@ def test_endless_headers_are_refused_and_take_no_memory(row_model):
                     client.sendall(bytes(1 << 16).replace(b"\0", b"x"))
         assert server.resident_bytes() - before < 16 << 20
         assert server.send("GET", "/health")[0] == 200
+
+
+_HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+_POST = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _HEALTH,
+        _HEALTH * 5000,
+        _POST + b'Content-Length: 9000\r\n\r\n{"instances":',
+        _POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+        _POST + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+    ],
+    ids=["answered", "many at once", "slow body", "slow chunks", "awaits 100"],
+)
+def test_400_connections_with_parts_of_requests_keep_nobody_out(row_model, tmp_path, content):
+    limited = serve(row_model, prefix=["prlimit", "--nofile=256"], errors=tmp_path / "errors")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(limited)
+        before = server.resident_bytes()
+        for _ in range(400):
+            client = socket.create_connection(("127.0.0.1", server.port), 60)
+            stack.enter_context(client)
+            with contextlib.suppress(OSError):  # The server has closed it.
+                client.sendall(content)
+        for _ in range(5):
+            assert server.send("GET", "/health")[0] == 200
+            assert server.ask([{}])[0] == 400
+        assert server.resident_bytes() - before < 50e6
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+
+
+def test_request_before_the_answer_to_the_last_is_refused(row_server):
+    with socket.create_connection(("127.0.0.1", row_server.port), 60) as client:
+        client.sendall(_HEALTH * 2)
+        answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert b" 400 " in answer
+    assert answer.endswith(b"Send the next request after the answer to the last one.")
