@@ -89,6 +89,7 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
         ("./photos", " digits, images:URI, parquet:URI, tfds:NAME"),
         ("trips.csv", "'trips.csv' is not a source; did you mean 'csv:trips.csv'?"),
+        ("https://a.b/trips.csv", "'https://a.b/trips.csv' is not a source; use one of bigquery:P"),
         ("gs://b/t.parquet", "is not a source; did you mean 'parquet:gs://b/t.parquet'?"),
     ],
 )

@@ -42,7 +42,7 @@ def parse_source(source: str) -> tuple[type[SourceKind], str]:
     if not kind:
         forms = ", ".join(_form_of(name, kind) for name, kind in kinds().items())
         hint = suggest(name, kinds(), f"; use one of {forms}")
-        if reader := _kind_of_file(source):
+        if (reader := _kind_of_file(source)) and not source.startswith("http"):
             hint = f"; did you mean '{reader}:{source}'?"
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
