@@ -115,6 +115,8 @@ def prepare_prediction_values(
         if uri and not is_remote(uri):
             # Each step runs in a folder of its own.
             completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
+    if completed["output"] and not is_remote(completed["output"]):
+        _resolve_writable("output", completed["output"])
     model = completed["model_name"]
     option = "--set model_name="
     champion = local_registry.fetch_champion(recipe.name, model, runs_directory, option=option)
