@@ -131,7 +131,13 @@ def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
 
 def _check_size(values: ParameterSet) -> None:
     """Raise InputError for parameters that do not fit into a task's command line."""
-    sizes = {name: len(json.dumps(value).encode()) for name, value in values.values().items()}
+    sizes = {}
+    for name, value in values.values().items():
+        try:
+            sizes[name] = len(json.dumps(value).encode())
+        except TypeError:
+            lacks = "contains a value that JSON lacks, such as a date; write it as text, in quotes"
+            raise InputError(f"{name}={value!r} {lacks}") from None
     if sum(sizes.values()) > _PARAMETER_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
         raise InputError(
@@ -151,6 +157,7 @@ def _check_consistency(values: ParameterSet) -> None:
         "source": kind.uri(location),
         "records_store": values.records.records_store,
         "warm_start": values.training.warm_start,
+        "resume_from": values.pipeline.resume_from,
     }
     for name, uri in uris.items():
         resource_names.check_uri(name, uri)

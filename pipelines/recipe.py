@@ -124,6 +124,6 @@ def _find_paths(*folders: Path) -> dict[str, list[Path]]:
     """Return the files of each recipe by name, built-in ones first."""
     paths: dict[str, list[Path]] = {}
     for folder in folders or (DIRECTORY, USER_DIRECTORY):
-        for path in folder.glob("*.toml"):
+        for path in folder.glob("[!.]*.toml"):
             paths.setdefault(path.stem, []).append(path)
     return paths

@@ -35,7 +35,7 @@ def _load_component(name: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
         content = vars(importlib.import_module(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise InputError(f"steps={name!r}: {file} can't be imported ({reason})") from None
     component = content.get(attribute)

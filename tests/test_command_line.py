@@ -40,6 +40,12 @@ def test_broken_recipe_does_not_hide_the_others(tmp_path, command):
     assert all(name in shown for name in RECIPES)
 
 
+def test_hidden_files_of_an_editor_are_no_recipes(tmp_path, succeed):
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / ".#mine.toml").symlink_to("user@host.1")
+    assert "mine" not in succeed("recipes")
+
+
 @pytest.mark.parametrize(
     ("word", "listed", "left_out"),
     [
@@ -123,6 +129,17 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("runs --limit=x", "Invalid value 'x' for '--limit': "),
         ("plan pipe", "recipes/pipe.toml can't be read: not a regular file"),
         ("compile digits --output-directory file", "can't be written (File exists); use another"),
+        ("run digits --local --runs-directory gs://b/x", "'gs://b/x' is not a folder on this mach"),
+        (
+            "compile digits --output-directory gs://b/x",
+            "'gs://b/x' is not a folder on this machine",
+        ),
+        ("emulator --folder gs://b/x", "'gs://b/x' is not a folder on this machine; give a path"),
+        ("plan digits --batch a.csv --set input=b.csv", "input is given as 'a.csv' and 'b.csv'"),
+        (
+            "run digits --local --batch a.csv --set input=b.csv",
+            "input is given as 'a.csv' and 'b",
+        ),
         ("plan digits --rate n1-standard-4=1e99", "is not NAME=PRICE"),
         ("plan digits --rate foo=1", "disk type of this job; known: n1-standard-4, pd-ssd"),
         ("plan digits --rate n1-standard4=1", "did you mean 'n1-standard-4'?"),

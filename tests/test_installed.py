@@ -115,7 +115,11 @@ def test_page_trains_locally_and_compiles(installed, repository):
     ("old", "new", "message"),
     [
         ("shop.model:build", "shop.models:build", "there is no module shop.models"),
-        ("shop.labels:", "shop.label:", "module shop.label can't be imported: No module named"),
+        (
+            "shop.labels:",
+            "shop.label:",
+            "shop.label can't be imported: ModuleNotFoundError: No mo",
+        ),
         ("labels:scans", "labels:recipes", "(No such file or directory); correct its path"),
         ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
     ],

@@ -152,11 +152,13 @@ def check_typed(cls: Callable[..., Any], values: Mapping[str, Any]) -> None:
     for name in _fields(cls).keys() & values.keys():
         kind, value = type_of(cls, name), values[name]  # type: ignore[arg-type]
         is_text = isinstance(value, str)
-        if (is_text and kind in _TYPES) or (kind is bool and not isinstance(value, bool)):
+        if (is_text and kind is not str) or (kind is bool and not isinstance(value, bool)):
             problem = "text" if is_text else "not a boolean"
             quotes = ", without quotes" if is_text else ""
             shown = json.dumps(value, default=str)
-            raise InputError(f"{name} = {shown} is {problem}; give {_TYPES[kind]}{quotes}")
+            raise InputError(
+                f"{name} = {shown} is {problem}; give {_TYPES.get(kind, 'a table')}{quotes}"
+            )
 
 
 def pick(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:

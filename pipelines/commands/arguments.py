@@ -43,7 +43,10 @@ Recipe = Annotated[str | None, typer.Option("--recipe", help="Only this recipe."
 
 
 def expand_folder(value: Path | None) -> Path | None:
-    """Return the folder that an option names, with `~` expanded."""
+    """Return the folder that an option names, with `~` expanded; refuse one in Cloud Storage."""
+    if str(value).startswith("gs:/"):  # Path shortens gs:// to gs:/.
+        uri = str(value).replace("gs:/", "gs://", 1)
+        raise InputError(f"{uri!r} is not a folder on this machine; give a path")
     # Unlike Path.expanduser, this leaves the name of an unknown user as it is.
     return value and Path(os.path.expanduser(value))  # noqa: PTH111
 
@@ -81,9 +84,12 @@ def confirm(question: str, *, yes: bool) -> bool:
         raise InputError("no terminal to answer on: nothing was deleted; add --yes") from None
 
 
-def parse_values(assignments: Sequence[str] | None) -> dict[str, Any]:
-    """Parse the NAME=VALUE texts of --set; refuse text without `=`, and contradictions."""
-    values: dict[str, Any] = {}
+def parse_values(assignments: Sequence[str] | None, batch: str | None = None) -> dict[str, Any]:
+    """Parse the NAME=VALUE texts of --set; refuse text without `=`, and contradictions.
+
+    `batch` is the value of --batch, which sets the parameter `input`.
+    """
+    values: dict[str, Any] = {} if batch is None else {"input": batch}
     for text in assignments or ():
         name, equals, value = text.partition("=")
         if not equals or not name:

@@ -171,14 +171,13 @@ def plan(
     batch: run_command.Batch = None,
 ) -> None:
     """Show the machines of a run, their quota and their price. Needs no network."""
-    loaded, values = api.load(recipe), parse_values(set_)
+    loaded, values = api.load(recipe), parse_values(set_, batch)
     if batch is not None:
         if minutes:
             raise InputError("--minutes is for training; leave it out with --batch")
         from pipelines import plan as planning
         from pipelines import prediction_values
 
-        values["input"] = batch
         values = prediction_values.complete_values(loaded, values, place="--batch")
         planning.show_batch(values, rate or [])
         return

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from components.planning.code_digest import code_digest
+from pipelines.commands.arguments import expand_folder
 from trainer.errors import InputError
 
 _FIRE_SECONDS = 1.0
@@ -17,17 +18,22 @@ _FIRE_SECONDS = 1.0
 
 def emulator(
     folder: Annotated[
-        str, typer.Option(metavar="DIR", help="Folder for the emulator's runs, models and buckets.")
-    ] = "emulated",
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for the emulator's runs, models and buckets.",
+            callback=expand_folder,
+        ),
+    ] = Path("emulated"),
 ) -> None:
     """Start an emulator of Vertex AI; print the environment that points other commands to it."""
-    root = Path(folder).resolve()
+    root = folder.resolve()
     try:
         (root / "buckets").mkdir(parents=True, exist_ok=True)
         lock = (root / ".lock").open("w")
     except OSError as error:
         raise InputError(
-            f"--folder {folder!r} can't be created ({error.strerror}); give another folder"
+            f"--folder {str(folder)!r} can't be created ({error.strerror}); give another folder"
         ) from None
     # Imported after the checks, as it takes a second.
     from pipelines.local import whole_emulator
@@ -40,7 +46,7 @@ def emulator(
             fcntl.flock(stack.enter_context(lock), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"--folder {folder!r} is in use by another emulator; end it, or give another folder"
+                f"--folder {str(folder)!r} is in use by another emulator; end it, or give another"
             ) from None
         server, schedules = whole_emulator.start(root, stack)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -140,9 +140,12 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
 
     from components.vertex.cloud_errors import CloudError
 
+    # With its argument json, requests refuses numbers such as 1e999 without saying where they are.
+    body = json.dumps({"instances": instances})
+    kind = {"Content-Type": "application/json"}
     try:
-        response = requests.post(url, json={"instances": instances}, timeout=_SECONDS)
-        body = response.json()
+        response = requests.post(url, data=body, headers=kind, timeout=_SECONDS)
+        answer = response.json()
     except requests.JSONDecodeError:
         raise CloudError(f"{url} answers {response.status_code} {response.reason}") from None
     except requests.RequestException as error:
@@ -153,8 +156,8 @@ def _post(url: str, instances: list[Any]) -> dict[str, Any]:
             "`python -m pipelines serve`"
         ) from None
     if response.status_code not in (200, 400):
-        raise CloudError(f"{url} answers {response.status_code}: {body.get('error', '')}")
-    return body
+        raise CloudError(f"{url} answers {response.status_code}: {answer.get('error', '')}")
+    return answer
 
 
 def _cut_requests(named_instances: Sequence[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

@@ -45,6 +45,8 @@ def promote(
     directory = runs_folder(runs_directory, local=local)
     if runs_directory is not None and not directory.is_dir():
         raise InputError(f"--runs-directory {str(directory)!r}: there is no such folder")
+    if local and (given := settings.options()):
+        raise InputError(f"{given[0]} is for the registry of Vertex AI; leave it out with --local")
     if version and rollback:
         raise InputError("--version and --rollback exclude each other; give one")
     model = local_registry.model_of(recipe, model_name)

@@ -90,13 +90,12 @@ def run_recipe(
         return launch.resume(settings.load(), recipe, run, name or "", detach=detach)
     if runs:
         raise _extra_argument_error(runs[0], recipe, batch)
-    loaded, values = api.load(recipe), parse_values(set_)
+    loaded = api.load(recipe)
+    values = parse_values(set_, batch)
     if batch is None:
         loaded.with_values(values, place="--set")
     elif in_containers or cache is not None:
         raise InputError("--in-containers and --cache are for training; leave them out")
-    else:
-        values["input"] = batch
     if local:
         root = _choose_root(settings, vertex_options, in_containers)
         common: dict[str, Any] = {"runs_directory": directory, "root": root, "name": name or ""}

@@ -22,7 +22,7 @@ from pipelines.recipe import Recipe
 from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
-from trainer.errors import InputError
+from trainer.errors import InputError, first_line
 from trainer.evaluation.gate_options import CHAMPION, check_floors
 from trainer.models import open_model
 
@@ -58,6 +58,9 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
         _check_source(parameters, kind, location)
     if records.records_store and not is_remote(records.records_store):
         changed["records_store"] = str(_resolve_writable("records_store", records.records_store))
+    resumed = parameters.pipeline.resume_from
+    if resumed and not is_remote(resumed):
+        changed["resume_from"] = str(_resolve_folder("resume_from", resumed))
     training = parameters.training
     if training.warm_start not in ("", CHAMPION) and not is_remote(training.warm_start):
         start = _make_absolute(training.warm_start)
@@ -113,6 +116,8 @@ def prepare_prediction_values(
         if uri and not is_remote(uri):
             # Each step runs in a folder of its own.
             completed[name] = os.path.abspath(uri)  # noqa: PTH100 - it may be a pattern
+    if completed["output"] and not is_remote(completed["output"]):
+        _resolve_writable("output", completed["output"])
     model = completed["model_name"]
     option = "--set model_name="
     champion = local_registry.fetch_champion(recipe.name, model, runs_directory, option=option)
@@ -125,11 +130,18 @@ def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: st
     try:
         if classes := kind.find_classes(location, parameters.records):
             check_floors(parameters.gate.class_floors, classes)
+    except InputError:
+        raise
     except OSError as error:
         file = error.filename or location
         remedy = "fix its permissions" if isinstance(error, PermissionError) else "correct its path"
         raise InputError(
             f"source: {file} can't be read ({error.strerror or error}); {remedy}"
+        ) from None
+    except Exception as error:  # The user's code may raise anything.
+        raise InputError(
+            f"source={parameters.records.source!r}: {kind.__name__} can't be opened "
+            f"({type(error).__name__}: {first_line(error)}); correct {kind.__module__}, or the data"
         ) from None
 
 
@@ -172,7 +184,7 @@ def _resolve_folder(name: str, location: str) -> Path:
     if not os.path.exists(folder):  # noqa: PTH110 - Path's raises for a name that is too long
         raise InputError(f"{name}: there is no folder {location!r}; give an existing folder")
     if not folder.is_dir():
-        raise InputError(f"{name}: {location!r} is a file; give the folder that holds the classes")
+        raise InputError(f"{name}: {location!r} is a file; give a folder")
     return folder.resolve()
 
 

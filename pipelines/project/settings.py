@@ -190,10 +190,10 @@ def _read_files(
 ) -> list[tuple[str, dict[str, Any]]]:
     named = environment.get(FILE_VARIABLE, "")
     path = Path(named) if named else directory / FILE_NAME
-    if not named and not path.is_file():
+    if not named and not (path.is_file() or path.is_symlink()):
         return []
     try:
-        return [(str(path), tomllib.loads(path.read_text(encoding="utf-8")))]
+        return [(str(path), tomllib.loads(path.read_text(encoding="utf-8-sig")))]
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
         why = getattr(error, "strerror", None) or error

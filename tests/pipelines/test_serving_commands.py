@@ -223,6 +223,9 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         assert line.startswith(f"{asked} 0.1: no drift in 2 columns; too few rows to tell for ")
         assert re.search(r"hour \(at least \d,\d{3}\)", line)
         assert "company (the training rows are too few, too)" in line
+        Path("vast.jsonl").write_text('{"miles": 1}\n{"miles": 1e999}\n')
+        error = refused(f"predict trips vast.jsonl --endpoint {url}")
+        assert "vast.jsonl:2 miles is not a number: inf" in error
         for _ in range(3):
             succeed(f"predict trips other.csv --endpoint {url}")
     code, shown, errors = command("monitor trips asked.jsonl")

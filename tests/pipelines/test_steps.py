@@ -52,6 +52,7 @@ def write(tmp_path, own_recipe, monkeypatch):
     (tmp_path / "own_pipeline.py").write_text(PIPELINE)
     (tmp_path / "own_model.py").write_text(MODEL)
     (tmp_path / "failing.py").write_text("import absent_package\n")
+    (tmp_path / "program.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     text = 'source = "digits"\nimage_size = 8\nchannels = 1\nmodel = "own_model:build"\n'
     yield lambda step: own_recipe(f'{text}steps = ["{step}"]\n')
@@ -90,6 +91,7 @@ def test_step_may_have_an_image_of_its_own(write, tmp_path):
         ("announce", "mine.toml: steps='announce' is not MODULE:FUNCTION"),
         ("components.mine:announce", "are packages of this project, which hide yours"),
         ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
+        ("program:announce", "program.py can't be imported (SystemExit: 3)"),
         ("own_steps:anounce", "has no KFP component 'anounce'; did you mean 'announce'?"),
         ("own_steps:plain", "has no KFP component 'plain'; decorate its function"),
         ("own_steps:greedy", "no value for input 'modle'; did you mean 'model'?"),

@@ -187,6 +187,16 @@ def test_environment_can_name_the_settings_file(tmp_path):
         load({}, {"VERTEX_SETTINGS": str(tmp_path / "none.toml")}, tmp_path)
 
 
+def test_settings_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "vertex.toml").write_text('project = "mine"\n', encoding="utf-8-sig")
+    assert load({}, {}, tmp_path).project == "mine"
+
+
+def test_link_to_a_settings_file_that_is_gone_is_refused(tmp_path):
+    (tmp_path / "vertex.toml").symlink_to("moved.toml")
+    assert "vertex.toml can't be read (No such file or" in refused(load, {}, {}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("flags", "environment", "text", "message"),
     [

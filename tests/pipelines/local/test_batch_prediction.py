@@ -97,6 +97,7 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
             "--batch: batch prediction has no parameter 'epochs'; known: batch_size,",
         ),
         ("--set=machine_type=n9", "--batch: machine_type='n9'"),
+        ("--set=output=rows.csv/answers", "/rows.csv is not a folder; give another folder"),
         ("--set=replica_count=0", "--batch: replica_count=0"),
         ('--set=labels={"A": 1}', "--batch: labels: A=1 is not a label"),
         ("--in-containers", "--in-containers and --cache are for training"),

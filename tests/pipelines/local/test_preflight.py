@@ -215,3 +215,38 @@ def test_cpu_or_gpus_of_this_machine_stand_in(tmp_path):
     for name in ("nvidia0", "nvidia1", "nvidiactl"):
         (tmp_path / name).touch()
     assert list(describe_substitutes(GPUS, "", tmp_path)) == [f"{start}2 GPUs of this machine"]
+
+
+SOURCE = """
+from trainer.data.sources import ImageSource
+
+
+class Photos(ImageSource):
+    place = "URI"
+    help = "a folder of photos"
+
+    def __init__(self, place, options):
+        super().__init__(place, options)
+        self.name, self.classes = place, [label for _, label in [line.split(",") for line in LINES]]
+
+
+LINES = ["a.jpg,rose", "b.jpg"]
+"""
+
+
+def test_error_of_a_users_source_is_one_line(refused_run, photos, monkeypatch):
+    (photos.parent / "own_photos.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(photos.parent)
+    error = refused_run(source="own_photos:photos")
+    reason = "(ValueError: not enough values to unpack (expected 2, got 1)); correct own_photos, or"
+    assert f"source='own_photos:photos': Photos can't be opened {reason}" in error
+
+
+def test_run_can_not_be_resumed_from_a_folder_that_is_missing(refused_run, photos):
+    (photos / "file").touch()
+    for given, words in (
+        ("nowhere", "there is no folder"),
+        ("photos/file", "'photos/file' is a file"),
+    ):
+        assert f"resume_from: {words}" in refused_run(source="digits", resume_from=given)
+    assert changes(source="digits", resume_from="photos") == {"resume_from": str(photos)}

@@ -54,6 +54,7 @@ def package(tmp_path, monkeypatch):
     (tmp_path / "shop" / "shades.py").write_text(SHADES)
     (tmp_path / "single.py").write_text(SHADES)
     (tmp_path / "shop" / "nothing.py").write_text("from trainer.data.sources import ImageSource")
+    (tmp_path / "shop" / "program.py").write_text("raise SystemExit('usage: program')")
     place = tmp_path / "shop-1.0.dist-info"
     place.mkdir()
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
@@ -84,9 +85,11 @@ def test_fingerprint_follows_the_code_of_a_users_source(package):
     [
         ("shades:many", "is malformed; use shades:COUNT, a number of gray images"),
         ("shop.nothing:1", "module shop.nothing defines no subclass of ImageSour"),
+        ("shop.program:1", "module shop.program can't be imported: SystemExit: usage: program"),
         ("/data/photos", " digits, images:URI, parquet:URI, tfds:NAME"),
         ("./photos", " digits, images:URI, parquet:URI, tfds:NAME"),
         ("trips.csv", "'trips.csv' is not a source; did you mean 'csv:trips.csv'?"),
+        ("https://a.b/trips.csv", "'https://a.b/trips.csv' is not a source; use one of bigquery:P"),
         ("gs://b/t.parquet", "is not a source; did you mean 'parquet:gs://b/t.parquet'?"),
     ],
 )

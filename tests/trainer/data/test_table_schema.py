@@ -17,6 +17,7 @@ from tests.tables import one_number, write, write_csv
 from trainer.errors import InputError
 
 NUMBER = {"name": "miles", "type": "numeric"}
+HASHED = {"name": "company", "type": "hashed"}
 PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
 
 
@@ -33,6 +34,8 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"columns": [{**NUMBER, "buckets": 3}]}, "a numeric column takes no 'buckets'"),
         ({"columns": [{**NUMBER, "quantiles": 1.5}]}, "quantiles=1.5 is not a whole number"),
         ({"columns": [{**NUMBER, "quantiles": 1}]}, "puts all values into one bucket"),
+        ({"columns": [{**NUMBER, "quantiles": 10**9}]}, "quantiles=1000000000 is out of range: it"),
+        ({"columns": [{**HASHED, "buckets": 2**31}]}, "buckets=2147483648 is out of range: it mu"),
         ({"columns": [{**NUMBER, "boundaries": [2, 1]}]}, "[2.0, 1.0] must be in ascending order"),
         ({"columns": [{"name": "a", "type": "bucketized"}]}, "needs boundaries or quantiles"),
         ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
@@ -42,6 +45,14 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
         ({"crosses": [{"columns": ["hour"]}]}, "must name two or more different columns"),
         ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),
+        (
+            {"crosses": [{"columns": ["hour", "payment"], "embedding": -1}]},
+            "embedding=-1 is out of",
+        ),
+        (
+            {"crosses": [{"columns": ["hour", "payment"], "buckets": 2**31}]},
+            "it must be at most 21",
+        ),
         ({"label": {}}, "label={} names no column"),
         ({"label": {"column": "tips", "abov": 1}}, "label takes no 'abov'; did you mean 'above'?"),
         ({"label": {"column": "tips", "above": "fare"}}, "label: above='fare' is not a finite"),

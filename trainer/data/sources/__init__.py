@@ -42,7 +42,7 @@ def parse_source(source: str) -> tuple[type[SourceKind], str]:
     if not kind:
         forms = ", ".join(_form_of(name, kind) for name, kind in kinds().items())
         hint = suggest(name, kinds(), f"; use one of {forms}")
-        if reader := _kind_of_file(source):
+        if (reader := _kind_of_file(source)) and not source.startswith("http"):
             hint = f"; did you mean '{reader}:{source}'?"
         raise InputError(f"source={source!r} is not a source{hint}")
     if not kind.takes(place):
@@ -93,8 +93,8 @@ def _import_source(source: str) -> type[SourceKind] | None:
         return None
     try:
         kind = plugins.find_subclass(importlib.import_module(module), SourceKind)
-    except Exception as error:  # The user's code may raise anything.
-        reason = first_line(error) or type(error).__name__
+    except (Exception, SystemExit) as error:  # The user's code may raise anything.
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(
             f"source={name!r}: module {module} can't be imported: {reason}; it must be installed "
             "or in the working folder, and in the image it must be copied to /app"

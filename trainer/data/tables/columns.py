@@ -53,6 +53,8 @@ DTYPES = {
     "vocabulary": "string",
     "hashed": "string",
 }
+MOST_IDS = 2**31 - 1
+"""Models get ids as int32."""
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "above": operator.gt,
     "at_least": operator.ge,
@@ -79,12 +81,16 @@ class Column:
         [], help="Bounds between buckets, in ascending order; n bounds make n + 1 buckets."
     )
     quantiles: int = option(
-        0, help="Number of buckets with equal shares of the training split; 0: none.", minimum=0
+        0,
+        help="Number of buckets with equal shares of the training split; 0: none.",
+        minimum=0,
+        maximum=10_000,
     )
     buckets: int = option(
         0,
         help="Number of ids: values from 0 to buckets - 1 (identity), or hashes (hashed).",
         minimum=0,
+        maximum=MOST_IDS,
     )
     values: list[str] = option([], help="The vocabulary; empty: learned from the training split.")
     size: int = option(
@@ -130,9 +136,10 @@ class Cross:
         1000,
         help="Largest number of ids; if there are more combinations, they are hashed.",
         minimum=2,
+        maximum=MOST_IDS,
     )
     embedding: int = option(
-        0, help="Dimension of the embedding in the deep part; 0: in the wide part alone."
+        0, help="Dimension of the embedding in the deep part; 0: in the wide part alone.", minimum=0
     )
 
     @property
