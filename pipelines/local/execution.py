@@ -201,6 +201,7 @@ def _create_run(
         processes=processes,
         cache=shared if record.cache else None,
         code_of=digest_code_of,
+        links_reused=True,
         # On this machine a step fails again, and its user waits.
         retries=False,
     )

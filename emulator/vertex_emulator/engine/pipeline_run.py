@@ -120,6 +120,7 @@ class PipelineRun:
     cache: pathlib.Path | None = None
     code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
     retries: bool = True
+    links_reused: bool = False  # link outputs of other runs into this run's folder
 
     def __post_init__(self) -> None:
         self._journal = output_cache.Journal(self.folder)
@@ -388,7 +389,8 @@ class PipelineRun:
             content = (image, command, variables, request["inputs"], self.code_of(command))
             entry = self.cache / output_cache.entry_name(*content)
             if (cached := output_cache.read_entry(entry)) is not None:
-                link_artifacts(folder, cached)
+                if self.links_reused:
+                    link_artifacts(folder, cached)
                 return cached, "CACHED"
         task.set_state("RUNNING")
         command = resolve_command(command, request, constants)

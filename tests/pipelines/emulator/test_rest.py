@@ -208,3 +208,26 @@ def test_task_whose_second_job_succeeds_succeeds(ask, tmp_path):
     assert job["state"] == "PIPELINE_STATE_SUCCEEDED", job["error"]
     jobs = ask("GET", f"{HERE}/customJobs")[1]["customJobs"]
     assert sorted(job["state"] for job in jobs) == ["JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]
+
+
+@dsl.component(base_image="example.com/image:1", install_kfp_package=False)
+def write_words(words: dsl.Output[dsl.Dataset]):
+    import pathlib
+
+    pathlib.Path(words.path).write_text("words")
+
+
+@dsl.pipeline(name="writes-words")
+def words_written():
+    write_words()
+
+
+def test_reused_output_is_an_object_of_the_first_run_alone(ask, tmp_path):
+    package = compile_to(tmp_path, words_written)
+    first, second = (run_to_end(ask, package, {}) for _ in range(2))
+    assert [task["state"] for task in second["jobDetail"]["taskDetails"]][-1] == "SKIPPED"
+    listed = ask("GET", "/storage/v1/b/bucket/o")[1]["items"]
+    places = [name for one in listed if (name := one["name"]).endswith("/words")]
+    assert [
+        any(run["name"].split("/")[-1] in name for name in places) for run in (first, second)
+    ] == [True, False]
