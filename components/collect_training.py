@@ -3,7 +3,7 @@
 from kfp import dsl
 
 from components.typed import component
-from trainer.evaluation.results import load
+from trainer.exported.results import load
 
 
 @component

@@ -16,7 +16,7 @@ from trainer.data import schema
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import GateOptions
-from trainer.evaluation.results import Results, load
+from trainer.exported.results import Results, load
 from trainer.fields import default_of
 from trainer.training.config import TrainingConfig
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from kfp import dsl
 
 from components.machines.price import job_price, limit_timeout
-from components.machines.scheduling import check_duration, check_scheduling
 from components.machines.worker_pools import (
     MachineOptions,
     build_worker_pool_specs,
@@ -14,7 +13,7 @@ from components.machines.worker_pools import (
 )
 from components.planning.code_digest import code_digest
 from components.planning.pipeline_options import JobOptions, PipelineOptions
-from components.planning.preparation import check_config_and_machines, find_warm_start, prepare
+from components.planning.preparation import check_job, find_warm_start, prepare
 from components.registry.model_upload import check_accepts_records, to_label
 from components.registry.registered_model import (
     RegisteredModel,
@@ -74,7 +73,7 @@ def plan_training(
         class_floors: Least recall of single classes, which the records must have.
     """
     training.uri = options.resume_from.rstrip("/") or training.uri
-    _check_options(config, machines, options, job)
+    check_job(config, machines, options, job)
     if not registry.is_local:
         _check_images(machines, options, serving_image)
     configuration = _digest_configuration(config, machines, local=registry.is_local)
@@ -102,14 +101,6 @@ def plan_training(
         reason=reason,
         version=unchanged,
     )
-
-
-def _check_options(
-    config: TrainingConfig, machines: MachineOptions, options: PipelineOptions, job: JobOptions
-) -> None:
-    check_config_and_machines(config, machines)
-    check_scheduling(options.scheduling_strategy, machines)
-    check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
 
 
 def _check_images(machines: MachineOptions, options: PipelineOptions, serving_image: str) -> None:

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
-from components.machines.scheduling import check_duration, check_scheduling
 from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions
-from components.planning.preparation import check_config_and_machines
+from components.planning.preparation import check_job
 from trainer import fields
 from trainer.data.sources import list_forms, parse_source
 from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
@@ -181,10 +180,7 @@ def _check_consistency(values: ParameterSet) -> None:
         raise InputError(f"{needs[0]} needs a registered model; give its model_name")
     if values.pipeline.deploy_champion and not values.registry.register:
         raise InputError("register=false, but deploy_champion deploys a registered model; drop one")
-    check_config_and_machines(training, values.machines)
-    strategy = values.pipeline.scheduling_strategy
-    check_scheduling(strategy, values.machines)
-    check_duration(strategy, values.job.timeout, values.job.max_wait_duration)
+    check_job(training, values.machines, values.pipeline, values.job)
 
 
 def with_parameters(

@@ -85,6 +85,13 @@ def test_folders_import_each_other_one_way(graph):
     assert not [module for module in below & beside.keys() if beside[module] & folders]
 
 
+def test_training_evaluation_and_serving_do_not_import_each_other(graph):
+    jobs = {"trainer.training", "trainer.evaluation", "trainer.serving"}
+    for name, imported in graph.items():
+        folders = {".".join(one.split(".")[:2]) for one in (name, *imported)} & jobs
+        assert not jobs.intersection([".".join(name.split(".")[:2])]) or len(folders) == 1, name
+
+
 def test_pipeline_components_exclude_the_second_version_of_the_sdk():
     needed = map(Requirement, importlib.metadata.requires("google-cloud-pipeline-components"))
     (sdk,) = [one for one in needed if one.name == "google-cloud-aiplatform"]

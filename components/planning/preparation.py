@@ -3,7 +3,9 @@
 import math
 from collections.abc import Collection
 
+from components.machines.scheduling import check_duration, check_scheduling
 from components.machines.worker_pools import MachineOptions
+from components.planning.pipeline_options import JobOptions, PipelineOptions
 from trainer import checked_json
 from trainer.data import storage
 from trainer.data.read.input_share import check_batch_size
@@ -19,11 +21,15 @@ MAX_PADDING = 0.9
 """A share of padding in a batch that makes the batch size an error instead of a warning."""
 
 
-def check_config_and_machines(config: TrainingConfig, machines: MachineOptions) -> None:
-    """Raise InputError if these machines can't train with this config."""
+def check_job(
+    config: TrainingConfig, machines: MachineOptions, options: PipelineOptions, job: JobOptions
+) -> None:
+    """Raise InputError if these machines can't train with this config, or can't be scheduled."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
     check_batch_size(config.batch_size, machines.batch_shares)
+    check_scheduling(options.scheduling_strategy, machines)
+    check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
 
 
 def prepare(

@@ -92,9 +92,7 @@ def run_recipe(
         raise _extra_argument_error(runs[0], recipe, batch)
     loaded = api.load(recipe)
     values = parse_values(set_, batch)
-    if batch is None:
-        loaded.with_values(values, place="--set")
-    elif in_containers or cache is not None:
+    if batch is not None and (in_containers or cache is not None):
         raise InputError("--in-containers and --cache are for training; leave them out")
     if local:
         root = _choose_root(settings, vertex_options, in_containers)

@@ -10,7 +10,7 @@ from pipelines.project.connection import Connection, console_link
 from pipelines.runs.failures import is_noise
 from pipelines.runs.run import Run, to_role
 from trainer.errors import InputError
-from trainer.training.cluster import ROLES
+from vertex_facts.jobs import ROLES
 
 _REPLICA = re.compile(r"\b(workerpool[0-9]+-[0-9]+)\b")
 _SHOWN_AFTER_FAILURE = 20

@@ -13,8 +13,8 @@ from typing import Any
 
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
-from vertex_emulator.engine.task_inputs import to_whole_numbers
 from vertex_facts.jobs import ENDED, ROLES
+from vertex_facts.json_numbers import to_whole_numbers
 
 THIS_MACHINE = "this machine"
 RUNNING, KILLED, EXPIRED = "RUNNING", "KILLED", "EXPIRED"

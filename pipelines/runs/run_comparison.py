@@ -15,9 +15,9 @@ from trainer.evaluation import comparison, prediction_file
 from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
-from trainer.evaluation.results import HISTORY, parse_history
 from trainer.exported import model_files
-from vertex_emulator.engine.task_inputs import to_whole_numbers
+from trainer.exported.results import HISTORY, parse_history
+from vertex_facts.json_numbers import to_whole_numbers
 
 if TYPE_CHECKING:
     from trainer.report.learning import Rows  # imports Matplotlib

@@ -16,7 +16,7 @@ from trainer.data.tables.rows import read_header
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.evaluation import results
+from trainer.exported import results
 from trainer.training import checkpoint
 
 

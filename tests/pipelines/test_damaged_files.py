@@ -21,8 +21,8 @@ from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
 from trainer import checked_json
 from trainer.data.schema import EXTRA_ASSETS
-from trainer.evaluation.results import HISTORY
 from trainer.exported import model_files
+from trainer.exported.results import HISTORY
 from trainer.serving.predictor import Predictor
 from vertex_emulator import job_state
 from vertex_emulator.engine.output_cache import Journal

@@ -9,7 +9,7 @@ import tensorflow as tf
 from trainer import formats
 from trainer.data import files
 from trainer.data.schema import join
-from trainer.evaluation.results import HISTORY
+from trainer.exported.results import HISTORY
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.progress import Progress

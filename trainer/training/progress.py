@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.evaluation.results import rename_rate
+from trainer.exported.results import rename_rate
 from trainer.tasks.task import LOSS, Task
 from trainer.training.config import TrainingConfig
 

@@ -13,7 +13,7 @@ from trainer import checked_json
 from trainer.data import files
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
-from trainer.evaluation.results import HISTORY, METRICS
+from trainer.exported.results import HISTORY, METRICS
 from trainer.training import asynchronous, evaluator, loop, strategies, weights
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export

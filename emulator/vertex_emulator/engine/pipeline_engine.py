@@ -17,9 +17,9 @@ from vertex_emulator.clock import Clock
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_details import describe_tasks, explain
-from vertex_emulator.engine.task_inputs import to_whole_numbers
 from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
 from vertex_emulator.messages import id_of, parent_of, state_of
+from vertex_facts.json_numbers import to_whole_numbers
 
 _LOCATION_FILE = "location.json"
 """File of a run's folder with the URI of its artifacts."""

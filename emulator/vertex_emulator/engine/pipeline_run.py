@@ -24,9 +24,10 @@ from typing import Any
 
 from vertex_emulator.engine import expressions, output_cache, task_inputs
 from vertex_emulator.engine.placeholders import resolve_command
-from vertex_emulator.engine.task_inputs import MISSING, to_whole_numbers
+from vertex_emulator.engine.task_inputs import MISSING
 from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex_facts.jobs import TASK_BYTES
+from vertex_facts.json_numbers import to_whole_numbers
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 DONE = ("SUCCEEDED", "CACHED", "SKIPPED")

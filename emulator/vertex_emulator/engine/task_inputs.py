@@ -4,7 +4,6 @@ Values are JSON. A parameter is a plain value, an artifact an `Artifact`, a list
 list of them.
 """
 
-import copy
 import dataclasses
 import json
 import pathlib
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vertex_emulator.engine import expressions, placeholders
+from vertex_facts.json_numbers import to_whole_numbers
 
 MISSING = object()
 """The value of an input whose producer did not run, such as a task of an untaken branch."""
@@ -203,20 +203,6 @@ def import_artifact(
         },
         importer["typeSchema"],
     )
-
-
-def to_whole_numbers(value: Any) -> Any:
-    """Return a copy of JSON with every integral float as an int.
-
-    A PipelineSpec has doubles alone, but a proto's integer field refuses 2.0.
-    """
-    if isinstance(value, Mapping):
-        return {key: to_whole_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [to_whole_numbers(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return copy.copy(value)
 
 
 def _are_artifacts(value: Any) -> bool:

@@ -10,7 +10,7 @@ from kfp import dsl
 from pipelines import local_programs
 from tests.pipelines.local.package_runs import compile_to, run_package
 from vertex_emulator.engine import bucket_executor, expressions, placeholders
-from vertex_emulator.engine.task_inputs import to_whole_numbers
+from vertex_facts.json_numbers import to_whole_numbers
 
 component = dsl.component(base_image="example.com/image:1", install_kfp_package=False)
 
