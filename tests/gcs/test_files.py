@@ -16,7 +16,7 @@ from trainer.data.tables.rows import read_header
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.exported import results
+from trainer.exported import model_files, results
 from trainer.training import checkpoint
 
 
@@ -61,6 +61,17 @@ def test_results_are_read_from_a_bucket(proxy, server):
     assert results.load("gs://bucket/left").history == [{"epoch": 1.0, "loss": 0.5}]
     server.put("left/dataset.json", b"{}")
     assert digest_dataset("gs://bucket/left").startswith("44136fa3")
+
+
+def test_digests_in_a_bucket_include_the_files_beside_the_model(proxy, server):
+    server.put("made/model/saved_model.pb", b"graph")
+    server.put("made/history.csv", b"epoch,loss\n1,0.5\n")
+    model_files.write_digests("gs://bucket/made/model", "history.csv")
+    model_files.check("gs://bucket/made/model")
+    model_files.check_beside("gs://bucket/made/model", "history.csv")
+    server.put("made/history.csv", b"epoch,loss\n1,0.6\n")
+    error = refused(model_files.check_beside, "gs://bucket/made/model", "history.csv")
+    assert "gs://bucket/made/history.csv is damaged" in error
 
 
 def test_files_arrive_whole_when_requests_fail(faulty, server):

@@ -24,7 +24,7 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError)
 def write_digests(model: str, *beside: str) -> None:
     """Write the digests of all files in a SavedModel's folder (URI), and of files beside it."""
     files = [*sorted(_list_files(model)), *(f"{_ABOVE}{name}" for name in beside)]
-    lines = [f"{storage.sha256(join(model, name))}  {name}\n" for name in files if name != LIST]
+    lines = [f"{storage.sha256(_locate(model, name))}  {name}\n" for name in files if name != LIST]
     storage.write_atomically(join(model, LIST), "".join(lines).encode())
 
 
@@ -55,7 +55,14 @@ def check(model: str, expected: str = "") -> None:
 def check_beside(model: str, name: str) -> None:
     """Raise InputError if the file `name` beside a SavedModel (URI) is damaged."""
     if digest := _read_digests(model).get(f"{_ABOVE}{name}"):
-        _check_file(join(model.rpartition("/")[0], name), digest)
+        _check_file(_locate(model, f"{_ABOVE}{name}"), digest)
+
+
+def _locate(model: str, name: str) -> str:
+    """Return the URI of a file in or beside the model's folder: object names have no `..`."""
+    if name.startswith(_ABOVE):
+        return join(model.rpartition("/")[0], name.removeprefix(_ABOVE))
+    return join(model, name)
 
 
 def _check_file(uri: str, digest: str) -> None:
