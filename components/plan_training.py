@@ -14,7 +14,7 @@ from components.machines.worker_pools import (
 from components.planning.code_digest import code_digest
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.preparation import check_job, find_warm_start, prepare
-from components.registry.model_upload import check_accepts_records, to_label
+from components.registry.model_upload import check_serving_image, to_label
 from components.registry.registered_model import (
     RegisteredModel,
     digest_dataset,
@@ -53,6 +53,7 @@ def plan_training(
     rates: dict,
     rates_of: str,
     run: str,
+    register: bool,
     serving_image: str,
     recipe_sets: list,
     class_floors: dict,
@@ -68,14 +69,17 @@ def plan_training(
         rates: Prices per hour, by machine type, accelerator and GB of disk.
         rates_of: Region and date of the prices.
         run: Name of the pipeline run.
-        serving_image: Image that serves the model, for the report.
+        register: Whether a model can be registered.
+        serving_image: Image that serves registered models.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Least recall of single classes, which the records must have.
     """
     training.uri = options.resume_from.rstrip("/") or training.uri
     check_job(config, machines, options, job)
     if not registry.is_local:
-        _check_images(machines, options, serving_image)
+        check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
+        registers = register and bool(registry.model_name)
+        check_serving_image(serving_image, registers=registers, deploys=options.deploy_champion)
     configuration = _digest_configuration(config, machines, local=registry.is_local)
     trained_on = training_labels(digest_dataset(records.uri), configuration)
     unchanged, reason = _find_unchanged(options, records.uri, trained_on, registry)
@@ -101,11 +105,6 @@ def plan_training(
         reason=reason,
         version=unchanged,
     )
-
-
-def _check_images(machines: MachineOptions, options: PipelineOptions, serving_image: str) -> None:
-    check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
-    check_accepts_records(options.deploy_champion, serving_image)
 
 
 def _digest_configuration(config: TrainingConfig, machines: MachineOptions, *, local: bool) -> str:

@@ -62,8 +62,8 @@ def plan(
     resolved = settings.load({}, os.environ)
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options, resolved.serving_image)
-    missing = resolved.list_missing(recipe, parameters.machines, compiled)
+    planning.show(parameters, minutes, rates, recipe.run_options)
+    missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
 

@@ -51,9 +51,13 @@ class RegistryOptions:
     serving_image: str = option(
         "",
         help="Container image that serves registered versions of the model; empty: the setting "
-        "serving_image, else Google's newest prebuilt image, for TensorFlow 2.15, which is "
-        "withdrawn on 2027-01-14.",
+        "serving_image, which a run on Vertex AI that registers models needs.",
     )
+
+    @property
+    def registers(self) -> bool:
+        """Return whether a run can register its model."""
+        return self.register and bool(self.model_name)
 
     def __post_init__(self) -> None:
         if not _MODEL_ID.fullmatch(self.model_name):

@@ -9,7 +9,6 @@ from typing import Any
 from components.machines import price_table
 from components.machines.price import UnknownPriceError, format_money, limit_timeout, part_names
 from components.machines.worker_pools import build_worker_pool_specs
-from components.registry.model_upload import describe_withdrawal
 from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
@@ -30,22 +29,14 @@ def show(
     minutes: float,
     rates: Sequence[str],
     run_options: RunOptions,
-    serving_image: str = "",
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
-
-    `serving_image` is the setting, which serves the model unless the parameter names an image.
-    """
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
-    registry = parameters.registry
-    warning = describe_withdrawal(registry.serving_image or serving_image)
-    if warning and registry.model_name:
-        say(f"serving   {warning}")
 
 
 def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:

@@ -19,7 +19,8 @@ MADE_BY = {"made-by": "vertex-tensorflow-training"}
 """Label by which `clean` recognizes resources of this project."""
 
 PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
-"""Google's newest image that serves TensorFlow; withdrawn on 2027-01-14.
+"""Google's newest image that serves TensorFlow, which versions on this machine name: they need an
+image, although no container serves them. Vertex AI withdraws it on 2027-01-14.
 https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/pre-built-containers"""
 
 _UPLOAD_SECONDS = 1800.0
@@ -30,7 +31,7 @@ class Candidate:
     """A model to register."""
 
     artifact_uri: str  # folder of the SavedModel; identifies the version when a step is retried
-    serving_image: str  # empty: `PREBUILT`
+    serving_image: str  # empty on this machine: `PREBUILT`
     description: str
     labels: dict[str, str]  # run and commit identify the run and the code that produced it
     metrics: Mapping[str, Any]  # in the schema of classification metrics
@@ -75,19 +76,14 @@ def upload(client: Any, parent: str, name: str, candidate: Candidate, **target: 
     return operation.result(timeout=_UPLOAD_SECONDS).model_version_id
 
 
-def describe_withdrawal(image: str) -> str:
-    """Return a warning if the image of registered versions ("" is `PREBUILT`) is withdrawn."""
-    if image and not (is_prebuilt(image) and "/tf2-" in image):
-        return ""
-    return (
-        "registered versions name Google's image for TensorFlow 2.15, which is withdrawn on "
-        "2027-01-14; build this project's and set serving_image: docs/vertex.md, step 3"
-    )
-
-
-def check_accepts_records(deploys: bool, image: str) -> None:
-    """Raise InputError if a model is to be deployed with an image that can't predict records."""
-    if deploys and (not image or is_prebuilt(image)):
+def check_serving_image(image: str, *, registers: bool, deploys: bool) -> None:
+    """Raise InputError if a run registers models without an image, or deploys with an unfit one."""
+    if registers and not image:
+        raise InputError(
+            "registered models need an image that serves them, but serving_image is empty; build "
+            "this project's (docs/vertex.md, step 3) and set it, or register=false"
+        )
+    if deploys and is_prebuilt(image):
         raise InputError(
             f"deploy_champion sends records to the deployed model, but serving_image={image!r} is "
             "Google's, which accepts none; give this project's image: docs/serving.md"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from components.machines.worker_pools import build_worker_pool_specs
-from components.registry.model_upload import describe_withdrawal
 from components.vertex import vertex_client
 from components.vertex.cloud_errors import CloudError, translated
 from components.vertex.vertex_client import is_loopback
@@ -63,9 +62,9 @@ def _list_checks(
         "pipeline repository": project_checks.examine_pipeline_repository,
         "image": project_checks.examine_image,
     }
-    serving_image = parameters.registry.serving_image if parameters else ""
-    if warning := describe_withdrawal(serving_image or settings.serving_image):
-        checks["serving image"] = lambda _: Finding(None, "serving image", warning)
+    registry = parameters.registry if parameters else None
+    if registry and registry.registers and not registry.serving_image:
+        checks["serving image"] = partial(project_checks.examine_image, setting="serving_image")
     for setting, name in (("gpu_image", "image for GPUs"), ("serving_image", "serving image")):
         if getattr(settings, setting):
             checks[name] = partial(project_checks.examine_image, setting=setting)

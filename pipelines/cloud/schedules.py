@@ -46,7 +46,6 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
     package = job_request.compile_package(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
-    job_request.warn_of_serving_image(parameters, connection.settings)
     return update(connection, package, declared, values)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from components.machines.worker_pools import IMAGE, MachineOptions, check_gpu_image
 from components.vertex.vertex_client import ENDPOINT_VARIABLES
+from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
@@ -103,15 +104,17 @@ class Settings:
         check_gpu_image(recipe.run_options.evaluation_accelerator, image, remedy)
 
     def list_missing(
-        self, recipe: Recipe, machines: MachineOptions, compiled_image: str
+        self, recipe: Recipe, parameters: ParameterSet, compiled_image: str
     ) -> Iterator[str]:
         """Yield what a run on Vertex AI lacks: settings, and the image for GPUs."""
         image = self.image or compiled_image.replace(IMAGE, "")
         needed = {"project": self.project, "pipeline_root": self.pipeline_root, "image": image}
+        if parameters.registry.registers:
+            needed["serving_image"] = parameters.registry.serving_image or self.serving_image
         if names := ", ".join(name for name, value in needed.items() if not value):
             yield f"for a run on Vertex AI, set {names} in {FILE_NAME}"
         try:
-            self.check_gpu_images(recipe, machines)
+            self.check_gpu_images(recipe, parameters.machines)
         except InputError as error:
             yield str(error)
 

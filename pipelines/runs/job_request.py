@@ -73,20 +73,13 @@ def run_values(
     for accelerator in (sent["accelerator_type"], recipe.run_options.evaluation_accelerator):
         regions.check_accelerator(accelerator, settings.region)
     deploys = parameters.pipeline.deploy_champion
-    model_upload.check_accepts_records(deploys, sent["serving_image"])
+    registers = parameters.registry.registers
+    model_upload.check_serving_image(sent["serving_image"], registers=registers, deploys=deploys)
     if deploys:
         regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)
     package.arguments(changed)
     return changed
-
-
-def warn_of_serving_image(parameters: ParameterSet, settings: Settings) -> None:
-    """Warn of an image that Google withdraws, if the run's model can be registered with it."""
-    image = parameters.registry.serving_image or settings.serving_image
-    warning = model_upload.describe_withdrawal(image)
-    if warning and parameters.registry.model_name:
-        print_error(f"warning: {warning}")
 
 
 def values_from_settings(

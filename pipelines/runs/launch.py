@@ -61,7 +61,6 @@ def launch(
         origin = f"fallbacks[{number}]" if number else "--set"
         parameters = recipe.with_values({**values, **fallback}, place=origin)
         plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
-    job_request.warn_of_serving_image(parameters, settings)
     connection = Connection(settings, say)
     for run_id, run_values in plans.items():
         last = run_id == [*plans][-1] or detach

@@ -10,8 +10,8 @@ from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 from vertex_emulator import job_rules
 
 DEFAULTS = {"model_name": "digits", "project": "p", "location": "us-central1", "run": "digits-1"}
-DEFAULTS |= {"serving_image": "", "class_floors": {}, "recipe_sets": []}
-DEFAULTS |= {"rates": {}, "rates_of": "us-central1, 2030-01-02"}
+DEFAULTS |= {"register": True, "serving_image": "p/serving:1", "class_floors": {}}
+DEFAULTS |= {"recipe_sets": [], "rates": {}, "rates_of": "us-central1, 2030-01-02"}
 
 
 def describe(folder, train=100, validation=10, shape=(8, 8, 1)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from components.registry.model_upload import FILES_LABEL
+from components.registry.model_upload import FILES_LABEL, PREBUILT
 from components.registry.registered_model import digest_dataset, training_labels
 from components.skip_training import skip_training
 from tests.components.artifacts import artifact, write_training_counts
@@ -72,7 +72,8 @@ def test_changed_parameters_become_metadata_of_the_job(tmp_path):
         ({"warmup_steps": 99}, "training ends after 20 steps, before the learning rate reaches"),
         ({"batch_size": 1000}, "90% of each step is padding; set batch_size=100 or less"),
         ({"batch_size": 100, "max_train_examples": 9, "worker_count": 1}, "set batch_size=8 or le"),
-        ({"deploy_champion": True}, "serving_image='' is Google's, which accepts none; give"),
+        ({"deploy_champion": True, "serving_image": PREBUILT}, " is Google's, which accepts none"),
+        ({"serving_image": ""}, "registered models need an image that serves them, but serving_"),
     ],
 )
 def test_untrainable_configuration_is_refused(tmp_path, refused, changes, message):

@@ -49,28 +49,33 @@ def labeled(plan, monkeypatch):
 def test_labels_of_a_plan_are_aligned(labeled):
     for name in RECIPES:
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(labeled(name)) == {*labels, "serving", "missing"}
+        assert set(labeled(name)) == {*labels, "missing"}
 
 
-def test_plan_names_the_image_that_google_withdraws(labeled, monkeypatch):
-    (line,) = labeled("digits")["serving"]
-    assert "which is withdrawn on 2027-01-14; build this project's and set serving_image" in line
-    assert "serving" not in labeled("digits", model_name="")
+def test_plan_misses_an_image_that_serves_registered_models(labeled, monkeypatch):
+    def missed(**settings):
+        return "serving_image" in labeled("digits", **settings)["missing"][0]
+
+    assert missed()
+    assert not missed(model_name="")
+    assert not missed(register="false")
     monkeypatch.setenv("VERTEX_SERVING_IMAGE", "us-central1-docker.pkg.dev/p/images/serving:1")
-    assert "serving" not in labeled("digits")
+    assert not missed()
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_plan_says_last_what_is_missing(succeed, own_recipe, monkeypatch):
     monkeypatch.delenv("VERTEX_GPU_IMAGE", raising=False)
-    settings = "for a run on Vertex AI, set project, pipeline_root, image in vertex.toml"
+    names = "project, pipeline_root, image, serving_image"
+    settings = f"for a run on Vertex AI, set {names} in vertex.toml"
     gpus = "accelerator_type='NVIDIA_TESLA_V100' needs an image for GPUs, which `make push TARGET="
     *shown, first, second = succeed("plan cats_vs_dogs").splitlines()
     assert "2 x NVIDIA_TESLA_V100" in shown[1] and "on demand" in "".join(shown)
     assert first == f"missing   {settings}"
     assert second.startswith(f"missing   {gpus}gpu` builds; give --set gpu_image_uri=IMAGE, set")
     own_recipe('source = "digits"\n[step_machines]\nevaluation = {accelerator_type = "NVIDIA_L4"}')
-    Path("vertex.toml").write_text('project = "my-project"\npipeline_root = "gs://bucket/runs"\n')
+    values = {"project": "my-project", "pipeline_root": "gs://bucket/runs", "serving_image": "a/b"}
+    Path("vertex.toml").write_text("\n".join(f'{key} = "{values[key]}"' for key in values))
     succeed("compile mine --image image:1")
     missing = [line for line in succeed("plan mine").splitlines() if line.startswith("missing")]
     assert len(missing) == 1 and "'NVIDIA_L4' needs an image for GPUs" in missing[0]

@@ -215,6 +215,7 @@ def test_bundle_of_an_independent_server_has_no_names_and_replays(tmp_path, plac
         "GOOGLE_CLOUD_PROJECT": "acme-prod-9",
         "VERTEX_PIPELINE_ROOT": "gs://acme-prod-9x/runs",
         "VERTEX_IMAGE": f"us-central1-docker.pkg.dev/acme-images/x/it@sha256:{64 * '1'}",
+        "VERTEX_SERVING_IMAGE": f"us-central1-docker.pkg.dev/acme-images/x/it@sha256:{64 * '2'}",
         "VERTEX_SERVICE_ACCOUNT": "jane-runs@acme-prod-9.iam.gserviceaccount.com",
         "VERTEX_ENCRYPTION_KEY": "projects/acme-keys/locations/us-central1/keyRings/acme-ring/"
         "cryptoKeys/acme-key",

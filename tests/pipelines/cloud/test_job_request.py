@@ -69,23 +69,28 @@ def test_run_is_sent_as_compiled_with_its_settings(vertex, succeed, tmp_path, mo
 @pytest.mark.parametrize(
     ("serving_image", "flags", "parameter", "sent"),
     [
-        ("", T4, "gpu_image_uri", GPU_IMAGE),
-        ("", "", "serving_image", None),
+        (SERVING, T4, "gpu_image_uri", GPU_IMAGE),
+        ("", "--set register=false", "serving_image", None),
         (SERVING, "", "serving_image", SERVING),
         (SERVING, f"--set serving_image={PREBUILT}", "serving_image", PREBUILT),
         (SERVING, f"--set serving_image={OPTIMIZED}", "serving_image", OPTIMIZED),
     ],
 )
 def test_images_come_from_settings_or_the_run(
-    vertex, command, monkeypatch, serving_image, flags, parameter, sent
+    vertex, succeed, monkeypatch, serving_image, flags, parameter, sent
 ):
     monkeypatch.setenv("VERTEX_SERVING_IMAGE", serving_image)
-    code, _, errors = command(f"run digits --detach {flags}")
+    succeed(f"run digits --detach {flags}")
     values = only_job(vertex)["runtimeConfig"]["parameterValues"]
-    assert (code, values.get(parameter)) == (0, sent)
-    # The newest image of Google's for TensorFlow is withdrawn; the optimized runtime stays.
-    withdrawn = values.get("serving_image") in (None, PREBUILT)
-    assert ("which is withdrawn on 2027-01-14; build this" in errors) == withdrawn
+    assert values.get(parameter) == sent
+
+
+def test_registered_model_needs_a_serving_image(vertex, refused, own_recipe, monkeypatch):
+    monkeypatch.delenv("VERTEX_SERVING_IMAGE")
+    own_recipe('source = "digits"\n[retraining]\ncron = "0 3 * * 1"')
+    for line in ("run digits", "schedule apply mine"):
+        assert "serving_image is empty; build this project's (docs/vertex.md" in refused(line)
+    assert vertex.names() == []
 
 
 def test_model_without_a_name_is_not_served(vertex, succeed, monkeypatch):
@@ -144,7 +149,10 @@ WRONG = [
         "can't be peered with machines with NVIDIA_H200_141GB",
     ),
     (f"{L4} --set accelerator_count=1 --region europe-west1", "NVIDIA_L4' is not in europe-west1"),
-    (DEPLOYS, "deploy_champion sends records to the deployed model, but serving_image=''"),
+    (
+        f"{DEPLOYS} --set serving_image={PREBUILT}",
+        f"deploy_champion sends records to the deployed model, but serving_image='{PREBUILT}'",
+    ),
     (
         f"{DEPLOYS} --region me-west1 --serving-image {in_region('me-west1')}",
         "machine_type='n1-standard-4' needs an accelerator in me-west1",
