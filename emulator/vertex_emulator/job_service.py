@@ -44,6 +44,8 @@ class JobService(BackgroundJobs[CustomJob]):
     def begin(self, job: Any) -> None:
         name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
         directory = new_folder(self.logs_of(job), name)
+        # A deleted run of the same name had the same folders.
+        self.jobs[:] = [earlier for earlier in self.jobs if earlier.directory != directory]
         execution = self.guardian, self.containers, self.program
         self.jobs.append(CustomJob(job, directory, *execution))
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 
 import pytest
 from google.api_core import exceptions
@@ -48,6 +49,22 @@ def test_job_is_cancelled_and_deleted_by_another_process(clients):
     for client in clients:
         with pytest.raises(exceptions.NotFound):
             client.get_custom_job(name=name)
+
+
+def test_job_in_the_folder_of_a_deleted_run_is_not_mistaken_for_its_job(clients, tmp_path):
+    client, _ = clients
+    earlier = client.create_custom_job(parent=PARENT, custom_job=JOB).name
+    client.cancel_custom_job(name=earlier)
+    wait_for(lambda: client.get_custom_job(name=earlier).state.name == "JOB_STATE_CANCELLED")
+    # A run that is created again under its name has its folders removed.
+    (folder,) = (tmp_path / "jobs").iterdir()
+    shutil.rmtree(folder)
+    name = client.create_custom_job(parent=PARENT, custom_job=JOB).name
+    assert folder.exists()
+    wait_for(lambda: client.get_custom_job(name=name).state.name == "JOB_STATE_RUNNING")
+    assert client.get_custom_job(name=name).name == name
+    with pytest.raises(exceptions.NotFound):
+        client.get_custom_job(name=earlier)
 
 
 def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
