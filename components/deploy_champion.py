@@ -5,7 +5,8 @@ import os
 from kfp import dsl
 
 from components.planning.prediction_options import ServingOptions
-from components.registry.endpoints import connect_endpoints
+from components.registry.endpoints import Endpoints
+from components.registry.model_registry import connect_registry
 from components.typed import component
 from components.vertex.cloud_errors import as_input_error
 from components.vertex.vertex_client import connect_vertex
@@ -42,8 +43,9 @@ def deploy_champion(
     from trainer.evaluation.prediction import check_served
 
     with as_input_error(f"deploying {registered}"):
-        endpoints = connect_endpoints(project, location)
-        champion = endpoints.fetch_champion(model_name)
+        registry = connect_registry(project, location)
+        endpoints = Endpoints(connect_vertex("endpoint", location, os.environ), registry)
+        champion = registry.fetch_champion(model_name)
         if champion.name != registered:
             print(f"{champion.name} is the champion: {registered or 'this model'} is not deployed")
             return

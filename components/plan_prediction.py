@@ -7,8 +7,9 @@ from kfp import dsl
 
 from components.planning import prediction_input
 from components.planning.prediction_options import BIGQUERY, PredictionOptions, format_of
-from components.registry.registered_model import RegisteredModel
+from components.registry.model_registry import connect_registry
 from components.typed import component
+from components.vertex.cloud_errors import as_input_error
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns
 
@@ -40,9 +41,8 @@ def plan_prediction(
         project: Google Cloud project.
         location: Region of the registry.
     """
-    champion = RegisteredModel(
-        model_name=options.model_name, project=project, location=location
-    ).fetch_champion()
+    with as_input_error(f"looking for the champion of {options.model_name!r}"):
+        champion = connect_registry(project, location).fetch_champion(options.model_name)
     champion.check_files()
     dataset = find_training_data(champion.artifact_uri)
     prediction_input.check(options.input, dataset)

@@ -174,8 +174,7 @@ def _compile_and_run(
         package = Package(compile(recipe, batch=batch))
     arguments["labels"] = {**arguments["labels"], **package.labels}
     options |= {"parameters": arguments, "runs_directory": runs_directory, "name": name}
-    result = run_locally(package, **options)
-    return run_folders.load(result.directory.resolve())
+    return run_folders.load(run_locally(package, **options).resolve())
 
 
 def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
@@ -198,7 +197,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
         run = runs[0]
     from pipelines.local.execution import resume as resume_locally
 
-    return run_folders.load(resume_locally(Path(run.link)).directory)
+    return run_folders.load(resume_locally(Path(run.link)))
 
 
 def results(

@@ -7,20 +7,14 @@ number, so a command that is repeated after a lost answer finds what the first a
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from components.planning.prediction_options import ServingOptions
 from components.registry.endpoint_changes import EndpointChanges, id_of, shares
-from components.registry.model_registry import (
-    ModelRegistry,
-    Version,
-    connect_registry,
-)
+from components.registry.model_registry import ModelRegistry, Version
 from components.registry.model_upload import MADE_BY, to_label
 from components.vertex.cloud_errors import Change, translated
-from components.vertex.vertex_client import connect_vertex
 from trainer.errors import InputError
 
 _NEW = "0"
@@ -40,10 +34,6 @@ class Endpoints:
     def changes(self) -> EndpointChanges:
         """Return the changes of these endpoints."""
         return EndpointChanges(self.client, self.say)
-
-    def fetch_champion(self, model: str) -> Version:
-        """Return the version to deploy; raise InputError if there is none."""
-        return self.registry.fetch_champion(model)
 
     def is_deployed(self, version: Version) -> bool:
         """Return True if the model's endpoint serves a version, with or without traffic."""
@@ -191,12 +181,6 @@ class Endpoints:
         if key:
             endpoint.encryption_spec.kms_key_name = key
         return self.changes.create(self.registry.parent, endpoint, endpoint_id)
-
-
-def connect_endpoints(project: str, location: str) -> Endpoints:
-    """Return the endpoints of a project and location; see `connect_vertex` for the server used."""
-    client = connect_vertex("endpoint", location, os.environ)
-    return Endpoints(client, connect_registry(project, location))
 
 
 def is_test(endpoint: Any) -> bool:

@@ -1,6 +1,7 @@
 """A model of the registry as components see it: its champion, and versions by training data."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping
 
@@ -53,7 +54,8 @@ class RegisteredModel:
     def parent(self) -> str:
         return f"projects/{self.project}/locations/{self.location}"
 
-    def connect(self) -> ModelRegistry:
+    @functools.cached_property
+    def registry(self) -> ModelRegistry:
         """Return the registry with this model."""
         return connect_registry(self.project, self.location)
 
@@ -62,7 +64,7 @@ class RegisteredModel:
         if not self.model_name:
             return None
         with as_input_error(f"looking for the champion of {self.model_name!r}"):
-            return self.connect().find_champion(self.model_name)
+            return self.registry.find_champion(self.model_name)
 
     def find_accuracy(self, version: Version, records: str) -> float | None:
         """Return the accuracy of a version on records (URI), as recorded at its registration.
@@ -72,20 +74,14 @@ class RegisteredModel:
         if version.labels.get("dataset") != digest_dataset(records)[:DATASET_DIGITS]:
             return None
         with as_input_error(f"reading the evaluation of {version.name}"):
-            return self.connect().find_accuracy(version)
-
-    def fetch_champion(self) -> Version:
-        """Return the champion; raise InputError if there is none."""
-        with as_input_error(f"looking for the champion of {self.model_name!r}"):
-            return self.connect().fetch_champion(self.model_name)
+            return self.registry.find_accuracy(version)
 
     def register(
         self, candidate: Candidate, role: str, compared_with: str, judge: Judge
     ) -> Version | None:
         """Register a version of the model; see `ModelRegistry.register`."""
         with as_input_error(f"registering a version of {self.model_name!r}"):
-            registry = self.connect()
-            return registry.register(self.model_name, candidate, role, compared_with, judge)
+            return self.registry.register(self.model_name, candidate, role, compared_with, judge)
 
     def find_start_weights(self, warm_start: str) -> str:
         """Return the URI of the weights that `warm_start` selects; empty: random weights."""
@@ -108,7 +104,7 @@ class RegisteredModel:
         with as_input_error(
             f"looking for a version of {self.model_name!r} trained on the same data"
         ):
-            versions = self.connect().list_versions(self.model_name)
+            versions = self.registry.list_versions(self.model_name)
         found = None
         for version in versions:  # oldest first
             if labels.items() <= version.labels.items():

@@ -16,9 +16,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
 DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "tomli")
+"""Modules of the dependencies in emulator/pyproject.toml."""
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
 """Packages of the extra of this name."""
-"""Modules of the dependencies in emulator/pyproject.toml."""
 
 IMPORTS = f"""
 import importlib, pkgutil, sys

@@ -102,7 +102,7 @@ def _deploy_champion(
     from components.machines import price_table
     from vertex_facts import regions
 
-    version = endpoints.fetch_champion(loaded.parameters.registry.model_name)
+    version = endpoints.registry.fetch_champion(loaded.parameters.registry.model_name)
     serving, prices = loaded.run_options.serving, price_table.load_table()
     regions.check_serving_machine(serving.machine_type, settings.region)
     deployed = endpoints.is_deployed(version)

@@ -52,15 +52,6 @@ _FRAME_SECONDS = 0.1
 _COLORS = {"SUCCEEDED": "bold green", "FAILED": "bold red", "CANCELLED": "bold yellow"}
 
 
-@dataclasses.dataclass(frozen=True)
-class EndedRun:
-    """A run's folder, its state (SUCCEEDED, FAILED or CANCELLED) and its summary.json."""
-
-    directory: pathlib.Path
-    state: str
-    summary: dict[str, Any]
-
-
 def run(
     pipeline: Package,
     *,
@@ -70,13 +61,13 @@ def run(
     in_containers: bool = False,
     root: str = "",
     name: str = "",
-) -> EndedRun:
-    """Execute a compiled pipeline on this machine, and show its progress.
+) -> pathlib.Path:
+    """Execute a compiled pipeline on this machine, and show its progress; return its folder.
 
     Write runs_directory/<recipe>-<time>/ with artifacts/, logs/, the package's YAML, summary.json
     and, if the pipeline creates them, report.html and tensorboard/; make runs_directory/latest a
     link to it. A failed task, Ctrl-C and SIGTERM end the run and all its processes. They raise no
-    exception; the state of the result reports them.
+    exception; the folder's summary.json has the state SUCCEEDED, FAILED or CANCELLED.
 
     Raise InputError, and start nothing, if the package does not exist, a parameter is unknown or
     has the wrong type, runs_directory or root is not writable, or a run has that name.
@@ -96,7 +87,7 @@ def run(
         return execute(pipeline, record, directory, lock, engine)
 
 
-def resume(directory: pathlib.Path) -> EndedRun:
+def resume(directory: pathlib.Path) -> pathlib.Path:
     """Execute the tasks that are left of a cancelled, failed or killed run, in its own folder.
 
     The interrupted task reuses the files that it has written: shards of records, or the checkpoint
@@ -146,7 +137,7 @@ def execute(
     directory: pathlib.Path,
     lock: int,
     engine: str = "",
-) -> EndedRun:
+) -> pathlib.Path:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
     Args:
@@ -179,7 +170,7 @@ def execute(
         summary = _write_summary(ended, run)
     shown = dataclasses.replace(ended, report=summary["report"] or ended.report)
     _show_end(shown, run, failure, summary["batch_predictions"])
-    return EndedRun(directory, state, summary)
+    return directory
 
 
 def _create_run(

@@ -56,7 +56,7 @@ class JobFile:
             run,
             f"{store}/executions/{name}",
             is_over=is_over,
-            explain=lambda run: error or failures.find_failure(run, "").message,
+            explain=lambda run: error or failures.explain(run),
         )
         job: dict[str, Any] = {
             "name": f"{LOCAL_PARENT}/pipelineJobs/{name}",

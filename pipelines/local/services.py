@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from pipelines import local_programs
 from trainer.data import storage
@@ -26,28 +27,42 @@ def started_services(
     logs = directory / "logs"
     operations = Operations()
     # Runs share the registry: the next run finds the champion there.
-    registry = directory.parent / FOLDER_NAME
-    models = ModelService(operations, registry)
+    models = ModelService(operations, directory.parent / FOLDER_NAME)
     with ModelServers(logs / "endpoints", guardian, local_programs.server_program) as servers:
-        endpoints = EndpointService(operations, registry, models=models, servers=servers)
-        jobs = JobService(
-            operations,
-            directory=logs,
-            guardian=guardian,
-            containers=containers,
-            program=local_programs.component_program,
-        )
-        batches = BatchService(
-            operations,
-            directory=logs,
-            guardian=guardian,
-            models=models,
-            program=local_programs.server_program,
-            storage=storage,
-        )
+        jobs, batches, endpoints = make_services(models, servers, logs, containers=containers)
         resources = (jobs, batches, models, endpoints, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
         with emulator, jobs, batches:
             yield Services(
                 emulator, (jobs, batches), guardian, local_programs.component_program, containers
             )
+
+
+def make_services(
+    models: ModelService,
+    servers: ModelServers,
+    directory: pathlib.Path,
+    folder: pathlib.Path | None = None,
+    **options: Any,
+) -> tuple[JobService, BatchService, EndpointService]:
+    """Return services of jobs, batch predictions and endpoints that use the models and servers.
+
+    Args:
+        directory: gets a folder for each job.
+        folder: keeps the batch predictions; None: memory only.
+        options: fields of the JobService.
+    """
+    operations, clock = models.operations, models.clock
+    common: dict[str, Any] = {"directory": directory, "guardian": servers.guardian}
+    jobs = JobService(operations, program=local_programs.component_program, **common, **options)
+    batches = BatchService(
+        operations,
+        folder,
+        clock,
+        models=models,
+        program=local_programs.server_program,
+        storage=storage,
+        **common,
+    )
+    endpoints = EndpointService(operations, models.folder, clock, models=models, servers=servers)
+    return jobs, batches, endpoints

@@ -6,17 +6,14 @@ from pathlib import Path
 from pipelines import local_programs
 from pipelines.local import folders
 from pipelines.local.imported_code import digest_code_of
+from pipelines.local.services import make_services
 from pipelines.runs import failures
-from trainer.data import storage
 from vertex_emulator.artifact_registry import ArtifactRegistry
-from vertex_emulator.batch_service import BatchService
 from vertex_emulator.clock import Clock
 from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
-from vertex_emulator.endpoint_service import EndpointService
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
-from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.task_processes import Services
-from vertex_emulator.job_service import JobService, LogEntries
+from vertex_emulator.job_service import LogEntries
 from vertex_emulator.metadata_service import MetadataService
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import FOLDER_NAME, ModelService
@@ -37,33 +34,18 @@ def start(root: Path, stack: contextlib.ExitStack) -> tuple[Emulator, ScheduleSe
     guardian = stack.enter_context(Guardian())
     clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     stack.enter_context(folders.temporary(guardian))
-    engine = PipelineEngine(root, clock, digest_code_of, explain)
-    jobs = JobService(
-        operations,
-        directory=root / "jobs",
-        guardian=guardian,
-        runs=root / "runs",
-        program=local_programs.component_program,
-    )
+    engine = PipelineEngine(root, clock, digest_code_of, failures.explain)
     resources = root / "resources"
     pipelines = PipelineService(operations, resources, clock, engine=engine)
     schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
-    registry = root / "runs" / FOLDER_NAME
-    models = ModelService(operations, registry, clock, uri=engine.to_uri, local=engine.to_local)
+    runs = root / "runs"
+    models = ModelService(
+        operations, runs / FOLDER_NAME, clock, uri=engine.to_uri, local=engine.to_local
+    )
     servers = stack.enter_context(
         ModelServers(root / "endpoints", guardian, local_programs.server_program)
     )
-    endpoints = EndpointService(operations, registry, clock, models=models, servers=servers)
-    batches = BatchService(
-        operations,
-        resources,
-        clock,
-        directory=root / "jobs",
-        guardian=guardian,
-        models=models,
-        program=local_programs.server_program,
-        storage=storage,
-    )
+    jobs, batches, endpoints = make_services(models, servers, root / "jobs", resources, runs=runs)
     server = stack.enter_context(
         Emulator(
             pipelines,
@@ -85,9 +67,3 @@ def start(root: Path, stack: contextlib.ExitStack) -> tuple[Emulator, ScheduleSe
     engine.services = Services(server, (jobs, batches), guardian, local_programs.component_program)
     stack.callback(engine.close)
     return server, schedules
-
-
-def explain(run: PipelineRun) -> str:
-    """Return why a run failed, from the logs of its tasks."""
-
-    return failures.find_failure(run, "").message

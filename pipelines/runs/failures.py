@@ -81,6 +81,11 @@ def find_failure(run: "PipelineRun", error: str) -> Failure:
     return dataclasses.replace(failure, message=f"{name}{failure.message}")
 
 
+def explain(run: "PipelineRun") -> str:
+    """Return why a run failed, from the logs of its tasks."""
+    return find_failure(run, "").message
+
+
 def _find_reason(run: "PipelineRun", task: "Task") -> Failure:
     jobs = run.processes.jobs_of(task.path)
     refusals = [reason for jobs in run.processes.services.jobs for reason in jobs.refusals]

@@ -10,8 +10,7 @@ import pytest
 from kfp import dsl
 
 from pipelines.local import folders
-from pipelines.local.execution import resume
-from tests.pipelines.local.package_runs import compile_to, run_package, states
+from tests.pipelines.local.package_runs import compile_to, resume, run_package, states
 from tests.refusals import refused
 from trainer.errors import InputError
 

@@ -1,30 +1,57 @@
 """Runs of compiled pipelines, in this process or in one of their own."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
 from kfp import compiler
 
-from pipelines.local.execution import run
+from pipelines.local import execution
 from pipelines.package import Package
 from tests.child_processes import ROOT, started
 from tests.pipelines.local.conftest import REPLICA, wait_for
+from trainer import checked_json
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
 _PROGRAM = """
 import json, pathlib, sys
 from pipelines.local.execution import run
 from pipelines.package import Package
-result = run(Package(pathlib.Path(sys.argv[1])), parameters=json.loads(sys.argv[3]),
-             runs_directory=pathlib.Path(sys.argv[2]))
-print(result.state)
+from pipelines.runs import run_folders
+directory = run(Package(pathlib.Path(sys.argv[1])), parameters=json.loads(sys.argv[3]),
+                runs_directory=pathlib.Path(sys.argv[2]))
+print(run_folders.load(directory).state)
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class EndedRun:
+    """A run's folder and its summary.json."""
+
+    directory: Path
+    summary: dict[str, Any]
+
+    @property
+    def state(self) -> str:
+        return self.summary["state"]
+
+
+def read_ended(directory):
+    """Return the ended run of a folder."""
+    return EndedRun(directory, checked_json.parse((directory / "summary.json").read_text()))
+
+
+def resume(directory):
+    """Resume a run; return it as it has ended."""
+    return read_ended(execution.resume(directory))
 
 
 def compile_to(folder, pipeline):
@@ -42,8 +69,10 @@ def run_package(package, runs, parameters, **options):
         contextlib.redirect_stderr(shown),
         mock.patch.dict(os.environ, COLUMNS="100"),
     ):
-        result = run(Package(package), parameters=parameters, runs_directory=runs, **options)
-    return result, shown.getvalue()
+        directory = execution.run(
+            Package(package), parameters=parameters, runs_directory=runs, **options
+        )
+    return read_ended(directory), shown.getvalue()
 
 
 def run_small(package, runs, **parameters):

@@ -12,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.local.execution import resume
 from pipelines.runs import run_folders
 from pipelines.runs.screens import show_status
 from pipelines.runs.this_machine import ThisMachine
@@ -22,6 +21,7 @@ from tests.pipelines.local.package_runs import (
     TASKS,
     compile_to,
     descendants,
+    resume,
     run_package,
     started_process,
     states,
