@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.recipe import Recipe
 from trainer.data import storage
 from trainer.data.sources.images import SUFFIXES
-from trainer.data.tables.file_reader import missing_column
+from trainer.data.tables.table_source import missing_column
 from trainer.errors import InputError
 
 

@@ -11,10 +11,10 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import argument_name, clean_text, list_columns
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.statistics import QUANTILES, bucket_name
-from trainer.data.write.process_pool import cut
 from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.evaluation.drift import Drifts
+from trainer.process_pool import cut
 from trainer.serving.instances import DEFAULT, BadInstancesError
 from trainer.serving.row_instances import RowInstances
 

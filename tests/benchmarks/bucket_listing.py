@@ -85,10 +85,10 @@ def measure(photos: int) -> None:
     from google.cloud import storage as cloud_storage
 
     from trainer.data import file_listing, storage
-    from trainer.data.write.process_pool import Processes
     from trainer.data.write.record_options import RecordOptions
     from trainer.data.write.writer import open_source
-    from trainer.data.write.writing_progress import ProgressLines
+    from trainer.process_pool import Processes
+    from trainer.progress_lines import ProgressLines
 
     client = cloud_storage.Client(
         project=None, credentials=AnonymousCredentials(), _http=_Bucket(photos)

@@ -24,7 +24,7 @@ from tests.benchmarks.photos import write_photos
 from tests.small_records import write_records
 from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset, load_dataset
-from trainer.data.write.process_pool import available_cores
+from trainer.process_pool import available_cores
 
 SIZE = 224
 PHOTOS = 1536

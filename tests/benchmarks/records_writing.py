@@ -19,9 +19,9 @@ import numpy as np
 from tests.benchmarks.measuring import Row, in_turns, median_ratio, peak_megabytes, run, timed
 from tests.benchmarks.photos import write_photos
 from trainer.data.images.pixels import PixelFormat
-from trainer.data.write.process_pool import MEMORY
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
+from trainer.process_pool import MEMORY
 
 PHOTOS = 4000
 ROUNDS = 5

@@ -12,7 +12,7 @@ from tests.trainer.data.picture_folders import two_classes, write
 from trainer.data import files, storage
 from trainer.data.integrity import check_shards
 from trainer.data.schema import load_dataset
-from trainer.data.tables.rows import read_header
+from trainer.data.tables.csv_text import read_header
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError

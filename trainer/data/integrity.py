@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, Dataset, Shard
 from trainer.errors import InputError
+from trainer.process_pool import available_cores
 
 _checked: set[tuple[str, str]] = set()
 """URI and sha256 of the shards that this process has found intact."""
@@ -26,7 +27,7 @@ def check_shards(dataset: Dataset, shards: Iterable[Shard]) -> None:
     unchecked = {uri: shard for uri, shard in by_uri.items() if (uri, shard.sha256) not in _checked}
     if not unchecked:
         return
-    cores = min(len(unchecked), storage.available_cores())
+    cores = min(len(unchecked), available_cores())
     problems = storage.read_ahead(
         lambda item: find_shard_problem(*item),
         unchecked.items(),

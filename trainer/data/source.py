@@ -1,7 +1,7 @@
 """What every source is, whatever it reads: base class, examples and rejections.
 
 `SourceKind` is what is known of a source before it is opened. Sources of images derive from
-`images.image_source.ImageSource`, tables from `tables.file_reader.TableKind`.
+`images.image_source.ImageSource`, tables from `tables.table_source.TableKind`.
 """
 
 from __future__ import annotations

@@ -227,13 +227,6 @@ def replace(source: str, target: str) -> None:
         Path(source).replace(target)
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def read_ahead(
     function: Callable[[T], R], items: Iterable[T], *, uri: str = "", threads: int = 0
 ) -> Iterator[R]:

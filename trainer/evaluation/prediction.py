@@ -10,11 +10,11 @@ from trainer.data import schema
 from trainer.data.integrity import check_shards
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
-from trainer.data.write.writing_progress import ProgressLines
 from trainer.errors import InputError, first_line
 from trainer.evaluation.answers import Answers, ColumnValues
 from trainer.evaluation.mistakes import MostConfident
 from trainer.exported import saved_model
+from trainer.progress_lines import ProgressLines
 
 SIGNATURE = "serving_examples"
 

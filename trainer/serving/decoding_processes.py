@@ -3,7 +3,7 @@
 A process that takes too long is ended and replaced; the other requests go on.
 concurrent.futures and loky can kill only all processes of a pool, and anyio.to_process imports the
 server's main module into each process. So this class starts the processes of
-trainer/data/write/process_pool.py, which import only the decoder (0.3 s) and end with the server.
+trainer/process_pool.py, which import only the decoder (0.3 s) and end with the server.
 
 An image first gets a short time. One that is large, or needs more time, waits until few others of
 its kind are decoded, because they could occupy all processes. For the same reason one process is
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from trainer.data.write import process_pool
+from trainer import process_pool
 from trainer.serving import MAX_INSTANCES, image_files
 from trainer.serving.batching import Batcher
 from trainer.serving.image_files import Outcome

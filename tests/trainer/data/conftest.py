@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.data.picture_folders import two_classes
-from trainer.data.write import process_pool, writer
+from trainer import process_pool
+from trainer.data.write import writer
 
 
 @pytest.fixture

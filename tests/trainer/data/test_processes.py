@@ -11,7 +11,8 @@ from PIL import Image
 
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import content, two_classes, write
-from trainer.data.write import process_pool, writer
+from trainer import process_pool
+from trainer.data.write import writer
 
 
 @pytest.fixture

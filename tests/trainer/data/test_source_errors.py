@@ -15,7 +15,7 @@ from tests.refusals import refused
 from tests.trainer.data import killing
 from tests.trainer.data.picture_folders import all_records, content, write, write_pictures
 from trainer.data import storage
-from trainer.data.tables import rows
+from trainer.data.tables import csv_text
 from trainer.data.write import writer
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
@@ -139,7 +139,7 @@ def test_error_of_opening_a_picture_is_retried(photos, tmp_path, monkeypatch, no
 
 
 @pytest.mark.parametrize("times", [3, 4])
-@pytest.mark.parametrize("function", [rows.read_header, storage.sha256])
+@pytest.mark.parametrize("function", [csv_text.read_header, storage.sha256])
 def test_error_of_a_table_or_digest_is_retried(tmp_path, monkeypatch, no_pauses, function, times):
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n")

@@ -16,10 +16,10 @@ from tests import tables
 from tests.refusals import refused
 from tests.tables import one_number, read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, rejected
+from trainer import process_pool
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
-from trainer.data.tables import rows
-from trainer.data.write import process_pool
+from trainer.data.tables import csv_text
 
 
 def line_of(row: dict) -> int:
@@ -136,7 +136,7 @@ def test_read_error_in_the_middle_of_a_table_is_one_line(tmp_path, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     table = write_csv(tmp_path / "t.csv", tables.lines(50))
-    monkeypatch.setattr(rows.storage, "open_file", lambda uri, _: Failing(uri))
+    monkeypatch.setattr(csv_text.storage, "open_file", lambda uri, _: Failing(uri))
     assert "t.csv can't be read (Input/output error)" in refused(write, table, tmp_path / "out")
 
 
@@ -210,7 +210,7 @@ def test_split_depends_on_the_whole_row_not_on_columns_used(tmp_path):
 def test_processes_and_an_interrupted_run_write_the_same_bytes(tmp_path, monkeypatch):
     table = write_csv(tmp_path / "t.csv", tables.lines(3000))
     alone = write(table, tmp_path / "alone")
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 10_000)
     monkeypatch.setattr(process_pool, "START_SECONDS", 0.0)
     monkeypatch.setattr(process_pool, "available_cores", lambda: 2)
     # Parse nothing here while they start.
@@ -231,11 +231,11 @@ def test_rows_cut_between_blocks_stay_whole(tmp_path, monkeypatch):
     table = write_csv(tmp_path / "t.csv", made)
     texts = [tables.HEADER, *made]
     for size in (50, 997, 10**6):
-        monkeypatch.setattr(rows, "BLOCK_BYTES", size)
+        monkeypatch.setattr(csv_text, "BLOCK_BYTES", size)
         errors = [
             (block.first_line + line, row.decode())
-            for block in rows.read_blocks(str(table), 0)
-            for line, row in rows.split_rows(block.text)
+            for block in csv_text.read_blocks(str(table), 0)
+            for line, row in csv_text.split_rows(block.text)
         ]
         assert errors == list(zip([1, *range(2, 602, 2)], texts, strict=True)), size
 

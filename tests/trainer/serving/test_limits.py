@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from trainer.data.write import process_pool
+from trainer import process_pool
 from trainer.serving import prediction_server
 from trainer.serving.batching import Batcher, QueueFullError
 from trainer.serving.instances import FILES, Part, Request, instances_of

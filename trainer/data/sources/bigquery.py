@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.file_reader import TableKind, check_header
+from trainer.data.tables.table_source import TableKind, check_header
 from trainer.errors import InputError, google_errors_as_input
 
 STREAMS = 32

@@ -7,7 +7,7 @@ computed from its bytes.
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.data.tables.file_reader import FileReader
+from trainer.data.tables.table_source import FileReader
 
 
 class CsvReader(FileReader):
@@ -17,16 +17,16 @@ class CsvReader(FileReader):
     endings = (".csv", ".csv.gz")
 
     def _read_header(self, uri: str) -> tuple[str, ...]:
-        from trainer.data.tables.rows import read_header
+        from trainer.data.tables.csv_text import read_header
 
         return tuple(read_header(uri))
 
     def blocks(self, file: int) -> Iterator[Any]:
-        from trainer.data.tables.rows import read_blocks
+        from trainer.data.tables.csv_text import read_blocks
 
         return read_blocks(self._uris[file], file)
 
     def read(self, block: Any) -> Any:
-        from trainer.data.tables.rows import read_rows
+        from trainer.data.tables.csv_text import read_rows
 
         return read_rows(block, self._headers[block.file], self._wanted)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from trainer.data import storage
 from trainer.data.tables.file_formats import HEAD_BYTES, check_format, is_text
-from trainer.data.tables.file_reader import FileReader
+from trainer.data.tables.table_source import FileReader
 from trainer.errors import InputError
 
 

@@ -23,12 +23,12 @@ from trainer.data.schema import SPLITS, join
 from trainer.data.source import Example, Rejection
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
-from trainer.data.write.process_pool import cut
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import digest_halves, shard_numbers, sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
+from trainer.process_pool import cut
 
 CHUNK = 64
 """Number of files that are passed to a worker at once."""

@@ -9,8 +9,8 @@ from trainer.data.source import Rejection
 from trainer.data.tables.parsing import suggest_missing
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.totals import ClassCounts
-from trainer.data.write.writing_progress import format_count
 from trainer.errors import InputError
+from trainer.progress_lines import format_count
 
 MAX_NAMED = 10
 """Number of rejected examples that a message names."""

@@ -18,19 +18,19 @@ import pyarrow.compute as pc
 
 from trainer.data.schema import Feature
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.file_reader import TableKind
 from trainer.data.tables.parsing import parse_labels, parse_values, suggest_missing
 from trainer.data.tables.row_records import encode_entries, frame_records
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.tables.table_source import TableKind
 from trainer.data.write.open_source import OpenSource, Piece
-from trainer.data.write.process_pool import Processes
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.data.write.split_plan import draw_splits
 from trainer.data.write.totals import Totals, count_classes
-from trainer.data.write.writing_progress import ProgressLines, format_count
 from trainer.errors import InputError
+from trainer.process_pool import Processes
+from trainer.progress_lines import ProgressLines, format_count
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from trainer.data.schema import SPLITS
 from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.data.write.process_pool import cut
 from trainer.data.write.spill import Spill, digest_halves, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.errors import InputError, one_line
+from trainer.process_pool import cut
 
 BATCH = 10_000
 """Number of listed examples that are converted to rows at once."""

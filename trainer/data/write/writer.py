@@ -20,12 +20,12 @@ from trainer.data.write.layout import Layout
 from trainer.data.write.open_images import OpenImages
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.open_table import OpenTable
-from trainer.data.write.process_pool import Processes, available_cores
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.store import RecordsStore, copy_shards
 from trainer.data.write.totals import Totals
-from trainer.data.write.writing_progress import ProgressLines, format_count
+from trainer.process_pool import Processes, available_cores
+from trainer.progress_lines import ProgressLines, format_count
 
 POOL_MIN_SECONDS = 1.0
 """Work that takes less time is done in this process: other processes need 0.3 s to start."""

@@ -24,7 +24,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainer.data.storage import available_cores
 from trainer.errors import InputError
 
 START_SECONDS = 0.3
@@ -155,6 +154,13 @@ class Processes:
         self._workers = {}
 
 
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def cut(items: Iterable[Task], size: int) -> Iterator[list[Task]]:
     """Return the items in lists of `size`, the last perhaps shorter."""
     remaining = iter(items)
@@ -171,7 +177,7 @@ def _map_chunk(
 def start_process(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]:
     """Start a process that imports modules and then sends 0; return the connection to it."""
     parent_end, child_end = Pipe()
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, str(child_end.fileno()), *modules],
