@@ -77,18 +77,23 @@ class Processes:
         return bool(self._workers) and all(connection.poll() for connection in self._workers)
 
     def map(
-        self, function: Callable[[Task], Result], items: Iterable[Task], *, size: int
+        self,
+        function: Callable[[Task], Result],
+        items: Iterable[Task],
+        *,
+        size: int,
+        modules: Iterable[str] = (),
     ) -> Iterator[Result]:
         """Map in this process and, if that takes long, in a process per core, in the items' order.
 
-        A process gets `size` items at a time.
+        A process gets `size` items at a time, and first imports `modules`.
         """
         pieces = cut(items, size)
         started, cores = time.monotonic(), available_cores()
         while not self.ready and (piece := next(pieces, None)):
             yield from map(function, piece)
             if cores > 1 and time.monotonic() - started >= START_SECONDS:
-                self.start(cores, ("trainer.data.write.open_images", function.__module__))
+                self.start(cores, (*modules, function.__module__))
         if not self.ready:
             return
         work, next_number = functools.partial(_map_chunk, function), 0

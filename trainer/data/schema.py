@@ -30,7 +30,7 @@ class Feature:
     Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an index into
     classes) or "key" (bytes that say where the example came from). The kinds of a table's columns
     are "numeric", "bucketized" (float), "identity" (int64), "vocabulary" and "hashed" (bytes); all
-    columns share three features, see trainer.data.tables.row_records. A "cross" is not in the
+    columns share three features, see trainer.data.tables.parsing. A "cross" is not in the
     records: it is computed from the columns that its settings name.
     """
 

@@ -5,6 +5,7 @@ import gzip
 import io
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from tests.refusals import refused
 from tests.tables import one_number, read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, rejected
 from trainer import process_pool
+from trainer.data import records
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import csv_text
@@ -55,6 +57,18 @@ def test_label_is_a_comparison_of_columns_that_are_no_features(dataset):
         assert row["label"] == int(float(tips) > 0.2 * float(fare))
         assert "tips" not in row
     assert dataset.classes == ["small", "big"]
+
+
+def test_records_are_the_bytes_of_protocol_buffers(dataset):
+    with Path(dataset.shard_uri(dataset.splits["train"].shards[0])).open("rb") as file:
+        for _, record in records.read_records(file):
+            example = records.parse(record)
+            assert records.serialize(example) == record
+            kinds = {name: {type(value) for value in example[name]} for name in example}
+            assert kinds == {"bytes": {bytes}, "floats": {float}, "ints": {int}} | {
+                "key": {bytes},
+                "label": {int},
+            }
 
 
 def test_unusable_rows_are_rejected_by_line_and_others_kept(tmp_path):

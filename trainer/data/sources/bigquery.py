@@ -44,7 +44,6 @@ class BigQueryReader(TableKind):
         owner, dataset, name = table.rsplit(".", 2)
         self.name = "query" if is_query else name
         self.details = {"query" if is_query else "table": place}
-        self._wanted = schema.needed
         self._place = f"projects/{owner}/datasets/{dataset}/tables/{name}"
         with google_errors_as_input(f"{self._place} can't be read", _REMEDY):
             session = open_client().create_read_session(

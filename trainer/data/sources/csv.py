@@ -24,9 +24,4 @@ class CsvReader(FileReader):
     def blocks(self, file: int) -> Iterator[Any]:
         from trainer.data.tables.csv_text import read_blocks
 
-        return read_blocks(self._uris[file], file)
-
-    def read(self, block: Any) -> Any:
-        from trainer.data.tables.csv_text import read_rows
-
-        return read_rows(block, self._headers[block.file], self._wanted)
+        return read_blocks(self._uris[file], file, self._headers[file])

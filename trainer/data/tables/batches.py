@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainer.data.record_columns import pack_values
 from trainer.data.source import digest
 from trainer.data.tables.parsing import Rows
-from trainer.data.tables.row_records import pack_values
 from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14
@@ -31,32 +31,31 @@ class Batch(NamedTuple):
     first: int
     rows: pa.RecordBatch
 
+    def read(self, wanted: Sequence[str]) -> Rows:
+        """Return the rows with the columns that are `wanted`.
 
-def read_batch(batch: Batch, wanted: Sequence[str]) -> Rows:
-    """Return the rows of a batch with the columns that are `wanted`.
-
-    Raise InputError if a wanted column contains neither numbers nor text.
-    """
-    names = batch.rows.schema.names
-    # Columns that are not wanted may have the same name: keep them in their order.
-    columns = [
-        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        for _, column in sorted(zip(names, batch.rows.columns, strict=True), key=itemgetter(0))
-    ]
-    by_name = dict(zip(sorted(names), columns, strict=True))
-    chosen = {name: _to_numbers_or_text(name, by_name[name]) for name in wanted}
-    texts = [
-        _to_bytes(column)
-        for column in columns
-        if not (pa.types.is_nested(column.type) or pa.types.is_interval(column.type))
-    ]
-    digests = b"".join(map(digest, pack_values(texts).to_pylist()))
-    if batch.first:
-        numbers = np.arange(batch.first, batch.first + len(batch.rows))
-    else:
-        halves = np.frombuffer(digests, ">u8")[::2]
-        numbers = (halves >> np.uint64(1)).astype(np.int64)
-    return Rows(numbers, digests, chosen, [])
+        Raise InputError if a wanted column contains neither numbers nor text.
+        """
+        names = self.rows.schema.names
+        # Columns that are not wanted may have the same name: keep them in their order.
+        columns = [
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+            for _, column in sorted(zip(names, self.rows.columns, strict=True), key=itemgetter(0))
+        ]
+        by_name = dict(zip(sorted(names), columns, strict=True))
+        chosen = {name: _to_numbers_or_text(name, by_name[name]) for name in wanted}
+        texts = [
+            _to_bytes(column)
+            for column in columns
+            if not (pa.types.is_nested(column.type) or pa.types.is_interval(column.type))
+        ]
+        digests = b"".join(map(digest, pack_values(texts).to_pylist()))
+        if self.first:
+            numbers = np.arange(self.first, self.first + len(self.rows))
+        else:
+            halves = np.frombuffer(digests, ">u8")[::2]
+            numbers = (halves >> np.uint64(1)).astype(np.int64)
+        return Rows(numbers, digests, chosen, [])
 
 
 def _to_numbers_or_text(name: str, column: pa.Array) -> pa.Array:

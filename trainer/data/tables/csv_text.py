@@ -46,8 +46,17 @@ class Block(NamedTuple):
     """Complete rows of a file."""
 
     file: int  # the file's index
+    header: Sequence[str]
     first_line: int  # number of the first line
     text: bytes
+
+    def read(self, wanted: Sequence[str]) -> Rows:
+        """Return the rows with the columns that are `wanted`, without the header."""
+        rows = _parse_block(self, wanted) or _parse_row_by_row(self, wanted)
+        if self.first_line > 1:
+            return rows
+        columns = {name: column[1:] for name, column in rows.columns.items()}
+        return Rows(rows.numbers[1:], rows.digests[DIGEST_BYTES:], columns, rows.rejections)
 
 
 def read_header(uri: str) -> list[str]:
@@ -68,7 +77,7 @@ def read_header(uri: str) -> list[str]:
     return []
 
 
-def read_blocks(uri: str, file: int) -> Iterator[Block]:
+def read_blocks(uri: str, file: int, header: Sequence[str] = ()) -> Iterator[Block]:
     """Yield the text of a file, which may be gzipped, in blocks of complete rows.
 
     Raise InputError if the file can't be read, is damaged, or has no line ends.
@@ -82,7 +91,7 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
                     check_format(uri, text)
                     text = text.removeprefix(codecs.BOM_UTF8)
                 if end := _find_last_row_end(text):
-                    yield Block(file, line, text[:end])
+                    yield Block(file, header, line, text[:end])
                     line += text.count(b"\n", 0, end)
                 carry = text[end:]
                 if len(carry) > 4 * BLOCK_BYTES:
@@ -93,20 +102,12 @@ def read_blocks(uri: str, file: int) -> Iterator[Block]:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{uri} can't be read ({reason}); fix it, or download it again") from None
     if carry:
-        yield Block(file, line, carry)
+        yield Block(file, header, line, carry)
 
 
-def read_rows(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Parse a block of rows; return the `wanted` columns, without the header."""
-    rows = _parse_block(block, header, wanted) or _parse_row_by_row(block, header, wanted)
-    if block.first_line > 1:
-        return rows
-    columns = {name: column[1:] for name, column in rows.columns.items()}
-    return Rows(rows.numbers[1:], rows.digests[DIGEST_BYTES:], columns, rows.rejections)
-
-
-def _parse_block(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows | None:
+def _parse_block(block: Block, wanted: Sequence[str]) -> Rows | None:
     """Parse a whole block; return None if it must be parsed row by row."""
+    header = block.header
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
     ends = _find_row_ends(text)
     if ends is None or not len(ends) or ends[-1] != len(text):
@@ -173,7 +174,8 @@ def _read_csv(
     return table, ragged
 
 
-def _parse_row_by_row(block: Block, header: Sequence[str], wanted: Sequence[str]) -> Rows:
+def _parse_row_by_row(block: Block, wanted: Sequence[str]) -> Rows:
+    header = block.header
     lines, raw, fields, rejections = [], [], [], []
     for offset, row in split_rows(block.text):
         line = block.first_line + offset

@@ -1,16 +1,41 @@
-"""Parse the values and labels of a block of rows, by the types of their columns."""
+"""Parse a block of rows, and encode it as features of tf.train.Examples.
+
+    bytes    the columns of texts in order, "" where missing
+    floats   the columns of floats in order, NaN where missing
+    ints     the columns of whole numbers in order, plus 1; 0 where missing
+    key      where the row came from
+
+With one feature for all columns of a type, a record has a third of the bytes that it has with a
+feature per column, and is parsed in a third of the time.
+
+A row's split depends on a digest of its content: copies stay together, and another choice of
+columns moves no row to another split. An invalid row (text instead of a number, no label) is
+rejected by its key; a missing value of a column is no reason to reject a row, but is recorded as
+missing.
+"""
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.tables.columns import COMPARISONS, WHOLE_NUMBER, Column, Label
+from trainer.data.digests import draw_splits
+from trainer.data.record_columns import encode_features
+from trainer.data.source import DIGEST_BYTES, Rejection, digest
+from trainer.data.tables.columns import (
+    COMPARISONS,
+    FEATURES,
+    WHOLE_NUMBER,
+    Column,
+    Label,
+    TableSchema,
+)
+from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import MAX_FLOAT, parse_number
 
 _SHOWN = 40
@@ -26,7 +51,81 @@ class Rows(NamedTuple):
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
-def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
+class ParsedBlock(NamedTuple):
+    """The usable rows of a block, and what is known about all its rows.
+
+    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
+    SPLITS), and `entries`, the encoded features.
+    """
+
+    rows: pa.RecordBatch
+    rejections: list[Rejection]
+    content: np.ndarray  # an additive hash of the usable rows, uint64 [2]
+    statistics: list[ColumnStatistics]
+
+
+def parse_block(
+    block: Any, name: str, schema: TableSchema, split_fractions: Sequence[float]
+) -> ParsedBlock:
+    """Parse a block that a source yields from the file `name`."""
+    read: Rows = block.read(schema.needed)
+    bad: dict[int, str] = {}
+    values = {
+        column.name: _parse_values(column, read.columns[column.name], bad)
+        for column in schema.columns
+    }
+    labels, codes = _parse_labels(schema.label, read.columns, bad)
+    rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
+    kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
+    if bad:
+        chosen = pa.array(kept)
+        values = {
+            name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
+            for name, array in values.items()
+        }
+    halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
+    splits = draw_splits(halves[:, 1], split_fractions)
+    statistics = [ColumnStatistics(column) for column in schema.columns]
+    for statistic in statistics:
+        statistic.add(values[statistic.column.name], splits, halves[:, 0])
+    numbers = read.numbers[kept]
+    keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
+    digests = pa.py_buffer(halves.astype(">u8").tobytes())
+    rows = pa.record_batch(
+        {
+            "digest": pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(DIGEST_BYTES), len(kept), [None, digests]
+            ),
+            "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
+            "split": pa.array(splits, pa.uint8()),
+            "entries": _encode_entries(schema.columns, values, keys),
+        }
+    )
+    weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+    return ParsedBlock(
+        rows,
+        [Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
+        (halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+        statistics,
+    )
+
+
+def _encode_entries(
+    columns: Sequence[Column], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
+) -> pa.Array:
+    """Return the serialized features of each row, except its label: binary [n]."""
+    texts, floats, ints = (
+        [values[column.name] for column in columns if column.dtype == dtype] for dtype in FEATURES
+    )
+    features: dict[str, Any] = {"bytes": texts} if texts else {}
+    if floats:
+        features["floats"] = np.stack([column.astype("<f4") for column in floats], axis=1)
+    if ints:
+        features["ints"] = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
+    return encode_features({**features, "key": [keys]})
+
+
+def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     """Return a column's values: numbers as float64 [n], NaN where missing; else stripped texts.
 
     Adds rows whose value is not of the column's type to `bad`, by index.
@@ -99,7 +198,7 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     return numbers
 
 
-def parse_labels(
+def _parse_labels(
     label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
 ) -> tuple[list[str], np.ndarray]:
     """Return classes and each row's index into them, int64 [n]; add rows without class to `bad`."""

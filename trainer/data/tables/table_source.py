@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer.data import storage
 from trainer.data.file_listing import is_pattern, list_files
@@ -17,12 +17,9 @@ from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.fields import suggest
 
-if TYPE_CHECKING:
-    from trainer.data.tables.parsing import Rows
-
 
 class TableKind(SourceKind):
-    """Base class of sources of rows; an instance reads a table block by block, in any process."""
+    """Base class of sources of rows; an instance reads a table block by block."""
 
     contents = ROWS
     keeps_shards = False
@@ -30,7 +27,6 @@ class TableKind(SourceKind):
     location: str
     names: list[str]  # names of its files; keys begin with them
     details: dict[str, Any]
-    _wanted: Sequence[str]
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
@@ -41,17 +37,11 @@ class TableKind(SourceKind):
         return cls(place, parse_schema(options))
 
     def blocks(self, file: int) -> Iterator[Any]:
-        """Yield the blocks of the file with this index, for `read`; their `file` is the index.
+        """Yield the rows of the file with this index as `trainer.data.tables.batches.Batch`.
 
         Raise InputError if it can't be read.
         """
         raise NotImplementedError
-
-    def read(self, block: Any) -> Rows:
-        """Read a block: a `trainer.data.tables.batches.Batch`, unless a subclass overrides this."""
-        from trainer.data.tables.batches import read_batch
-
-        return read_batch(block, self._wanted)
 
 
 class FileReader(TableKind):
@@ -61,7 +51,6 @@ class FileReader(TableKind):
 
     def __init__(self, location: str, schema: TableSchema, files: int | None = None) -> None:
         self._uris = self._list_files(location)[:files]
-        self._wanted = schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
         # Empty for a remote table, which is not read again.

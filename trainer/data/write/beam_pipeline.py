@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.data.schema import SPLITS, join
+from trainer.data.digests import digest_halves, shard_numbers
+from trainer.data.schema import ROWS, SPLITS, join
 from trainer.data.source import Example, Rejection
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
-from trainer.data.write.spill import digest_halves, shard_numbers, sort_rows
+from trainer.data.write.spill import sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
 from trainer.data.write.totals import Totals
 from trainer.errors import InputError
@@ -75,7 +76,8 @@ class RecordsPipeline:
         return pipeline.run()
 
     def _add_to(self, pipeline: Any) -> None:
-        rows, totals = self.source.add_to(self, pipeline)
+        add = self._add_table if self.source.opened.contents == ROWS else self._add_images
+        rows, totals = add(pipeline)
         totals = totals | "Totals" >> beam.CombineGlobally(self._merge)
         plans = totals | "Plan" >> self._make_step(self._plan)
         plan = beam.pvalue.AsSingleton(plans)
@@ -110,7 +112,7 @@ class RecordsPipeline:
 
         return beam.FlatMap(run_step, *side_inputs)
 
-    def add_images(self, pipeline: Any) -> tuple[Any, Any]:
+    def _add_images(self, pipeline: Any) -> tuple[Any, Any]:
         listed = (
             pipeline
             | "Source" >> beam.Create([None])
@@ -154,7 +156,7 @@ class RecordsPipeline:
         present = [SPLITS.index(split) for split in set(splits) if split]
         yield assign_splits(rows, present, self.source.classes, self.source.options.split_fractions)
 
-    def add_table(self, pipeline: Any) -> tuple[Any, Any]:
+    def _add_table(self, pipeline: Any) -> tuple[Any, Any]:
         parsed = (
             pipeline
             | "Source" >> beam.Create(range(len(self.source.opened.names)))
@@ -163,8 +165,8 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
             | "Parse" >> self._make_step(lambda block: [self.source.parse(block)])
         )
-        rows = parsed | "Rows" >> beam.Map(lambda block: block.rows)
-        return rows, parsed | "Counted" >> beam.Map(lambda block: block.totals)
+        rows = parsed | "Rows" >> beam.Map(lambda pair: pair[0])
+        return rows, parsed | "Counted" >> beam.Map(lambda pair: pair[1])
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan and remove stale files; raise InputError if the data can't be used."""

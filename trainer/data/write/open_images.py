@@ -66,9 +66,6 @@ class OpenImages(OpenSource):
             else:
                 yield Piece(b"".join(records), {row["label"]: len(records)}, [], 1)
 
-    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
-        return steps.add_images(pipeline)
-
     def _list_examples(
         self, lines: ProgressLines, processes: Processes
     ) -> Iterator[Example | Rejection]:
@@ -76,7 +73,7 @@ class OpenImages(OpenSource):
 
         def map_items(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
             if not storage.is_remote(self.location):
-                return processes.map(function, items, size=PIECE)
+                return processes.map(function, items, size=PIECE, modules=[__name__])
             results = storage.read_ahead(
                 lambda piece: list(map(function, piece)), cut(items, PIECE), uri=self.location
             )

@@ -56,7 +56,3 @@ class OpenSource:
     def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         """Yield the records of planned rows, each with `variants` augmented copies."""
         raise NotImplementedError
-
-    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
-        """Add the steps of `plan` to a Beam pipeline; return collections of rows and totals."""
-        raise NotImplementedError

@@ -1,32 +1,27 @@
 """A table as a source of records, parsed on all cores.
 
-The table is read once, whatever its size. All cores parse it in blocks and gather statistics; the
-encoded rows are kept in partitions (write/spill.py) until their shards are written. A row's split
-depends on a digest of its content: copies stay together, and another choice of columns moves no row
-to another split. An invalid row (text instead of a number, no label) is rejected by its key; a
-missing value of a column is no reason to reject a row, but is recorded as missing.
+The table is read once, whatever its size. All cores parse it in blocks and gather statistics
+(tables/parsing.py); the encoded rows are kept in partitions (spill.py) until their shards are
+written.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainer.data.record_columns import frame_records
 from trainer.data.schema import Feature
-from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.parsing import parse_labels, parse_values, suggest_missing
-from trainer.data.tables.row_records import encode_entries, frame_records
+from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.schema_parser import parse_schema
-from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.table_source import TableKind
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.data.write.split_plan import draw_splits
 from trainer.data.write.totals import Totals, count_classes
 from trainer.errors import InputError
 from trainer.process_pool import Processes
@@ -50,17 +45,6 @@ ROW_FRAME_BYTES = 36
 """Bytes of a record in addition to the entries of its row: its frame and its label."""
 
 
-class ParsedBlock(NamedTuple):
-    """The usable rows of a block, and totals of all its rows.
-
-    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
-    SPLITS), and `encode_entries` of the tf.train.Example.
-    """
-
-    rows: pa.RecordBatch
-    totals: Totals
-
-
 class OpenTable(OpenSource):
     """A `TableKind`; its rows are planned and written in blocks."""
 
@@ -78,62 +62,32 @@ class OpenTable(OpenSource):
         totals, rows = Totals(), Spill()
         files = range(len(self.opened.names))
         blocks = (block for file in files for block in self.opened.blocks(file))
-        for parsed in processes.map(self.parse, blocks, size=1):
-            rows.add(parsed.rows)
-            totals.merge(parsed.totals)
+        for parsed, part in processes.map(self.parse, blocks, size=1):
+            rows.add(parsed)
+            totals.merge(part)
             self.check(totals)
-            lines.advance(parsed.totals.items)
+            lines.advance(part.items)
         rows.finish()
         self.conclude(totals)
         return totals, rows
 
-    def parse(self, block: Any) -> ParsedBlock:
-        """Parse a block into records, digests, labels and statistics; every core runs this."""
-        block, name = self.opened.read(block), self.opened.names[block.file]
-        bad: dict[int, str] = {}
-        columns = self._schema.columns
-        values = {
-            column.name: parse_values(column, block.columns[column.name], bad) for column in columns
-        }
-        labels, codes = parse_labels(self._schema.label, block.columns, bad)
-        rejected = [*block.rejections, *((int(block.numbers[at]), bad[at]) for at in bad)]
-        kept = np.setdiff1d(np.arange(len(block.numbers)), list(bad))
-        if bad:
-            chosen = pa.array(kept)
-            values = {
-                name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
-                for name, array in values.items()
-            }
-        halves = np.frombuffer(block.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-        splits = draw_splits(halves[:, 1], self.options.split_fractions)
-        statistics = [ColumnStatistics(column) for column in columns]
-        for statistic in statistics:
-            statistic.add(values[statistic.column.name], splits, halves[:, 0])
-        numbers = block.numbers[kept]
-        keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
-        rows = pa.record_batch(
-            {
-                "digest": pa.FixedSizeBinaryArray.from_buffers(
-                    pa.binary(DIGEST_BYTES),
-                    len(kept),
-                    [None, pa.py_buffer(halves.astype(">u8").tobytes())],
-                ),
-                "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
-                "split": pa.array(splits, pa.uint8()),
-                "entries": encode_entries(columns, values, keys),
-            }
-        )
-        weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
+    def parse(self, block: Any) -> tuple[pa.RecordBatch, Totals]:
+        """Return the usable rows of a block, and the totals of all its rows; every core runs this.
+
+        The rows are those of `ParsedBlock`.
+        """
+        name, fractions = self.opened.names[block.file], self.options.split_fractions
+        rows, rejections, content, statistics = parse_block(block, name, self._schema, fractions)
+        labels = rows["label"].dictionary_encode()
+        splits, classes = rows["split"].to_numpy(), labels.dictionary.to_pylist()
         totals = Totals(
-            counts=count_classes(splits, codes[kept], labels),
-            rejections=[
-                Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)
-            ],
-            content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+            counts=count_classes(splits, labels.indices.to_numpy(), classes),
+            rejections=rejections,
+            content=content,
             statistics=statistics,
             entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
         )
-        return ParsedBlock(rows, totals)
+        return rows, totals
 
     def check(self, totals: Totals) -> None:
         # Too many values of the label would take too much memory.
@@ -174,9 +128,6 @@ class OpenTable(OpenSource):
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
             counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
-
-    def add_to(self, steps: Any, pipeline: Any) -> tuple[Any, Any]:
-        return steps.add_table(pipeline)
 
     def __getstate__(self) -> dict[str, Any]:
         # Writing processes need neither statistics nor vocabularies.

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
+from trainer.data.digests import digest_halves, shard_numbers
 from trainer.data.schema import SPLITS
-from trainer.data.source import DIGEST_BYTES
 
 PARTITIONS = 256
 """Number of partitions of each split on disk; in memory, each split is one partition."""
@@ -135,26 +135,6 @@ def sort_rows(rows: pa.Table) -> pa.Table:
     """Return rows sorted by digest, then by the other columns except label and split."""
     names = [name for name in rows.schema.names if name not in ("label", "split")]
     return rows.sort_by([(name, "ascending") for name in names])
-
-
-def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
-    """Return digests as uint64 [n, 2], which sort in the same order."""
-    chunks = [
-        np.frombuffer(chunk.buffers()[1], ">u8", 2 * len(chunk), chunk.offset * DIGEST_BYTES)
-        for chunk in digests.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([np.empty(0, np.uint64), *chunks]).astype(np.uint64).reshape(-1, 2)
-
-
-def shard_numbers(hashes: np.ndarray, count: int) -> np.ndarray:
-    """Return which of `count` equal ranges each hash (uint64 [n]) falls into, int64 [n].
-
-    That is hash * count >> 64, computed by halves, because NumPy has no 128-bit integers.
-    """
-    half, ranges = np.uint64(32), np.uint64(count)
-    upper, lower = hashes >> half, hashes & np.uint64(0xFFFFFFFF)
-    return ((upper * ranges + (lower * ranges >> half)) >> half).astype(np.int64)
 
 
 def _remove_orphans() -> None:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from trainer.data.digests import digest_halves, draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.data.write.spill import Spill, digest_halves, sort_rows
+from trainer.data.write.spill import Spill, sort_rows
 from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.errors import InputError, one_line
 from trainer.process_pool import cut
@@ -184,10 +185,3 @@ def choose_splits(
     wanted = [index for index in range(len(SPLITS)) if index == 0 or index not in present]
     drawn = draw_splits(hashes, [fractions[index] for index in wanted])
     return np.where(splits == 0, np.array(wanted, np.uint8)[drawn], splits)
-
-
-def draw_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Return the index of the share into which each hash (uint64 [n], uniform) falls, uint8 [n]."""
-    bounds = np.cumsum(np.array(shares) / np.sum(shares))[:-1]
-    indices = np.searchsorted(bounds, hashes.astype(np.float64) / 2.0**64, side="right")
-    return indices.astype(np.uint8)

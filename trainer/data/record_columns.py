@@ -1,14 +1,7 @@
-"""Encode rows as tf.train.Examples, column by column rather than row by row.
+"""Write tf.train.Examples and TFRecord records, column by column rather than row by row.
 
-    bytes    the columns of texts in order, "" where missing
-    floats   the columns of floats in order, NaN where missing
-    ints     the columns of whole numbers in order, plus 1; 0 where missing
-    key      where the row came from
-    label    an index into classes
-
-With one feature for all columns of a type, a record has a third of the bytes that it has with a
-feature per column, and is parsed in a third of the time. The bytes equal those of a deterministic
-serialization by Protocol Buffers, which would take ten times as long, row by row.
+The bytes equal those of a deterministic serialization by Protocol Buffers (records.py), which would
+take ten times as long.
 """
 
 import itertools
@@ -21,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.records import mask
-from trainer.data.tables.columns import FEATURES
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3
 """Field numbers of tensorflow.Feature."""
@@ -30,29 +22,14 @@ _Sized = tuple[list[Any], Any]
 """Parts to join, bytes or binary [n], and their total size in bytes: an int, or int64 [n]."""
 
 
-def encode_entries(
-    columns: Sequence[Any], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
-) -> pa.Array:
-    """Return the serialized features of each row, except its label: binary [n]."""
-    texts, floats, ints = (
-        [values[column.name] for column in columns if column.dtype == dtype] for dtype in FEATURES
-    )
-    features = []
-    if texts:
-        features.append(("bytes", _BYTES, _encode_list(texts)))
-    if floats:
-        packed = np.stack([column.astype("<f4") for column in floats], axis=1)
-        features.append(
-            ("floats", _FLOATS, _encode_field(1, ([_to_binary(packed)], 4 * len(floats))))
-        )
-    if ints:
-        numbers = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
-        data = _encode_varints(numbers)
-        features.append(("ints", _INTS, _encode_field(1, ([data], _lengths(data)))))
-    features.append(("key", _BYTES, _encode_list([keys])))
+def encode_features(features: Mapping[str, Sequence[pa.Array] | np.ndarray]) -> pa.Array:
+    """Return the serialized features of each row, binary [n], in the order of `features`.
+
+    A feature is columns of bytes, floats [n, k] or whole numbers that are not negative [n, k].
+    """
     parts: list[Any] = []
-    for name, kind, values_list in features:
-        parts += _encode_entry(name, kind, values_list)[0]
+    for name, values in features.items():
+        parts += _encode_feature(name, values)[0]
     return _join_parts(parts)
 
 
@@ -62,9 +39,8 @@ def pack_values(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
-    """Return TFRecord records, binary [n], from `encode_entries` and labels (int [n])."""
-    data = _encode_varints(labels.astype(np.uint64)[:, None])
-    label, size = _encode_entry("label", _INTS, _encode_field(1, ([data], _lengths(data))))
+    """Return TFRecord records, binary [n], from `encode_features` and labels (int [n])."""
+    label, size = _encode_feature("label", labels[:, None])
     parts, _ = _encode_field(1, ([entries, *label], _lengths(entries) + size))
     examples = _join_parts(parts)
     offsets = np.frombuffer(examples.buffers()[1], np.int32, len(examples) + 1, examples.offset * 4)
@@ -81,9 +57,17 @@ def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
     return _join_parts([_to_binary(heads[indices]), examples, _to_binary(tails)])
 
 
-def _encode_entry(name: str, kind: int, values: _Sized) -> _Sized:
+def _encode_feature(name: str, values: Sequence[pa.Array] | np.ndarray) -> _Sized:
     """Return an entry of tensorflow.Features: the name and the values of a feature."""
-    feature, size = _encode_field(2, _encode_field(kind, values))
+    if not isinstance(values, np.ndarray):
+        kind, packed = _BYTES, _encode_list(values)
+    elif values.dtype.kind == "f":
+        floats = _to_binary(values.astype("<f4", copy=False))
+        kind, packed = _FLOATS, _encode_field(1, ([floats], 4 * values.shape[1]))
+    else:
+        varints = _encode_varints(values.astype(np.uint64, copy=False))
+        kind, packed = _INTS, _encode_field(1, ([varints], _lengths(varints)))
+    feature, size = _encode_field(2, _encode_field(kind, packed))
     key = b"\x0a%c%s" % (len(name), name.encode())
     return _encode_field(1, ([key, *feature], size + len(key)))
 
