@@ -176,7 +176,7 @@ def _write_results(
 ) -> None:
     """Write each prediction, the metrics in the registry's schema, and the verdict."""
     from components.registry.model_evaluation import build_classification_metrics
-    from trainer.data.files import write_json
+    from trainer.data.storage import write_json
     from trainer.evaluation import prediction_file
 
     predictions.uri += ".csv"

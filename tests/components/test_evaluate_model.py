@@ -19,7 +19,7 @@ from tests.components.artifacts import artifact, write_training_counts
 from tests.registry_service import exported, registry_at
 from tests.trainer.report.report_page import HISTORY, TRAINING
 from tests.trainer.report_samples import write_model, write_records
-from trainer.data.files import write_csv, write_json
+from trainer.data.storage import write_csv, write_json
 from trainer.evaluation import champion_scores, prediction_file, scoring
 from trainer.evaluation.gate_options import GateOptions
 from trainer.exported import model_files

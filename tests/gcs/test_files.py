@@ -9,7 +9,7 @@ from components.evaluate_model import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write
-from trainer.data import files, storage
+from trainer.data import storage
 from trainer.data.integrity import check_shards
 from trainer.data.schema import load_dataset
 from trainer.data.tables.csv_text import read_header
@@ -27,11 +27,11 @@ def faulty(start_proxy):
 
 
 def test_small_file_is_written_by_one_upload(proxy, server):
-    files.write_json("gs://bucket/direct/metrics.json", {"steps": 3})
+    storage.write_json("gs://bucket/direct/metrics.json", {"steps": 3})
     assert list(server.sizes("direct")) == ["metrics.json"]
     assert proxy.requests == 2  # A resumable upload: its start, and the content.
-    assert json.loads(files.read_text("gs://bucket/direct/metrics.json")) == {"steps": 3}
-    assert files.read_text("gs://bucket/direct/none") is None
+    assert json.loads(storage.read_text("gs://bucket/direct/metrics.json")) == {"steps": 3}
+    assert storage.read_text("gs://bucket/direct/none") is None
 
 
 def test_file_that_has_grown_is_read_to_its_end(proxy, server):
@@ -39,16 +39,16 @@ def test_file_that_has_grown_is_read_to_its_end(proxy, server):
     server.put("growing/evaluations.csv", b"epoch\n1\n")
     assert tf.io.gfile.stat(uri).length == 8  # TensorFlow caches this for a while.
     server.put("growing/evaluations.csv", b"epoch\n1\n2\n")
-    assert files.read_text(uri) == "epoch\n1\n2\n"
+    assert storage.read_text(uri) == "epoch\n1\n2\n"
 
 
 def test_report_gets_the_content_type_of_html(faulty, server):
-    files.write_json("gs://bucket/shown/report.html", {})
+    storage.write_json("gs://bucket/shown/report.html", {})
     assert server.content_type("shown/report.html") != "text/html"
     for _ in range(6):
         set_content_type("gs://bucket/shown/report.html", "text/html")
     assert server.content_type("shown/report.html") == "text/html"
-    assert json.loads(files.read_text("gs://bucket/shown/report.html")) == {}
+    assert json.loads(storage.read_text("gs://bucket/shown/report.html")) == {}
     error = refused(set_content_type, "gs://bucket/shown/none", "text/html")
     assert "setting the content type of gs://bucket/shown/none: 404" in error
 
@@ -77,9 +77,9 @@ def test_digests_in_a_bucket_include_the_files_beside_the_model(proxy, server):
 def test_files_arrive_whole_when_requests_fail(faulty, server):
     texts = {f"faulty/{number}": f"{number} " * 1000 for number in range(6)}
     for name, text in texts.items():
-        files.write_text(f"gs://bucket/{name}", text)
+        storage.write_text(f"gs://bucket/{name}", text)
     for name, text in texts.items():
-        assert server.get(name).decode() == files.read_text(f"gs://bucket/{name}") == text
+        assert server.get(name).decode() == storage.read_text(f"gs://bucket/{name}") == text
     assert sum(faulty.faults.values()) > 5
 
 

@@ -1,5 +1,10 @@
 """Files under any URI: local ones by the operating system, others by tf.io.gfile.
 
+An object in Cloud Storage appears, or replaces an older one, when its upload is complete, so it is
+written under its final name. (Renaming an object means copying and deleting it, which is not
+atomic.) In a folder, even in one under /gcs/, a killed process leaves a partial file, so a file is
+written under another name and then renamed.
+
 This module does not import TensorFlow for local files: the import would cost each process of a
 pool of writers 4 s and 400 MB. etils.epath avoids that, too, but writes in place; fsspec needs a
 second client of Cloud Storage beside TensorFlow's, which reads the records.
@@ -7,13 +12,17 @@ second client of Cloud Storage beside TensorFlow's, which reads the records.
 
 import collections
 import contextlib
+import csv
 import errno
 import glob
 import hashlib
+import io
+import json
 import os
 import secrets
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -151,6 +160,61 @@ def write_atomically(uri: str, content: bytes, *, shared: bool = False) -> None:
         if shared:  # The name is random, so no later write would replace the file.
             remove(partial)
         raise
+
+
+def write_text(uri: str, text: str) -> None:
+    """Write a file atomically, and the folder that holds it."""
+    _make_parent(uri)
+    write_atomically(uri, text.encode())
+
+
+def write_json(uri: str, content: Any) -> None:
+    """Write `content` as indented JSON; raise ValueError for NaN and infinity."""
+    write_text(uri, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def write_csv(uri: str, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a CSV file; a row may lack some of the columns."""
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(uri, text.getvalue())
+
+
+def read_text(uri: str) -> str | None:
+    """Return the text of a file, or None if it does not exist."""
+    try:
+        with catch_read_errors(uri), open_file(uri, "rb") as file:
+            # Read to the end, not to the reported size, because another process may replace the
+            # file in between.
+            return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
+    except FileNotFoundError:
+        return None
+
+
+def copy(file: str, uri: str) -> None:
+    """Copy a file (a local path or any URI) to `uri` atomically."""
+    _make_parent(uri)
+    target = uri if is_object(uri) else f"{uri}.partial"
+    _import_gfile().copy(file, target, overwrite=True)
+    if target != uri:
+        replace(target, uri)
+
+
+@contextlib.contextmanager
+def uploaded(uri: str) -> Iterator[str]:
+    """Yield the path of a local file to write, which is copied to `uri` atomically on exit."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, uri.rpartition("/")[2]))
+        yield file
+        copy(file, uri)
+
+
+def _make_parent(uri: str) -> None:
+    if not is_object(uri):
+        make_folder(uri.rpartition("/")[0])
 
 
 def list_entries(uri: str) -> list[tuple[str, bool]]:

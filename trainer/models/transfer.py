@@ -117,11 +117,9 @@ class Transfer(Model):
         # One process writes this copy of the weights before training; then every replica reads it.
         if self.weights == NO_WEIGHTS:
             return self
-        from trainer.data import files
-
         copy = join(directory, "weights", WEIGHTS_FILE)
         if not storage.exists(copy):
-            with files.uploaded(copy) as file:
+            with storage.uploaded(copy) as file:
                 self._create_backbone(dataset).save_weights(file)
         return dataclasses.replace(self, weights=copy)
 

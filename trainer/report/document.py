@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
-from trainer.data.files import write_text
 from trainer.data.schema import Dataset
+from trainer.data.storage import write_text
 from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict

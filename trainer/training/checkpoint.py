@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from trainer import checked_json
-from trainer.data import files
+from trainer.data import storage
 from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.training import rejoin
@@ -218,10 +218,10 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
     }
     path = join(directory, "run.json")
     try:
-        text = files.read_text(path)
+        text = storage.read_text(path)
         if text is None:
             if cluster.is_chief:
-                files.write_json(path, checked_json.with_checksum(signature))
+                storage.write_json(path, checked_json.with_checksum(signature))
             return
         saved = complete_saved(checked_json.parse(text))
     except ValueError as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.data import files
+from trainer.data import storage
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, join, limit_examples
 from trainer.models import prepare_model
@@ -56,7 +56,7 @@ def read_scores(base: str, step: int = 0, seconds: float = 0) -> dict[int, dict[
     """Return the rows of evaluations.csv by step; wait up to `seconds` for the row of `step`."""
     deadline = time.monotonic() + seconds
     while True:
-        text = files.read_text(join(base, FILE_NAME)) or ""
+        text = storage.read_text(join(base, FILE_NAME)) or ""
         by_step: dict[int, dict[str, Any]] = {
             int(row["step"]): row for row in csv.DictReader(io.StringIO(text))
         }
@@ -98,7 +98,7 @@ class _Scorer:
         seconds = time.monotonic() - started
         self._rows[step] = {"epoch": progress.epoch, "step": step, **means, "seconds": seconds}
         rows = [self._rows[number] for number in sorted(self._rows)]
-        files.write_csv(join(self._base, FILE_NAME), rows)
+        storage.write_csv(join(self._base, FILE_NAME), rows)
         with self._writer.as_default(step):
             for name, value in means.items():
                 tf.summary.scalar(name, value)

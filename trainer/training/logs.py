@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer import formats
-from trainer.data import files
+from trainer.data import storage
 from trainer.data.schema import join
 from trainer.exported.results import HISTORY
 from trainer.training.cluster import Cluster
@@ -92,7 +92,7 @@ class Log:
 
     def write_history(self, progress: Progress) -> None:
         """Rewrite history.csv from progress.history."""
-        files.write_csv(self._history_uri, progress.history)
+        storage.write_csv(self._history_uri, progress.history)
 
     def _summarize(self, row: dict[str, Any], optimizer_step: int) -> None:
         names = [

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from trainer import checked_json
-from trainer.data import files
+from trainer.data import storage
 from trainer.data.schema import join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported.results import HISTORY, METRICS
@@ -149,7 +149,7 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
             "keras": keras.__version__,
         },
     }
-    files.write_json(join(base, METRICS), checked_json.with_checksum(metrics))
+    storage.write_json(join(base, METRICS), checked_json.with_checksum(metrics))
     kept, best = trained.kept_epoch, trained.progress.best_epoch
     which = f"epoch {kept} of {len(history)}{', the best' if kept == best else ''}"
     print(f"model exported to {join(base, 'model')}, with the weights of {which}", flush=True)

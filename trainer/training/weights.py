@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from trainer.data import files
+from trainer.data import storage
 from trainer.data.schema import Dataset, find_training_data, join
 from trainer.errors import InputError, first_line, one_line
 from trainer.exported import model_files
@@ -25,7 +25,7 @@ _MISMATCH = re.compile(
 
 def save(model: keras.Model, uri: str) -> None:
     """Write a model, which maps the records' inputs to logits, to a file atomically."""
-    with files.uploaded(uri) as file:
+    with storage.uploaded(uri) as file:
         model.save(file)
 
 
@@ -47,7 +47,7 @@ def copy(start: str, directory: str) -> str:
     target = join(directory, "warm_start.keras")
     if not tf.io.gfile.exists(target):
         _check_intact(existing[0])
-        files.copy(existing[0], target)
+        storage.copy(existing[0], target)
     return target
 
 
