@@ -85,6 +85,17 @@ def test_folders_import_each_other_one_way(graph):
     assert not [module for module in below & beside.keys() if beside[module] & folders]
 
 
+def test_writer_of_records_meets_tables_and_images_in_one_place_each(graph):
+    meeting = collections.defaultdict(set)
+    for name, imported in graph.items():
+        if name.startswith("trainer.data.write."):
+            for folder in {".".join(one.split(".")[:3]) for one in imported}:
+                meeting[folder].add(name.removeprefix("trainer.data.write."))
+    # A message of `checks` also explains values of tables that can't be parsed.
+    assert meeting["trainer.data.tables"] == {"open_table", "checks"}
+    assert meeting["trainer.data.images"] == {"open_images"}
+
+
 def test_training_evaluation_and_serving_do_not_import_each_other(graph):
     jobs = {"trainer.training", "trainer.evaluation", "trainer.serving"}
     for name, imported in graph.items():

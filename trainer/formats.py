@@ -31,6 +31,11 @@ def count(value: float, noun: str, plural: str = "") -> str:
     return f"{value:,.0f} {noun if value == 1 else plural or noun + 's'}"
 
 
+def number_of(value: float, plural: str) -> str:
+    """Format a count as `count` does, with a noun in the plural: `1 row`, `2 rows`."""
+    return count(value, plural.removesuffix("s"), plural)
+
+
 def choices(names: Iterable[Any]) -> str:
     """Format a list of choices: `1, 2 or 4`."""
     *leading, last = map(str, names)

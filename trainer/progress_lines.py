@@ -1,4 +1,4 @@
-"""Print progress lines of record writing, about one a second."""
+"""Print progress lines, about one a second."""
 
 import time
 from collections.abc import Callable
@@ -44,9 +44,9 @@ class ProgressLines:
             self._emit(f"{self._name}: {self._format_state(now)}")
 
     def _format_state(self, now: float) -> str:
-        state = f"{format_count(self.done, self._unit)} listed"
+        state = f"{formats.number_of(self.done, self._unit)} listed"
         if self._total is not None:
-            state = f"{self.done:,}/{format_count(self._total, self._unit)}"
+            state = f"{self.done:,}/{formats.number_of(self._total, self._unit)}"
         start, before = self._first or (now, self.done)
         if self.done == before:
             return state
@@ -55,8 +55,3 @@ class ProgressLines:
         if self._total is None:
             return state
         return f"{state}, {formats.clock((self._total - self.done) / rate)} left"
-
-
-def format_count(number: int, unit: str) -> str:
-    """Return a number with its unit, which is passed in the plural: 1 row, 2 rows."""
-    return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_columns import pack_values
+from trainer.data.records import pack_values
 from trainer.data.source import digest
 from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError

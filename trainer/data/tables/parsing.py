@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.digests import draw_splits
-from trainer.data.record_columns import encode_features
+from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.columns import (
     COMPARISONS,
@@ -37,6 +37,7 @@ from trainer.data.tables.columns import (
 )
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import MAX_FLOAT, parse_number
+from trainer.data.totals import Totals, count_classes
 
 _SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
@@ -51,23 +52,14 @@ class Rows(NamedTuple):
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
-class ParsedBlock(NamedTuple):
-    """The usable rows of a block, and what is known about all its rows.
-
-    The columns of `rows` are `digest`, `label` (the class, as text), `split` (an index into
-    SPLITS), and `entries`, the encoded features.
-    """
-
-    rows: pa.RecordBatch
-    rejections: list[Rejection]
-    content: np.ndarray  # an additive hash of the usable rows, uint64 [2]
-    statistics: list[ColumnStatistics]
-
-
 def parse_block(
     block: Any, name: str, schema: TableSchema, split_fractions: Sequence[float]
-) -> ParsedBlock:
-    """Parse a block that a source yields from the file `name`."""
+) -> tuple[pa.RecordBatch, Totals]:
+    """Return the usable rows of a block from the file `name`, and the totals of all its rows.
+
+    The columns are `digest`, `label` (the class, as text), `split` (an index into SPLITS), and
+    `entries`, the encoded features.
+    """
     read: Rows = block.read(schema.needed)
     bad: dict[int, str] = {}
     values = {
@@ -102,11 +94,12 @@ def parse_block(
         }
     )
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
-    return ParsedBlock(
-        rows,
-        [Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
-        (halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
-        statistics,
+    return rows, Totals(
+        counts=count_classes(splits, codes[kept], labels),
+        rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
+        content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
+        statistics=statistics,
+        entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
     )
 
 

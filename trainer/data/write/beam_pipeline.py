@@ -22,12 +22,12 @@ from trainer.data import storage
 from trainer.data.digests import digest_halves, shard_numbers
 from trainer.data.schema import ROWS, SPLITS, join
 from trainer.data.source import Example, Rejection
+from trainer.data.totals import Totals
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
 from trainer.data.write.shards import ShardResult, ShardTask, ShardWriter
 from trainer.data.write.spill import sort_rows
 from trainer.data.write.split_plan import assign_splits, to_rows
-from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 from trainer.process_pool import cut
 
@@ -170,18 +170,14 @@ class RecordsPipeline:
 
     def _plan(self, totals: Totals) -> Iterator[Plan]:
         """Yield the plan and remove stale files; raise InputError if the data can't be used."""
-        source = self._conclude_source(totals)
-        writer, dataset = manifest.begin(source, totals, self.output_uri)
+        self.source.conclude(totals)
+        writer, dataset = manifest.begin(self.source, totals, self.output_uri)
         if dataset:
             yield Plan(writer, {})
         else:
             output.remove_stale(writer)
-            mean, _ = source.estimate_cost(totals)
+            mean, _ = self.source.estimate_cost(totals)
             yield Plan(writer, shard_counts(totals, mean, self.source.options))
-
-    def _conclude_source(self, totals: Totals) -> Any:
-        self.source.conclude(totals)
-        return self.source
 
     def _list_shards(self, plan: Plan) -> Iterator[tuple[tuple[str, int], Any]]:
         """Yield every shard, even an empty one."""
@@ -217,6 +213,7 @@ class RecordsPipeline:
         """Write rejected.jsonl and dataset.json."""
         if plan.counts:
             self.check()
-            writer = dataclasses.replace(plan.writer, source=self._conclude_source(totals))
+            self.source.conclude(totals)
+            writer = dataclasses.replace(plan.writer, source=self.source)
             manifest.finish(writer, totals, list(results))
         return ()

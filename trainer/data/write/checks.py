@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
 from trainer.data.tables.parsing import suggest_missing
+from trainer.data.totals import ClassCounts
 from trainer.data.write.open_source import OpenSource
-from trainer.data.write.totals import ClassCounts
 from trainer.errors import InputError
-from trainer.progress_lines import format_count
 
 MAX_NAMED = 10
 """Number of rejected examples that a message names."""
@@ -45,8 +45,9 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
         keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
     details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
     prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
+    given = formats.number_of(counted, source.unit)
     raise InputError(
-        f"source={options.source!r}: {len(rejected):,} of {format_count(counted, source.unit)} "
+        f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
         f"allow more; {prefix}{details}{suggest_missing(keys_by_reason, options.columns)}"
@@ -80,7 +81,7 @@ def check_counts(counts: ClassCounts, source: OpenSource) -> None:
         if not any(counts[split, name] for name in source.classes):
             raise InputError(
                 f"source={options.source!r}: none of its "
-                f"{format_count(counts.total(), source.unit)} falls into {split} "
+                f"{formats.number_of(counts.total(), source.unit)} falls into {split} "
                 f"(split_fractions={options.split_fractions}); add {source.unit}, or give {split} "
                 "a larger fraction"
             )

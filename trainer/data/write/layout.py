@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data.digests import digest_halves, shard_numbers
+from trainer.data.totals import Totals
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardTask, shard_name
 from trainer.data.write.spill import Spill
 from trainer.data.write.split_plan import compute_identities
 from trainer.data.write.store import StoredShard, find_unchanged
-from trainer.data.write.totals import Totals
 
 SHARD_MULTIPLE = 8
 """The number of a split's shards, unless it is 1, is a multiple of this: so each of 2, 4 or 8

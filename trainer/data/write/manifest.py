@@ -8,11 +8,11 @@ from typing import Any
 
 from trainer.data import schema, storage
 from trainer.data.schema import SPLITS, Dataset, Feature, Shard, Split
+from trainer.data.totals import ClassCounts, Totals
 from trainer.data.write import checks, output
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.spill import Spill
-from trainer.data.write.totals import ClassCounts, Totals
 from trainer.errors import InputError
 
 LAYOUT_VERSION = 6

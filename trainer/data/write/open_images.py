@@ -16,11 +16,11 @@ from trainer.data.images.image_source import ImageSource
 from trainer.data.images.pixels import RejectedError
 from trainer.data.records import frame, serialize
 from trainer.data.source import Example, Reference, Rejection
+from trainer.data.totals import Totals
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.data.write.split_plan import plan_splits
-from trainer.data.write.totals import Totals
 from trainer.errors import InputError
 from trainer.process_pool import Processes, cut
 from trainer.progress_lines import ProgressLines

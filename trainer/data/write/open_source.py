@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from trainer.data.schema import Feature
 from trainer.data.source import Rejection
+from trainer.data.totals import Totals
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.data.write.totals import Totals
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
 

@@ -14,18 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.record_columns import frame_records
+from trainer import formats
+from trainer.data.records import frame_records
 from trainer.data.schema import Feature
 from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind
+from trainer.data.totals import Totals
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.data.write.totals import Totals, count_classes
 from trainer.errors import InputError
 from trainer.process_pool import Processes
-from trainer.progress_lines import ProgressLines, format_count
+from trainer.progress_lines import ProgressLines
 
 MAX_CLASSES = 1000
 FEW_CLASSES, FEW_ROWS = 20, 10
@@ -72,22 +73,9 @@ class OpenTable(OpenSource):
         return totals, rows
 
     def parse(self, block: Any) -> tuple[pa.RecordBatch, Totals]:
-        """Return the usable rows of a block, and the totals of all its rows; every core runs this.
-
-        The rows are those of `ParsedBlock`.
-        """
-        name, fractions = self.opened.names[block.file], self.options.split_fractions
-        rows, rejections, content, statistics = parse_block(block, name, self._schema, fractions)
-        labels = rows["label"].dictionary_encode()
-        splits, classes = rows["split"].to_numpy(), labels.dictionary.to_pylist()
-        totals = Totals(
-            counts=count_classes(splits, labels.indices.to_numpy(), classes),
-            rejections=rejections,
-            content=content,
-            statistics=statistics,
-            entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
-        )
-        return rows, totals
+        """Parse a block as `parse_block` does; every core runs this."""
+        name = self.opened.names[block.file]
+        return parse_block(block, name, self._schema, self.options.split_fractions)
 
     def check(self, totals: Totals) -> None:
         # Too many values of the label would take too much memory.
@@ -154,7 +142,7 @@ class OpenTable(OpenSource):
         if not self._schema.label.classes and _is_continuous(order, rows):
             raise InputError(
                 f"{column} contains numbers, not classes: {len(order):,} different ones in "
-                f"{format_count(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
+                f"{formats.number_of(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from trainer.data.digests import digest_halves, draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
+from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.data.write.spill import Spill, sort_rows
-from trainer.data.write.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
 from trainer.errors import InputError, one_line
 from trainer.process_pool import cut
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from trainer import formats
 from trainer.data.schema import IMAGES, ROWS, Dataset
 from trainer.data.sources import parse_source
+from trainer.data.totals import Totals
 from trainer.data.write import checks, manifest, output
 from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
@@ -23,9 +24,8 @@ from trainer.data.write.open_table import OpenTable
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.store import RecordsStore, copy_shards
-from trainer.data.write.totals import Totals
 from trainer.process_pool import Processes, available_cores
-from trainer.progress_lines import ProgressLines, format_count
+from trainer.progress_lines import ProgressLines
 
 POOL_MIN_SECONDS = 1.0
 """Work that takes less time is done in this process: other processes need 0.3 s to start."""
@@ -106,9 +106,10 @@ def _create(
         output.remove_stale(writer)
         results = copy_shards(writer, layout.kept)
         if store:
+            examples = formats.number_of(layout.examples, source.unit)
             progress(
                 f"create_tfrecords: {len(layout.kept):,} shards reused, "
-                f"{len(layout.tasks):,} to write with {format_count(layout.examples, source.unit)}"
+                f"{len(layout.tasks):,} to write with {examples}"
             )
         results += _write_shards(writer, totals, layout, progress, processes)
         check()
@@ -153,7 +154,7 @@ def _format_summary(dataset: Dataset, seconds: float, unit: str) -> str:
     size = sum(split.bytes for split in dataset.splits.values())
     given = dataset.creation["given"]
     return (
-        f"create_tfrecords: {format_count(given, unit)} in {formats.clock(seconds)}, "
+        f"create_tfrecords: {formats.number_of(given, unit)} in {formats.clock(seconds)}, "
         f"{given / max(seconds, 1e-3):,.0f} {unit}/s; records: {splits}; "
         f"rejected {dataset.rejected['count']:,}; {shards} shards, {size / 1e6:,.1f} MB"
     )

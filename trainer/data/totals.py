@@ -17,7 +17,6 @@ import numpy as np
 
 from trainer.data.schema import SPLITS
 from trainer.data.source import Example, Rejection
-from trainer.data.tables.statistics import ColumnStatistics
 
 SAMPLE = 32
 """Number of examples that are encoded in advance to measure size and time."""
@@ -43,8 +42,8 @@ class Totals:
     content: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(2, np.uint64))
     # The SAMPLE training examples with the smallest digests; empty for a table.
     sample: list[Example] = dataclasses.field(default_factory=list)
-    # Statistics of each column of a table.
-    statistics: list[ColumnStatistics] = dataclasses.field(default_factory=list)
+    # The `tables.statistics.ColumnStatistics` of each column of a table.
+    statistics: list[Any] = dataclasses.field(default_factory=list)
     entry_bytes: int = 0  # size of all encoded rows of a table
 
     def merge(self, other: "Totals") -> None:
