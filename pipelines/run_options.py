@@ -12,6 +12,7 @@ docs/vertex-special.md show each of them.
 
 import dataclasses
 import datetime
+import functools
 import re
 import zoneinfo
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         cron.parse_fields(self.cron)
-        known = zoneinfo.available_timezones()
+        known = _list_time_zones()
         if known and self.time_zone not in known:
             hint = fields.suggest(self.time_zone, known, ", such as 'Europe/Berlin'")
             raise InputError(f"time_zone={self.time_zone!r} is not an IANA time zone{hint}")
@@ -75,6 +76,12 @@ class StepMachine:
 
     cpus: int = option(4, help="CPUs.", minimum=1, maximum=96)
     memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
+
+
+@functools.cache
+def _list_time_zones() -> set[str]:
+    # A look into hundreds of files.
+    return zoneinfo.available_timezones()
 
 
 # Steps are provisioned as STANDARD.

@@ -15,6 +15,8 @@ import trainer  # noqa: F401 Sets the threshold of garbage collection before the
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+# Tests run side by side, so that more threads only wait for each other.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 # In microseconds; read when TensorFlow is imported. Its own, 1 s to 32 s, suit a real service.
 os.environ.setdefault("GCS_RETRY_CONFIG_INIT_DELAY_TIME_US", "20000")
 os.environ.setdefault("GCS_RETRY_CONFIG_MAX_DELAY_TIME_US", "200000")

@@ -84,7 +84,10 @@ def alone():
             shutil.rmtree(FOLDER, ignore_errors=True)
 
 
-@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+@pytest.fixture(
+    params=[*(pytest.param(path, marks=pytest.mark.slow) for path in ARCHIVES[:-1]), ARCHIVES[-1]],
+    ids=[path.name.partition(".")[0] for path in ARCHIVES],
+)
 def kept(request, elsewhere, monkeypatch):
     """Unpack what a version left, and make it the working folder."""
     with alone():

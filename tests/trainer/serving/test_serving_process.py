@@ -171,30 +171,23 @@ def test_predictor_runs_in_googles_handler(image_model, monkeypatch):
     assert [prediction["model_version"] for prediction in answer["predictions"]] == ["model@7"] * 2
 
 
-def test_idle_and_slow_connections_shut_out_nobody(row_model):
-    with contextlib.ExitStack() as stack:
-        server = stack.enter_context(serve(row_model, prefix=["prlimit", "--nofile=256"]))
-        heads = (b"", b"POST /predict HTTP/1.1\r\nHost: a\r\n")
-        for number in range(400):
-            client = stack.enter_context(
-                contextlib.closing(socket.create_connection(("127.0.0.1", server.port)))
-            )
-            client.sendall(heads[number % 2])
-            if number % 50 == 0:
-                assert server.send("GET", "/health")[0] == 200
-        assert server.ask([{}])[0] in (200, 400)
+@pytest.fixture(scope="module")
+def limited_server(row_model, tmp_path_factory):
+    """A server that may open 256 files."""
+    errors = tmp_path_factory.mktemp("limited") / "errors"
+    with serve(row_model, prefix=["prlimit", "--nofile=256"], errors=errors) as server:
+        yield server
 
 
-def test_endless_headers_are_refused_and_take_no_memory(row_model):
-    with serve(row_model) as server:
-        before = server.resident_bytes()
-        with socket.create_connection(("127.0.0.1", server.port)) as client:
-            client.sendall(b"POST /predict HTTP/1.1\r\nX-Long: ")
-            with pytest.raises(ConnectionError):
-                for _ in range(1000):
-                    client.sendall(bytes(1 << 16).replace(b"\0", b"x"))
-        assert server.resident_bytes() - before < 16 << 20
-        assert server.send("GET", "/health")[0] == 200
+def test_endless_headers_are_refused_and_take_no_memory(limited_server):
+    before = limited_server.resident_bytes()
+    with socket.create_connection(("127.0.0.1", limited_server.port)) as client:
+        client.sendall(b"POST /predict HTTP/1.1\r\nX-Long: ")
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                client.sendall(bytes(1 << 16).replace(b"\0", b"x"))
+    assert limited_server.resident_bytes() - before < 16 << 20
+    assert limited_server.send("GET", "/health")[0] == 200
 
 
 _HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -204,18 +197,27 @@ _POST = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
 @pytest.mark.parametrize(
     "content",
     [
+        b"",
+        _POST,
         _HEALTH,
         _HEALTH * 5000,
         _POST + b'Content-Length: 9000\r\n\r\n{"instances":',
         _POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
         _POST + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n",
     ],
-    ids=["answered", "many at once", "slow body", "slow chunks", "awaits 100"],
+    ids=[
+        "idle",
+        "slow headers",
+        "answered",
+        "many at once",
+        "slow body",
+        "slow chunks",
+        "awaits 100",
+    ],
 )
-def test_400_connections_with_parts_of_requests_keep_nobody_out(row_model, tmp_path, content):
-    limited = serve(row_model, prefix=["prlimit", "--nofile=256"], errors=tmp_path / "errors")
+def test_400_connections_with_parts_of_requests_keep_nobody_out(limited_server, content):
+    server = limited_server
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(limited)
         before = server.resident_bytes()
         for _ in range(400):
             client = socket.create_connection(("127.0.0.1", server.port), 60)
@@ -226,7 +228,7 @@ def test_400_connections_with_parts_of_requests_keep_nobody_out(row_model, tmp_p
             assert server.send("GET", "/health")[0] == 200
             assert server.ask([{}])[0] == 400
         assert server.resident_bytes() - before < 50e6
-    assert "Traceback" not in (tmp_path / "errors").read_text()
+    assert "Traceback" not in server.errors.read_text()
 
 
 def test_request_before_the_answer_to_the_last_is_refused(row_server):
