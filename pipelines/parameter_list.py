@@ -8,7 +8,7 @@ from rich.text import Text
 
 from pipelines.console import Console
 from pipelines.parameters import PARAMETERS, TOPICS
-from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross
+from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross, SplitBy
 from trainer.errors import InputError
 from trainer.fields import default_of, suggest, type_of
 from trainer.models import MODELS
@@ -39,6 +39,7 @@ def show(word: str) -> None:
         for kind, keys in KEYS.items():
             _show_options(console, f"type {kind}: {MEANINGS[kind]}", Column, keys)
         _show_options(console, "crosses: combinations of columns", Cross)
+        _show_options(console, "split_by: what decides a row's split", SplitBy)
 
 
 def _find_names(topic: str, wanted: str) -> list[str]:

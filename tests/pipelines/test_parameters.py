@@ -11,7 +11,7 @@ from pipelines.parameters import GROUPS, PARAMETERS, check_parameters
 from tests.child_processes import ROOT
 from tests.refusals import refused
 from trainer import fields
-from trainer.data.tables.columns import KEYS, Column, Cross
+from trainer.data.tables.columns import KEYS, Column, Cross, SplitBy
 from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 from vertex_facts import resource_names
@@ -160,6 +160,11 @@ def test_valid_values_are_accepted(values):
         ({"split_fractions": [0.5, 0.5]}, "split_fractions=[0.5, 0.5]", "3 fractions"),
         ({"split_fractions": [0.5, 0.5, 0]}, "[0.5, 0.5, 0.0]", "above 0"),
         ({"split_fractions": [1, 1, 1]}, "[1.0, 1.0, 1.0]", "add up to 1"),
+        ({**TABLE, "split_by": {"groop": "b"}}, "split_by", "group"),
+        ({**TABLE, "split_by": {"group": "b", "column": "c"}}, "split_by={'group'", "must name a"),
+        ({**TABLE, "split_by": {"group": "a"}}, "split_by={'group': 'a'}", "another column"),
+        ({**TABLE, "split_by": {"column": "hour"}}, "split_by: 'hour'", "take it out of columns"),
+        ({"split_by": {"group": "b"}}, "split_by", "leave them out"),
         ({"accelerator_count": 1}, "accelerator_type=''", "both, or neither"),
         ({"class_floors": MANY_FLOORS}, "class_floors alone is 75,000", "shorten it"),
         ({"max_drift": 0.2}, "max_drift", "model_name"),
@@ -240,10 +245,10 @@ def test_description_names_all_choices():
 def test_page_on_sources_has_every_column_type(tmp_path):
     page = (DOCS / "sources.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^####? (\w+)\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL))
-    groups = {**dict.fromkeys(KEYS, Column), "crosses": Cross}
+    groups = {**dict.fromkeys(KEYS, Column), "crosses": Cross, "split_by": SplitBy}
     for kind, group in groups.items():
         (example,) = re.findall(r"^`(\{.*\})`$", sections[kind], re.MULTILINE)
-        assert json.loads(example).get("type", "crosses") == kind
+        assert json.loads(example).get("type", kind) == kind
         rows = sections[kind].replace("`", "").splitlines()
         for field in dataclasses.fields(group):
             assert (row(group, field) in rows) == (field.name in KEYS.get(kind, (field.name,)))

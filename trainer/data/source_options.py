@@ -73,6 +73,12 @@ class SourceOptions:
         help='Label of a table: {"column": "a"}, or a comparison such as {"column": "a", '
         '"above": 0.2, "times_column": "b"}.',
     )
+    split_by: dict = option(
+        {},
+        help='What decides a row\'s split: {"group": "a"} keeps rows with an equal value of column '
+        'a in one split, {"column": "a"} reads the split from column a; empty: a digest of the '
+        "row.",
+    )
     image_size: int = option(
         224,
         help="Height and width, in pixels, to which images are resized.",

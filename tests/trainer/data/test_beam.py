@@ -52,7 +52,12 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
         "images": {**here, "shard_megabytes": 0.02},
         "variants": {**here, **variants},
         "split": {**small, "source": f"images:{split}", "shard_megabytes": 0.01},
-        "table": {"source": f"csv:{table}", "shard_megabytes": 0.02, **tables.DESCRIBED},
+        "table": {
+            "source": f"csv:{table}",
+            "shard_megabytes": 0.02,
+            **tables.DESCRIBED,
+            "split_by": {"group": "Zone Id"},
+        },
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
 

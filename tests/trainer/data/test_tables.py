@@ -221,6 +221,51 @@ def test_split_depends_on_the_whole_row_not_on_columns_used(tmp_path):
         assert {row["key"] for row in read_rows(fewer, split)} == {row["key"] for row in part}
 
 
+def test_rows_of_a_group_are_in_one_split(tmp_path):
+    made = [row for row in tables.lines(3000) if row.split(",")[3]]
+    companies = {line: row.split(",")[3] for line, row in enumerate(made, start=2)}
+    described = {"split_by": {"group": "company"}, "split_fractions": [0.6, 0.2, 0.2]}
+    written = write(write_csv(tmp_path / "t.csv", made), tmp_path / "out", **described)
+    groups = {
+        split: {companies[line_of(row)] for row in read_rows(written, split)}
+        for split in written.splits
+    }
+    assert sum(map(len, groups.values())) == 40 and all(groups.values())
+    assert len(groups["train"]) > len(groups["test"])
+    # Other rows of the groups fall into the same splits.
+    others = [f'1,2,card," {companies[line]} ",1,{line % 7},9' for line in companies]
+    again = write(write_csv(tmp_path / "o.csv", others), tmp_path / "again", **described)
+    for split, names in groups.items():
+        assert {row["company"].decode() for row in read_rows(again, split)} == names
+
+
+def test_row_without_a_group_or_a_split_is_rejected(tmp_path):
+    parts = ["train", "val", "Test_Set", "train"] * 100
+    made = [f"{row},{part}" for row, part in zip(tables.lines(400), parts, strict=True)]
+    header = f"{tables.HEADER},part"
+    few = [f"{tables.lines(1)[0]},{part}" for part in ("", "tset")]
+    table = write_csv(tmp_path / "t.csv", [*made, *few], header)
+    written = write(table, tmp_path / "out", split_by={"column": "part"})
+    assert [split.examples for split in written.splits.values()] == [200, 100, 100]
+    reasons = rejected(written.uri)
+    assert reasons == {
+        "t.csv:402": "part is not train, validation or test: ''",
+        "t.csv:403": "part is not train, validation or test: 'tset'",
+    }
+    table = write_csv(tmp_path / "g.csv", [*tables.lines(400), "1,2,card,,,1,9"])
+    written = write(table, tmp_path / "grouped", split_by={"group": "Zone Id"})
+    assert rejected(written.uri) == {"g.csv:402": "no group, Zone Id is missing"}
+
+
+def test_column_of_splits_needs_each_of_them(tmp_path):
+    made = [f"{row},train" for row in tables.lines(100)]
+    table = write_csv(tmp_path / "t.csv", made, f"{tables.HEADER},part")
+    reason = refused(write, table, tmp_path / "out", split_by={"column": "part"})
+    assert "none of its 100 rows has test in 'part', the column of split_by; add some" in reason
+    reason = refused(write, table, tmp_path / "out", split_by={"column": "prt"})
+    assert "t.csv has no column 'prt'; did you mean 'part'?" in reason
+
+
 def test_processes_and_an_interrupted_run_write_the_same_bytes(tmp_path, monkeypatch):
     table = write_csv(tmp_path / "t.csv", tables.lines(3000))
     alone = write(table, tmp_path / "alone")

@@ -38,10 +38,11 @@ class ImageSource(SourceKind):
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        if options.columns or options.crosses or options.label:
+        if options.columns or options.crosses or options.label or options.split_by:
             raise InputError(
-                f"columns, crosses and label describe a table, but source={options.source!r} is "
-                "not a table; use one, such as csv:URI, or leave them out"
+                "columns, crosses, label and split_by describe a table, but "
+                f"source={options.source!r} is not a table; use one, such as csv:URI, or leave "
+                "them out"
             )
         return []
 

@@ -1,4 +1,4 @@
-"""The schema of a table as in a recipe: columns, crosses and the label.
+"""The schema of a table as in a recipe: columns, crosses, the label and what decides splits.
 
     columns = [
         {"name": "trip_miles", "type": "numeric", "log": true},
@@ -9,6 +9,7 @@
     ]
     crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
     label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
+    split_by = {"group": "taxi_id"}
 
 Nothing in it is evaluated as code: a label is a column, or a comparison of a column with a number
 or another column.
@@ -176,17 +177,30 @@ class Label:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitBy:
+    """The column that decides a row's split; with neither, a digest of the row decides it."""
+
+    group: str = option(
+        "", help="Column of groups, such as patients: rows with an equal value are in one split."
+    )
+    column: str = option("", help="Column that names each row's split: train, validation or test.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSchema:
     """The checked schema of a table."""
 
     columns: list[Column]
     crosses: list[Cross]
     label: Label
+    split_by: SplitBy
 
     @property
     def needed(self) -> list[str]:
         """Return the names that every header must have."""
-        return list(dict.fromkeys([*(c.name for c in self.columns), *self.label.columns]))
+        names = [*(column.name for column in self.columns), *self.label.columns]
+        split_by = self.split_by.group or self.split_by.column
+        return list(dict.fromkeys([*names, *([split_by] if split_by else [])]))
 
 
 def list_columns(dataset: Dataset) -> list[Feature]:

@@ -8,9 +8,9 @@
 With one feature for all columns of a type, a record has a third of the bytes that it has with a
 feature per column, and is parsed in a third of the time.
 
-A row's split depends on a digest of its content: copies stay together, and another choice of
-columns moves no row to another split. An invalid row (text instead of a number, no label) is
-rejected by its key; a missing value of a column is no reason to reject a row, but is recorded as
+A row's split depends on a digest of its content, or of its group: copies stay together, and another
+choice of columns moves no row to another split. An invalid row (text instead of a number, no label)
+is rejected by its key; a missing value of a column is no reason to reject a row, but is recorded as
 missing.
 """
 
@@ -24,15 +24,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainer import formats
 from trainer.data.digests import draw_splits
 from trainer.data.records import encode_features
-from trainer.data.source import DIGEST_BYTES, Rejection, digest
+from trainer.data.schema import SPLITS
+from trainer.data.source import DIGEST_BYTES, Rejection, digest, parse_split_name
 from trainer.data.tables.columns import (
     COMPARISONS,
     FEATURES,
     WHOLE_NUMBER,
     Column,
     Label,
+    SplitBy,
     TableSchema,
 )
 from trainer.data.tables.statistics import ColumnStatistics
@@ -67,6 +70,8 @@ def parse_block(
         for column in schema.columns
     }
     labels, codes = _parse_labels(schema.label, read.columns, bad)
+    halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
+    splits = _find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
     if bad:
@@ -75,8 +80,7 @@ def parse_block(
             name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
             for name, array in values.items()
         }
-    halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2)[kept].astype(np.uint64)
-    splits = draw_splits(halves[:, 1], split_fractions)
+    halves, splits = halves[kept], splits[kept]
     statistics = [ColumnStatistics(column) for column in schema.columns]
     for statistic in statistics:
         statistic.add(values[statistic.column.name], splits, halves[:, 0])
@@ -221,6 +225,41 @@ def _parse_labels(
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)
     return label.classes, is_true.astype(np.int64)
+
+
+def _find_splits(
+    split_by: SplitBy,
+    columns: Mapping[str, pa.Array],
+    hashes: np.ndarray,
+    fractions: Sequence[float],
+    bad: dict[int, str],
+) -> np.ndarray:
+    """Return the index of each row's split, uint8 [n]; add rows without one to `bad`.
+
+    `hashes` are those of the rows, uint64 [n].
+    """
+    name = split_by.group or split_by.column
+    if not name:
+        return draw_splits(hashes, fractions)
+    encoded = _clean_texts(columns[name]).dictionary_encode()
+    texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    if split_by.group:
+        digests = b"".join(digest(text.encode()) for text in texts)
+        splits = draw_splits(np.frombuffer(digests, ">u8")[1::2], fractions)
+        unfit = {
+            code: f"no group, {name} is missing" for code, text in enumerate(texts) if not text
+        }
+    else:
+        names = [parse_split_name(text) for text in texts]
+        splits = np.array([SPLITS.index(split) if split else 0 for split in names], np.uint8)
+        unfit = {
+            code: f"{name} is not {formats.choices(SPLITS)}: {texts[code][:_SHOWN]!r}"
+            for code, split in enumerate(names)
+            if not split
+        }
+    for index in np.flatnonzero(np.isin(codes, list(unfit))).tolist():
+        bad.setdefault(index, unfit[codes[index]])
+    return splits[codes]
 
 
 def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Check the columns, crosses and label of a recipe."""
+"""Check the columns, crosses, label and split_by of a recipe."""
 
 import collections
 import dataclasses
@@ -13,6 +13,7 @@ from trainer.data.tables.columns import (
     Column,
     Cross,
     Label,
+    SplitBy,
     TableSchema,
     argument_name,
     clean_text,
@@ -24,7 +25,7 @@ _RESERVED = ("label", "key")
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:
-    """Check the options `columns`, `crosses` and `label`, and return the schema.
+    """Check the options `columns`, `crosses`, `label` and `split_by`, and return the schema.
 
     An InputError names the parameter, the position in it, and what would be right.
     """
@@ -48,7 +49,9 @@ def parse_schema(options: SourceOptions) -> TableSchema:
         _parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(options.crosses)
     ]
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crosses)])
-    return TableSchema(columns=parsed, crosses=crosses, label=_parse_label(options.label, by_name))
+    label = _parse_label(options.label, by_name)
+    split_by = _parse_split_by(options.split_by, label, by_name)
+    return TableSchema(columns=parsed, crosses=crosses, label=label, split_by=split_by)
 
 
 def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
@@ -130,6 +133,28 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
         raise InputError(f"label: classes={classes}: {remedy}")
     return dataclasses.replace(label, classes=classes)
+
+
+def _parse_split_by(
+    entry: Mapping[str, Any], label: Label, columns: Mapping[str, Column]
+) -> SplitBy:
+    split_by = _build(SplitBy, "split_by", entry, owner="it")
+    if entry and bool(split_by.group) == bool(split_by.column):
+        raise InputError(
+            f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, or of '
+            'splits, as {"column": "split"} does'
+        )
+    if (split_by.group or split_by.column) in label.columns:
+        raise InputError(
+            f"split_by={entry} names a column of the label, so that a class would be in one split "
+            "alone; use another column"
+        )
+    if split_by.column in columns:
+        raise InputError(
+            f"split_by: {split_by.column!r} is also one of columns, but no request has a split; "
+            "take it out of columns"
+        )
+    return split_by
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:

@@ -79,6 +79,12 @@ def check_counts(counts: ClassCounts, source: OpenSource) -> None:
             )
     for split in ("train", "test"):
         if not any(counts[split, name] for name in source.classes):
+            if column := options.split_by.get("column"):
+                raise InputError(
+                    f"source={options.source!r}: none of its "
+                    f"{formats.number_of(counts.total(), source.unit)} has {split} in {column!r}, "
+                    "the column of split_by; add some"
+                )
             raise InputError(
                 f"source={options.source!r}: none of its "
                 f"{formats.number_of(counts.total(), source.unit)} falls into {split} "
