@@ -108,7 +108,7 @@ def drawings():
 @pytest.fixture
 def equal_plots_drawn_once(drawings, monkeypatch):
     """Draw each of a report's plots once, which takes most of a report's time."""
-    from trainer.report import plots
+    from trainer.drawing import plots
 
     def drawn_once(draw):
         def look_up(*arguments, **options):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from pipelines.runs.run_comparison import RunComparison, format_value
+from trainer.drawing import plots
 from trainer.errors import InputError
-from trainer.report import plots
 from trainer.report.learning import Rows, column
 from trainer.report.page import render
 

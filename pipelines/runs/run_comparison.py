@@ -11,12 +11,13 @@ from pipelines.runs.run import Run
 from trainer.data.schema import join
 from trainer.data.storage import is_object
 from trainer.errors import InputError, first_line
-from trainer.evaluation import comparison, prediction_file
-from trainer.evaluation.comparison import Pairs
+from trainer.evaluation import prediction_file
 from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY, parse_history
+from trainer.metrics import comparison
+from trainer.metrics.comparison import Pairs
 from vertex_facts.json_numbers import to_whole_numbers
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trainer.evaluation import comparison
-from trainer.evaluation.baseline import compare_with_constants
-from trainer.evaluation.comparison import (
+from trainer.metrics import comparison
+from trainer.metrics.baseline import compare_with_constants
+from trainer.metrics.classifier import wilson_interval
+from trainer.metrics.comparison import (
     Pairs,
     Scores,
     bootstrap_interval,
@@ -19,7 +20,6 @@ from trainer.evaluation.comparison import (
     sign_flip_test,
     tango_interval,
 )
-from trainer.evaluation.metrics import wilson_interval
 
 EXAMPLES = 189  # as many as the test split of digits has
 DRAWS = 600

@@ -20,11 +20,11 @@ from tests import small_records, tables
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation import prediction, prediction_file
-from trainer.evaluation.answers import ColumnValues, DiskColumns
-from trainer.evaluation.leakage import compute_column_aucs
-from trainer.evaluation.mistakes import MostConfident
 from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
+from trainer.metrics.disk_columns import ColumnValues, DiskColumns
+from trainer.metrics.leakage import compute_column_aucs
+from trainer.metrics.mistakes import MostConfident
 
 
 @pytest.fixture(scope="module")

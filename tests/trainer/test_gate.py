@@ -10,10 +10,10 @@ import pytest
 from tests.trainer.report_samples import write_model, write_records
 from trainer.evaluation import gate
 from trainer.evaluation.champion_scores import score
-from trainer.evaluation.comparison import Pairs
 from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.gate_options import GateOptions
 from trainer.evaluation.scoring import evaluate
+from trainer.metrics.comparison import Pairs
 
 N = 40
 

@@ -12,8 +12,6 @@ from trainer.data import schema
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
-from trainer.evaluation.answers import Answers
-from trainer.evaluation.comparison import Pairs, Scores, log_losses
 from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.prediction import (
     TIE_TOLERANCE,
@@ -21,6 +19,8 @@ from trainer.evaluation.prediction import (
     read_stored_batches,
 )
 from trainer.evaluation.scoring import Evaluation
+from trainer.metrics.comparison import Pairs, Scores, log_losses
+from trainer.metrics.disk_columns import Answers
 
 _CONTRADICTION = 0.005
 """Difference of two accuracies of a model on the same records that no machine explains."""

@@ -14,9 +14,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from trainer.evaluation import comparison
-from trainer.evaluation.baseline import Baseline
-from trainer.evaluation.comparison import Comparison, Pairs
 from trainer.evaluation.gate_options import (
     ABOVE_BASELINE,
     CANDIDATE,
@@ -24,6 +21,9 @@ from trainer.evaluation.gate_options import (
     CHAMPION,
     GateOptions,
 )
+from trainer.metrics import comparison
+from trainer.metrics.baseline import Baseline
+from trainer.metrics.comparison import Comparison, Pairs
 
 if TYPE_CHECKING:
     from trainer.evaluation.scoring import Evaluation

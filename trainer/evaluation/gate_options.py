@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 
 from trainer.errors import InputError
 from trainer.fields import option, suggest
+from trainer.metrics import PERMUTATIONS
 
-PERMUTATIONS = 9_999
-"""Number of random sign patterns of the test of log_loss, whose p-value is above its reciprocal."""
 METRICS = ("accuracy", "log_loss")
 """Metrics with which two models are compared."""
 RULES = ("better", "not_worse", "none")

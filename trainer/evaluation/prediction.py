@@ -11,9 +11,9 @@ from trainer.data.integrity import check_shards
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 from trainer.errors import InputError, first_line
-from trainer.evaluation.answers import Answers, ColumnValues
-from trainer.evaluation.mistakes import MostConfident
 from trainer.exported import saved_model
+from trainer.metrics.disk_columns import Answers, ColumnValues
+from trainer.metrics.mistakes import MostConfident
 from trainer.progress_lines import ProgressLines
 
 SIGNATURE = "serving_examples"

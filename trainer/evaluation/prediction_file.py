@@ -6,7 +6,7 @@
 The probabilities are left out if there are more than MOST_PROBABILITIES of them.
 
 Two models with predictions for the same examples can be compared pair by pair; see
-trainer.evaluation.comparison.
+trainer.metrics.comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.evaluation.comparison import Scores, log_losses
+from trainer.metrics.comparison import Scores, log_losses
 
 if TYPE_CHECKING:  # Reading needs no TensorFlow.
     from trainer.evaluation.scoring import Evaluation

@@ -16,14 +16,14 @@ import numpy as np
 
 from trainer.data import schema
 from trainer.errors import InputError
-from trainer.evaluation import metrics
-from trainer.evaluation.answers import Answers, ColumnValues
-from trainer.evaluation.baseline import Baseline, compare_with_constants
-from trainer.evaluation.comparison import log_losses
-from trainer.evaluation.leakage import compute_column_aucs
-from trainer.evaluation.mistakes import Mistake, MostConfident
 from trainer.evaluation.prediction import ServedModel, predict
-from trainer.evaluation.slices import Slices, slice_answers
+from trainer.metrics import classifier
+from trainer.metrics.baseline import Baseline, compare_with_constants
+from trainer.metrics.comparison import log_losses
+from trainer.metrics.disk_columns import Answers, ColumnValues
+from trainer.metrics.leakage import compute_column_aucs
+from trainer.metrics.mistakes import Mistake, MostConfident
+from trainer.metrics.slices import Slices, slice_answers
 
 MISTAKES_KEPT = 24
 _SCALARS = (
@@ -55,12 +55,12 @@ class Evaluation:
     pr_auc: float | None
     expected_calibration_error: float
     brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
-    per_class: list[metrics.ClassMetrics]
+    per_class: list[classifier.ClassMetrics]
     confusion_matrix: list[list[int]]  # rows are true classes, columns are predicted classes
-    calibration: list[metrics.Bin]
-    roc_curves: list[metrics.Curve]
-    pr_curves: list[metrics.Curve]  # a precision is valid from the previous recall to its own
-    roc: metrics.RocCurve | None  # of the second of two classes
+    calibration: list[classifier.Bin]
+    roc_curves: list[classifier.Curve]
+    pr_curves: list[classifier.Curve]  # a precision is valid from the previous recall to its own
+    roc: classifier.RocCurve | None  # of the second of two classes
     mistakes: list[Mistake]  # most confident first
     slices: list[Slices]
     column_areas: dict[str, float]  # ROC AUC of each column of a table alone; see leakage.py
@@ -126,33 +126,33 @@ def _measure(answers: Answers, classes: list[str]) -> dict[str, Any]:
     k = None
     if len(classes) > 3:
         k = 5 if len(classes) > 5 else 3
-    within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, metrics.CALIBRATION_BINS))
+    within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, classifier.CALIBRATION_BINS))
     for labels, probabilities in answers.blocks():
         predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))
         np.add.at(matrix, (labels, predicted), 1)
-        within += int((metrics.label_ranks(labels, probabilities) < k).sum()) if k else 0
+        within += int((classifier.label_ranks(labels, probabilities) < k).sum()) if k else 0
         losses += float(log_losses(probabilities[examples, labels]).sum())
-        errors += metrics.squared_errors(labels, probabilities)
+        errors += classifier.squared_errors(labels, probabilities)
         confidence = probabilities[examples, predicted]
-        sums += metrics.calibration_sums(predicted == labels, confidence)
-    error, bins = metrics.calibration(sums)
+        sums += classifier.calibration_sums(predicted == labels, confidence)
+    error, bins = classifier.calibration(sums)
     correct = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
-    rows = metrics.compute_class_metrics(classes, matrix, rankings)
+    rows = classifier.compute_class_metrics(classes, matrix, rankings)
     ranked_rows = rows[1:] if len(classes) == 2 else rows
-    roc_curves, pr_curves = metrics.curves(classes, rankings)
+    roc_curves, pr_curves = classifier.curves(classes, rankings)
     second = rankings[1] if len(classes) == 2 else None
     return {
         "accuracy": correct / n,
-        "accuracy_interval": metrics.wilson_interval(correct, n),
+        "accuracy_interval": classifier.wilson_interval(correct, n),
         "top_k": k,
         "top_k_accuracy": within / n if k else None,
         "log_loss": losses / n,
-        "precision": metrics.mean([row.precision for row in rows]),
-        "recall": metrics.mean([row.recall for row in rows]),
-        "f1": metrics.mean([row.f1 for row in rows]),
-        "roc_auc": metrics.mean([row.roc_auc for row in ranked_rows]),
-        "pr_auc": metrics.mean([row.pr_auc for row in ranked_rows]),
+        "precision": classifier.mean([row.precision for row in rows]),
+        "recall": classifier.mean([row.recall for row in rows]),
+        "f1": classifier.mean([row.f1 for row in rows]),
+        "roc_auc": classifier.mean([row.roc_auc for row in ranked_rows]),
+        "pr_auc": classifier.mean([row.pr_auc for row in ranked_rows]),
         "expected_calibration_error": error,
         "brier_score": errors / n,
         "per_class": rows,

@@ -9,9 +9,9 @@ from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
-from trainer.evaluation.metrics import ClassMetrics
 from trainer.evaluation.scoring import Evaluation
 from trainer.formats import count
+from trainer.metrics.classifier import ClassMetrics
 from trainer.report import background, quality
 from trainer.report.findings import list_findings, mean_confidence
 from trainer.report.learning import Rows, format_phase, summarize_learning

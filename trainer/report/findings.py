@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
-from trainer.evaluation.leakage import RANKED
-from trainer.evaluation.metrics import wilson_interval
 from trainer.evaluation.scoring import Evaluation
+from trainer.metrics.classifier import wilson_interval
+from trainer.metrics.leakage import RANKED
 from trainer.report.learning import Rows, column, known_values
 
 

@@ -6,7 +6,7 @@ Throughout, `training` is the content of metrics.json, and `history` the rows of
 import itertools
 from typing import Any
 
-from trainer.report import plots
+from trainer.drawing import plots
 
 Rows = list[dict[str, float | None]]
 

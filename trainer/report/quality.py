@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from trainer.drawing import plots
 from trainer.evaluation.scoring import Evaluation
 from trainer.formats import percent
-from trainer.report import plots
 
 MATRIX_SHOWN = 20
 CONFUSIONS_SHOWN = 10

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.report.report_page import HOSTILE, TRAINING
-from trainer.evaluation.slices import Slice, Slices
+from trainer.metrics.slices import Slice, Slices
 
 
 def assert_self_contained(page):

@@ -8,11 +8,11 @@ import pytest
 
 from tests.trainer.report.report_page import HISTORY, TRAINING, report
 from tests.trainer.report_samples import write_model, write_records
-from trainer.evaluation.comparison import Comparison
 from trainer.evaluation.drift import measure
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.scoring import evaluate
 from trainer.formats import decimal
+from trainer.metrics.comparison import Comparison
 from trainer.report.document import describe_outcome
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from trainer.data.schema import Feature
-from trainer.evaluation.answers import Answers, ColumnValues, encode_texts, spans
-from trainer.evaluation.metrics import pack_scores, rank
+from trainer.metrics.classifier import pack_scores, rank
+from trainer.metrics.disk_columns import Answers, ColumnValues, encode_texts, spans
 
 MAX_VALUES = 31
 """Largest number of values of a column that is sliced by value: the days of a month."""

@@ -7,8 +7,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Feature
-from trainer.evaluation.answers import ColumnValues, DiskColumns, spans
-from trainer.evaluation.metrics import count_distinct
+from trainer.metrics.classifier import count_distinct
+from trainer.metrics.disk_columns import ColumnValues, DiskColumns, spans
 
 RANKED = 10
 """Number of classes, the most common ones, that a column is ranked for."""

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer.evaluation.comparison import mcnemar
+from trainer.metrics.comparison import mcnemar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from trainer.data import storage
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_columns
-from trainer.evaluation.comparison import Scores, log_losses
-from trainer.evaluation.metrics import BLOCK, Ranking, pack_scores, rank
+from trainer.metrics.classifier import BLOCK, Ranking, pack_scores, rank
+from trainer.metrics.comparison import Scores, log_losses
 
 _KEYS = pa.schema([("key", pa.binary())])
 _HASHES = 2**61

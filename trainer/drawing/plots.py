@@ -18,7 +18,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from trainer.evaluation.metrics import Bin, Curve, wilson_interval
+from trainer.metrics.classifier import Bin, Curve, wilson_interval
 
 MUTED = "#020202"
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer.evaluation.gate_options import PERMUTATIONS
+from trainer.metrics import PERMUTATIONS
 
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling

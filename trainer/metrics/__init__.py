@@ -1,0 +1,4 @@
+"""Metrics and statistical tests, from labels and answers alone."""
+
+PERMUTATIONS = 9_999
+"""Number of random sign patterns of a permutation test, whose p-value is above its reciprocal."""
