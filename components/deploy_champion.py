@@ -1,6 +1,7 @@
 """The component that deploys a new champion after a check of its predictions."""
 
 import os
+from typing import Any
 
 from kfp import dsl
 
@@ -53,9 +54,9 @@ def deploy_champion(
         with endpoints.temporary_endpoint(champion, serving, encryption_spec_key_name) as endpoint:
             print(f"{registered} is deployed to {endpoint} for a check on test records")
 
-            def ask(instance: dict[str, str]) -> list[float]:
+            def ask(instance: dict[str, str]) -> dict[str, Any]:
                 answer = predictions.predict(endpoint=endpoint, instances=[instance])
-                return list(answer.predictions[0]["probabilities"])
+                return dict(answer.predictions[0])
 
             try:
                 count = check_served(model.uri, records.uri, ask)

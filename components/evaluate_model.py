@@ -22,9 +22,9 @@ from trainer.training.config import TrainingConfig
 
 
 class Evaluated(NamedTuple):
-    """Outputs of evaluate_model; all but `accuracy` are the gate's verdict."""
+    """Outputs of evaluate_model; all but `score`, the task's main metric, are the verdict."""
 
-    accuracy: float
+    score: float
     verdict: str
     role: str
     champion: str
@@ -84,13 +84,14 @@ def evaluate_model(
     print(verdict.line)
     _write_results(evaluated, verdict, predictions, evaluation, decision)
     # For register_model, which judges again if the champion has changed.
-    evaluation.metadata["gate"] = dataclasses.asdict(options)
-    _log_metrics(evaluated, metrics, classification)
+    evaluation.metadata.update(gate=dataclasses.asdict(options), schema=evaluated.schema)
+    for name, value in evaluated.scalars().items():
+        metrics.log_metric(name, value)
+    shown = evaluated.log_to_console(classification)
     given = (verdict.word, verdict.role, verdict.champion, verdict.reason)
-    outputs = Evaluated(evaluated.accuracy, *given)
+    outputs = Evaluated(evaluated.headline[1], *given)
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
-        shown = f"the confusion matrix of {len(evaluated.classes):,} classes"
         print(f"The console can't show {shown}; see the report")
     return outputs
 
@@ -117,7 +118,7 @@ def judge(
                 current.name,
                 current.artifact_uri,
                 evaluated,
-                recorded_accuracy=registry.find_accuracy(current, evaluated.dataset),
+                registry.find_metrics(current, evaluated.dataset),
             )
         except InputError as error:
             scored = gate.ChampionScores(name=current.name, problem=str(error))
@@ -175,25 +176,14 @@ def _write_results(
     decision: dsl.Artifact,
 ) -> None:
     """Write each prediction, the metrics in the registry's schema, and the verdict."""
-    from components.registry.model_evaluation import build_classification_metrics
     from trainer.data.storage import write_json
     from trainer.evaluation import prediction_file
 
     predictions.uri += ".csv"
-    prediction_file.write(predictions.uri, evaluated)
-    write_json(evaluation.uri, build_classification_metrics(evaluated))
+    prediction_file.write(predictions.uri, evaluated.answers)
+    write_json(evaluation.uri, evaluated.registry_metrics())
     write_json(decision.uri, verdict.to_dict())
     decision.metadata.update(verdict.to_dict())
-
-
-def _log_metrics(
-    evaluated: Any, metrics: dsl.Metrics, classification: dsl.ClassificationMetrics
-) -> None:
-    for name, value in evaluated.scalars().items():
-        metrics.log_metric(name, value)
-    classification.log_confusion_matrix(evaluated.classes, evaluated.confusion_matrix)
-    if curve := evaluated.roc:
-        classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
 
 
 def set_content_type(uri: str, content_type: str) -> None:

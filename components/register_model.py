@@ -76,6 +76,8 @@ def register_model(
         description=f"{run}: {reason}",
         labels={"recipe": to_label(registry.model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
+        # The version before named no schema.
+        schema=evaluation.metadata.get("schema", Candidate.schema),
         pipeline_job=f"{registry.parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )

@@ -160,6 +160,7 @@ def _add_evaluation_steps(
     available = {
         **parameters,
         **evaluated.outputs,
+        "accuracy": evaluated.outputs["score"],
         **artifacts,
         **_PROJECT_AND_LOCATION,
         "run": _RUN,

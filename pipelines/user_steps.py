@@ -15,9 +15,11 @@ from trainer.models.user_models import find_module_file
 
 OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",
-    "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
+    "score", "accuracy", "verdict", "role", "champion", "reason", "run", "project", "location",
 )  # fmt: skip
-"""Outputs of the pipeline that a step can have as inputs, in addition to the parameters."""
+"""Outputs of the pipeline that a step can have as inputs, in addition to the parameters.
+
+`accuracy` is an older name of `score`, the main metric of the task."""
 
 
 def check(names: Sequence[str]) -> None:

@@ -138,16 +138,13 @@ class ModelRegistry:
         problem = f"model {model!r} has no champion in {place or self.parent} yet"
         raise InputError("; ".join([problem, *(hints or [train])]))
 
-    def find_accuracy(self, version: Version) -> float | None:
-        """Return a version's accuracy from its imported evaluation; None without one."""
+    def find_metrics(self, version: Version) -> dict[str, Any]:
+        """Return the metrics of a version's imported evaluation; empty without one."""
         from google.protobuf import json_format
 
-        for evaluation in self.client.list_model_evaluations(parent=version.resource):
-            metrics = json_format.MessageToDict(evaluation._pb.metrics)
-            rows = (metrics or {}).get("confusionMatrix", {}).get("rows", [])
-            if total := sum(map(sum, rows)):
-                return sum(row[index] for index, row in enumerate(rows)) / total
-        return None
+        evaluations = list(self.client.list_model_evaluations(parent=version.resource))
+        metrics = evaluations[0]._pb.metrics if evaluations else None
+        return (metrics and json_format.MessageToDict(metrics)) or {}
 
     def list_models(self) -> list[str]:
         """Return the IDs of all models, sorted."""

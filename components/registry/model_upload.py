@@ -10,9 +10,8 @@ from trainer import serving
 from trainer.errors import InputError, one_line
 from vertex_facts.resource_names import is_prebuilt
 
-METRICS_SCHEMA = (
-    "gs://google-cloud-aiplatform/schema/modelevaluation/classification_metrics_1.0.0.yaml"
-)
+METRICS_SCHEMAS = "gs://google-cloud-aiplatform/schema/modelevaluation"
+"""Folder of the schemas of evaluations."""
 FILES_LABEL = "files"
 """Label of a version that identifies the files of its model: `model_files.identify`."""
 MADE_BY = {"made-by": "vertex-tensorflow-training"}
@@ -34,7 +33,8 @@ class Candidate:
     serving_image: str  # empty on this machine: `PREBUILT`
     description: str
     labels: dict[str, str]  # run and commit identify the run and the code that produced it
-    metrics: Mapping[str, Any]  # in the schema of classification metrics
+    metrics: Mapping[str, Any]  # in `schema`
+    schema: str = "classification_metrics_1.0.0"
     pipeline_job: str = ""  # projects/P/locations/L/pipelineJobs/RUN
     encryption_key: str = ""  # Cloud KMS key; empty: a Google-managed key
 
@@ -105,7 +105,8 @@ def import_evaluation(client: Any, version: str, candidate: Candidate) -> None:
         if list(client.list_model_evaluations(parent=version)):
             return
         evaluation = types.ModelEvaluation(
-            display_name="Test split", metrics_schema_uri=METRICS_SCHEMA
+            display_name="Test split",
+            metrics_schema_uri=f"{METRICS_SCHEMAS}/{candidate.schema}.yaml",
         )
         json_format.ParseDict(dict(metrics), evaluation._pb.metrics)
         client.import_model_evaluation(

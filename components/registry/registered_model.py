@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 from components.registry.model_registry import Judge, ModelRegistry, Version, connect_registry
 from components.registry.model_upload import Candidate
@@ -66,15 +67,15 @@ class RegisteredModel:
         with as_input_error(f"looking for the champion of {self.model_name!r}"):
             return self.registry.find_champion(self.model_name)
 
-    def find_accuracy(self, version: Version, records: str) -> float | None:
-        """Return the accuracy of a version on records (URI), as recorded at its registration.
+    def find_metrics(self, version: Version, records: str) -> dict[str, Any]:
+        """Return the metrics of a version on records (URI), as recorded at its registration.
 
-        None if it was registered with other records, or its evaluation was not imported.
+        They are empty if it was registered with other records, or without an evaluation.
         """
         if version.labels.get("dataset") != digest_dataset(records)[:DATASET_DIGITS]:
-            return None
+            return {}
         with as_input_error(f"reading the evaluation of {version.name}"):
-            return self.registry.find_accuracy(version)
+            return self.registry.find_metrics(version)
 
     def register(
         self, candidate: Candidate, role: str, compared_with: str, judge: Judge

@@ -11,7 +11,7 @@ from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
 
 from components.registry import model_upload
-from components.registry.model_upload import MADE_BY, METRICS_SCHEMA
+from components.registry.model_upload import MADE_BY, METRICS_SCHEMAS
 from components.registry.registered_model import RegisteredModel
 from tests import registry_service
 from tests.refusals import refused
@@ -78,7 +78,7 @@ def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     assert upload.model.version_description == "one: better"
     (imported,) = service.sent("ImportModelEvaluation")
     assert imported.parent == f"projects/{NUMBER}/locations/us-central1/models/digits@1"
-    assert imported.model_evaluation.metrics_schema_uri == METRICS_SCHEMA
+    assert imported.model_evaluation.metrics_schema_uri.startswith(f"{METRICS_SCHEMAS}/class")
     assert json_format.MessageToDict(imported.model_evaluation._pb.metrics) == METRICS
     assert version.name == "digits@1"
     assert aliases(registry) == {"1": {"default", "champion", "champion-1", COMMIT}}

@@ -1,7 +1,6 @@
 """Evaluation: metrics, curves, mistakes and progress of models whose answers are known."""
 
 import csv
-import dataclasses
 import functools
 import json
 import math
@@ -11,11 +10,6 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.registry.model_evaluation import (
-    THRESHOLDS,
-    build_classification_metrics,
-    operating_points,
-)
 from tests import small_records, tables
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
 from trainer.data.tables.inputs import parse_columns
@@ -24,7 +18,9 @@ from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
 from trainer.metrics.disk_columns import ColumnValues, DiskColumns
 from trainer.metrics.leakage import compute_column_aucs
-from trainer.metrics.mistakes import MostConfident
+from trainer.metrics.worst_examples import WorstExamples
+from trainer.tasks import classification
+from trainer.tasks.classification import THRESHOLDS, operating_points
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +114,14 @@ def test_every_metric_equals_its_definition(judge, classes, absent, seed):
     row_values += [evaluation.roc_auc, evaluation.pr_auc]
     assert row_values == pytest.approx(means.tolist(), abs=1e-6)
     assert np.isfinite(list(evaluation.scalars().values())).all()
-    json.dumps(build_classification_metrics(evaluation), allow_nan=False)
+    json.dumps(evaluation.registry_metrics(), allow_nan=False)
 
 
 def test_split_of_one_class_has_neither_area_nor_curve(judge):
     evaluation = judge(np.zeros(4, int), np.full((4, 2), 7, np.uint8))
     assert evaluation.accuracy == 1
     assert evaluation.accuracy_interval == (pytest.approx(0.5101, abs=1e-4), 1)
-    assert evaluation.mistakes == []
+    assert evaluation.worst == []
     assert evaluation.roc_auc is None and evaluation.pr_auc is None
     assert evaluation.roc is None and evaluation.roc_curves == []
     assert "roc_auc" not in evaluation.scalars()
@@ -170,12 +166,12 @@ def test_the_24_most_confident_mistakes_are_kept(judge):
     confidence = probabilities_of(pixels).max(axis=1)
     wrong = np.flatnonzero(pixels.argmax(axis=1) != labels)
     wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
-    assert len(wrong) > len(evaluation.mistakes) == 24
-    for index, mistake in zip(wrong, evaluation.mistakes, strict=False):
+    assert len(wrong) > len(evaluation.worst) == 24
+    for index, mistake in zip(wrong, evaluation.worst, strict=False):
         assert mistake.key == f"example-{index:04}"
-        assert mistake.label == f"c{labels[index]}"
-        assert mistake.predicted == f"c{pixels[index].argmax()}"
-        assert mistake.confidence == confidence[index]
+        assert mistake.figures["label"] == f"c{labels[index]}"
+        assert mistake.figures["predicted"] == f"c{pixels[index].argmax()}"
+        assert mistake.figures["confidence"] == confidence[index]
         assert mistake.picture.ravel().tolist() == pixels[index].tolist()
 
 
@@ -186,11 +182,12 @@ def test_pictures_of_mistakes_are_decoded_from_jpeg(tmp_path, channels):
     shards = [(image[None], np.array([0])) for image in (picture // 4, picture // 4, picture)]
     dataset = small_records.write_records(tmp_path, {"test": shards}, names(2), encoding="jpeg")
     answers = np.array([[1, 0], [1, 0], [0.1, 0.9]], np.float32)
-    candidates = MostConfident(5)
+    candidates = WorstExamples(5)
     for batch in read_stored_batches(dataset, "test", 2):
-        candidates.add(batch, np.zeros(len(batch), int), answers[: len(batch)])
+        badness = np.where(answers.argmax(axis=1), answers.max(axis=1), 0)[: len(batch)]
+        candidates.add(batch, badness, {})
         answers = answers[len(batch) :]
-    (mistake,) = candidates.list_mistakes(dataset)
+    (mistake,) = candidates.list_examples(dataset)
     assert mistake.key == "test/2/0"
     assert mistake.picture.shape == picture.shape
     assert np.abs(mistake.picture.astype(int) - picture).max() < 10
@@ -206,12 +203,13 @@ def test_progress_ends_with_the_number_of_examples(judge, monkeypatch, capsys):
 
 def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeypatch, capsys):
     labels, pixels = sample(3, 40, 4)
-    evaluation = dataclasses.replace(judge(labels, pixels), classes=["a,b", 'c"d', "e", "f"])
+    evaluation, classes = judge(labels, pixels), ["a,b", 'c"d', "e", "f"]
+    evaluation.answers.names = np.array(classes)
     capsys.readouterr()
-    for most, columns in ((160, evaluation.classes), (159, [])):
-        monkeypatch.setattr(prediction_file, "MOST_PROBABILITIES", most)
+    for most, columns in ((160, classes), (159, [])):
+        monkeypatch.setattr(classification, "MOST_PROBABILITIES", most)
         path = tmp_path / "predictions.csv"
-        prediction_file.write(str(path), evaluation)
+        prediction_file.write(str(path), evaluation.answers)
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
         probabilities = [f"probability_{name}" for name in columns]
@@ -220,7 +218,7 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
         expected = probabilities_of(pixels)[:, : len(columns)]
         np.testing.assert_array_equal(np.array(values, np.float32), expected)
         examples, scores = prediction_file.parse(path.read_bytes())
-        assert examples["label"].to_pylist() == [evaluation.classes[label] for label in labels]
+        assert examples["label"].to_pylist() == [classes[label] for label in labels]
         assert scores.losses.mean() == pytest.approx(evaluation.log_loss)
     assert capsys.readouterr().out == "predictions.csv holds no probabilities: more than 159\n"
 

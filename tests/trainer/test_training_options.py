@@ -15,7 +15,7 @@ from trainer import checked_json
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
-from trainer.tasks import Classification
+from trainer.tasks.classification import Classification
 from trainer.training import loop, strategies
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints

@@ -21,12 +21,12 @@ from trainer.evaluation.gate_options import (
     CHAMPION,
     GateOptions,
 )
+from trainer.formats import format_score
 from trainer.metrics import comparison
-from trainer.metrics.baseline import Baseline
 from trainer.metrics.comparison import Comparison, Pairs
 
 if TYPE_CHECKING:
-    from trainer.evaluation.scoring import Evaluation
+    from trainer.tasks.task import Evaluation
 
 _MAX_LISTED = 5
 """Maximum number of missed floors that a verdict names."""
@@ -54,7 +54,7 @@ class Verdict:
     rule: str = ""
     margin: float = 0.0
     comparison: Comparison | None = None
-    baseline: Baseline | None = None  # what a first champion was compared with
+    baseline: Any = None  # a dataclass of what a first champion was compared with
 
     @property
     def word(self) -> str:
@@ -95,7 +95,10 @@ def judge(
     """
     # A first model that is rejected can be promoted by a person.
     rejected_as = CANDIDATE if registry and champion is None else ""
-    failures = _find_missed_floors(evaluation, options)
+    failures = [
+        *evaluation.find_missed(options.floors),
+        *evaluation.find_missed_recalls(options.min_recall, options.class_floors),
+    ]
     if failures:
         reason = "; ".join(failures[:_MAX_LISTED])
         if len(failures) > _MAX_LISTED:
@@ -105,7 +108,7 @@ def judge(
         return _judge_first(evaluation, options, registry, rejected_as)
     if options.champion_rule != "none":
         return _judge_against(champion, options, registry)
-    reason = f"{_format_floor(evaluation, options)}; champion_rule is none"
+    reason = f"{_format_headline(evaluation, options)}; champion_rule is none"
     role = CHAMPION if registry else ""
     return Verdict(accepted=True, role=role, reason=reason, champion=champion.name)
 
@@ -114,41 +117,33 @@ def _judge_first(
     evaluation: Evaluation, options: GateOptions, registry: bool, rejected_as: str
 ) -> Verdict:
     """Compare a candidate with constant answers, because there is no champion."""
-    baseline, chance = evaluation.baseline, 1 - options.confidence + 1e-12
-    commonest = f"always answering {baseline.commonest!r}"
-    if baseline.p_value > chance and options.first_champion == ABOVE_BASELINE:
-        reason = (
-            f"not better than {commonest} at {100 * options.confidence:g}% confidence: accuracy "
-            f"{evaluation.accuracy:.4f} against {baseline.accuracy:.4f}, log loss "
-            f"{evaluation.log_loss:.4f} against {baseline.log_loss:.4f} of the classes' "
-            f"frequencies, p {baseline.p_value:.3g}; first_champion=any accepts it"
-        )
+    baseline = evaluation.baseline
+    is_above, clause = evaluation.judge_above_baseline(options.confidence)
+    if not is_above and options.first_champion == ABOVE_BASELINE:
+        reason = f"{clause}; first_champion=any accepts it"
         return Verdict(accepted=False, role=rejected_as, reason=reason, baseline=baseline)
-    reason = _format_floor(evaluation, options)
-    if baseline.accuracy_p_value <= chance:
-        reason += f", above {commonest} ({baseline.accuracy:.4f})"
-    elif baseline.log_loss_p_value <= chance:
-        reason += (
-            f", log loss {evaluation.log_loss:.4f} below that of the classes' frequencies "
-            f"({baseline.log_loss:.4f})"
-        )
-    else:
-        reason += f", not better than {commonest} ({baseline.accuracy:.4f}); first_champion is any"
+    reason = f"{_format_headline(evaluation, options)}, {clause}"
+    if not is_above:
+        reason += "; first_champion=any accepts it"
     if registry:
         reason += "; no champion yet"
     role = CHAMPION if registry else ""
     return Verdict(accepted=True, role=role, reason=reason, baseline=baseline)
 
 
-def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
-    return f"accuracy {evaluation.accuracy:.4f} (at least {options.min_accuracy:.4f})"
+def _format_headline(evaluation: Evaluation, options: GateOptions) -> str:
+    name, value = evaluation.headline
+    floor = options.floors.get(name)
+    least = "" if floor is None else f" (at least {format_score(floor)})"
+    return f"{name} {format_score(value)}{least}"
 
 
 def _judge_against(champion: ChampionScores, options: GateOptions, registry: bool) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
     role = CHAMPION if registry else ""
     lesser_role = CHALLENGER if registry and options.register_challengers else ""
-    if pairs and pairs.gains is None and options.champion_metric == "log_loss":
+    metric, confidence = options.champion_metric, options.confidence
+    if pairs and pairs.gains is None and metric != "accuracy":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
     if pairs is None:
@@ -157,7 +152,6 @@ def _judge_against(champion: ChampionScores, options: GateOptions, registry: boo
             "another model, or champion_rule=none"
         )
         return Verdict(accepted=False, role=lesser_role, reason=reason, champion=champion.name)
-    metric, confidence = options.champion_metric, options.confidence
     result = comparison.compare(pairs, metric=metric, confidence=confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
@@ -180,24 +174,12 @@ def _format_reason(passed: bool, champion: str, result: Comparison, options: Gat
         claim = f"worse than the champion {champion} by {options.margin:g}"
         claim = f"not {claim}" if passed else f"perhaps {claim}"
     metric = result.metric.replace("_", " ")
+    difference, low, high = (
+        format_score(value, "+") for value in (result.difference, result.low, result.high)
+    )
     return (
-        f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
-        f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
-        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; right alone on "
+        f"{claim} at {100 * result.confidence:g}% confidence: {metric} "
+        f"{format_score(result.candidate)} against {format_score(result.champion)}, improvement "
+        f"{difference} ({low} to {high}), p {result.p_value:.3g}; right alone on "
         f"{result.candidate_only} against {result.champion_only} of {result.examples:,} examples"
     )
-
-
-def _find_missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
-    missed = []
-    if evaluation.accuracy < options.min_accuracy:
-        missed.append(
-            f"accuracy {evaluation.accuracy:.4f} is below min_accuracy {options.min_accuracy:.4f}"
-        )
-    for row in evaluation.per_class:
-        floor = options.class_floors.get(row.name, options.min_recall)
-        if row.recall is not None and row.recall < floor:
-            missed.append(f"recall of {row.name!r} {row.recall:.4f} is below its floor {floor:.4f}")
-        elif row.recall is None and row.name in options.class_floors:
-            missed.append(f"{row.name!r} has a floor, but no test example")
-    return missed

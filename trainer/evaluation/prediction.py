@@ -1,7 +1,8 @@
 """Predict the records of a split with a SavedModel, and compare a server's predictions."""
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,27 +14,28 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError, first_line
 from trainer.exported import saved_model
 from trainer.metrics.disk_columns import Answers, ColumnValues
-from trainer.metrics.mistakes import MostConfident
+from trainer.metrics.worst_examples import WorstExamples
 from trainer.progress_lines import ProgressLines
+from trainer.tasks import task_of
 
 SIGNATURE = "serving_examples"
 
 SERVED_TOLERANCE = 1e-4
-"""Largest accepted difference of a server's probabilities: machines sum in different orders."""
+"""Largest accepted difference of a server's numbers, relative to those above 1: machines sum in
+different orders."""
 
 _SERVED_RECORDS = 32
 _LINE_SECONDS = 5.0
-TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
-_SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
 
 
 class ServedModel:
-    """The signature `serving_examples` of the SavedModel at `uri`."""
+    """The signature `serving_examples` of the SavedModel at `uri`, asked about a dataset."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, dataset: Dataset) -> None:
+        self.uri, self.dataset = uri, dataset
+        self.task = task_of(dataset)
         # A signature is valid only while the loaded model is referenced.
-        self._model = saved_model.load(uri, SIGNATURE)
+        self._model = saved_model.load(uri, SIGNATURE, answers=self.task.answer_names)
         self._signature = self._model.signatures[SIGNATURE]
 
     @property
@@ -43,50 +45,19 @@ class ServedModel:
         inputs = default.structured_input_signature[1] if default else {}
         return inputs["image"].shape[1:].as_list() if "image" in inputs else []
 
-    def answer(self, examples: tf.Tensor, dataset: Dataset) -> np.ndarray:
-        """Return checked probabilities, float32 [n, classes], of serialized examples [n]."""
-        values, names = self.predict_unchecked(examples)
-        self._check_values(values, dataset)
-        self._check_names(names.tolist(), values, dataset)
-        return values
+    def answer(self, examples: tf.Tensor) -> dict[str, np.ndarray]:
+        """Return checked answers to serialized examples [n]: arrays [n, ...] by name."""
+        outputs = self.answer_unchecked(examples)
+        self.task.check_answers(outputs, self.uri)
+        return outputs
 
-    def predict_unchecked(self, examples: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """Return unchecked probabilities, float32 [n, its classes], and class names, bytes [n]."""
-        outputs = self._signature(examples=examples)
-        return outputs["probabilities"].numpy(), outputs["label"].numpy()
+    def answer_unchecked(self, examples: tf.Tensor) -> dict[str, np.ndarray]:
+        """Return unchecked answers."""
+        return {name: value.numpy() for name, value in self._signature(examples=examples).items()}
 
-    def _check_values(self, values: np.ndarray, dataset: Dataset) -> None:
-        if values.ndim != 2 or values.shape[1] != len(dataset.classes):
-            raise InputError(
-                f"the model at {self.uri} returns probabilities of shape {list(values.shape)}, but "
-                f"{dataset.uri} has {len(dataset.classes)} classes: it was trained on other data"
-            )
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"the model at {self.uri} returns probabilities that are NaN or infinite: its "
-                "training diverged; lower learning_rate, or set gradient_clip_norm"
-            )
-        sums = values.sum(axis=1)
-        worst = sums[np.abs(sums - 1).argmax()]
-        if abs(worst - 1) > _SUM_TOLERANCE or values.min() < 0:
-            raise InputError(
-                f"the model at {self.uri} returns probabilities that add up to {worst:.4g} (the "
-                f"least is {values.min():.4g}); its output must be a softmax"
-            )
-
-    def _check_names(self, names: list[bytes], values: np.ndarray, dataset: Dataset) -> None:
-        """Raise InputError if class names or their order differ from the dataset's."""
-        indices = {name.encode(): index for index, name in enumerate(dataset.classes)}
-        predicted = np.array([indices.get(name, -1) for name in names])
-        of_name = values[np.arange(len(values)), predicted]
-        wrong = np.flatnonzero((predicted < 0) | (of_name < values.max(axis=1) - TIE_TOLERANCE))
-        if len(wrong):
-            name, best = names[wrong[0]], int(values[wrong[0]].argmax())
-            raise InputError(
-                f"the model at {self.uri} predicts {name.decode(errors='replace')!r} where "
-                f"{dataset.uri} has {dataset.classes[best]!r}: it was trained on "
-                "other classes, or on another order of them"
-            )
+    def read_stored_batches(self, split: str = "test") -> tf.data.Dataset:
+        """Return the serialized examples of a split in batches of a size that fits the model."""
+        return read_stored_batches(self.dataset, split, open_inputs(self.dataset).scored_at_once)
 
 
 def read_stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
@@ -97,22 +68,21 @@ def read_stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.dat
     return tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2)
 
 
-def predict(
-    model: ServedModel, dataset: Dataset, mistakes: MostConfident, values: ColumnValues
-) -> Answers:
-    """Predict the test split, and add each batch to `mistakes` and `values`.
+def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> Answers:
+    """Predict the test split, and add each batch to `worst` and `values`.
 
     Because one pass does all of it, no record is read twice.
     """
+    dataset = model.dataset
     total = dataset.splits["test"].examples
-    answers = Answers(total, len(dataset.classes))
+    answers = model.task.open_answers(total)
     lines = ProgressLines("evaluate_model", "test examples", total=total, interval=_LINE_SECONDS)
     try:
-        for batch in read_stored_batches(dataset, "test", open_inputs(dataset).scored_at_once):
+        for batch in model.read_stored_batches():
             labels, keys = _parse_labels_and_keys(batch, dataset)
-            probabilities = model.answer(batch, dataset)
-            answers.add(labels, probabilities, keys)
-            mistakes.add(batch, labels, probabilities)
+            outputs = model.answer(batch)
+            answers.add_batch(labels, outputs, keys)
+            worst.add(batch, *answers.rate_badness(labels, outputs))
             values.add(batch)
             lines.advance(len(labels))
     except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError) as error:
@@ -129,41 +99,52 @@ def predict(
 
 
 def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
-    names = [dataset.feature(kind).name for kind in ("label", "key")]
-    types = [tf.io.FixedLenFeature([], dtype) for dtype in (tf.int64, tf.string)]
-    parsed = tf.io.parse_example(batch, dict(zip(names, types, strict=True)))
-    labels, keys = (parsed[name].numpy() for name in names)
+    features = [dataset.feature(kind) for kind in ("label", "key")]
+    kinds = {one.name: tf.io.FixedLenFeature([], one.dtype) for one in features}
+    parsed = tf.io.parse_example(batch, kinds)
+    labels, keys = (parsed[one.name].numpy() for one in features)
     return labels, keys.tolist()
 
 
-def check_served(model: str, records: str, ask: Callable[[dict[str, str]], Sequence[float]]) -> int:
+def check_served(
+    model: str, records: str, ask: Callable[[dict[str, str]], Mapping[str, Any]]
+) -> int:
     """Compare a server's predictions of the first test records with the SavedModel's.
 
-    Return the number of records. Raise InputError if a probability differs by more than
+    Return the number of records. Raise InputError if a number differs by more than
     `SERVED_TOLERANCE`.
 
     Args:
         model: URI of the SavedModel that was evaluated.
         records: URI of the records on which it was evaluated.
-        ask: sends an instance, {"b64": a serialized tf.Example}, and returns its probabilities.
+        ask: sends an instance, {"b64": a serialized tf.Example}, and returns its prediction.
     """
-    dataset = schema.load_dataset(records)
-    examples = next(iter(read_stored_batches(dataset, "test", _SERVED_RECORDS)))
-    expected = ServedModel(model).answer(examples, dataset)
-    for number, (example, probabilities) in enumerate(zip(examples.numpy(), expected, strict=True)):
-        served = np.array(ask({"b64": base64.b64encode(example).decode()}))
-        if served.shape != probabilities.shape:
-            raise InputError(
-                f"the server answers test record {number} with {served.size} probabilities, but "
-                f"the records have {probabilities.size} classes"
-            )
-        worst = int(np.abs(served - probabilities).argmax())
-        # NaN fails this comparison, too.
-        if not np.abs(served - probabilities)[worst] <= SERVED_TOLERANCE:
-            raise InputError(
-                f"for test record {number}, the server returns a probability of "
-                f"{served[worst]:.6f} for {dataset.classes[worst]}, but its SavedModel "
-                f"{probabilities[worst]:.6f}; see the log of the deployed model, and check that "
-                "serving_image fits the model"
-            )
-    return len(expected)
+    served_model = ServedModel(model, schema.load_dataset(records))
+    examples = next(iter(read_stored_batches(served_model.dataset, "test", _SERVED_RECORDS)))
+    expected = served_model.answer(examples)
+    for number, example in enumerate(examples.numpy()):
+        served = ask({"b64": base64.b64encode(example).decode()})
+        for name, values in expected.items():
+            if values.dtype.kind == "f":
+                _compare_served(number, name, np.array(served.get(name)), values[number])
+    return len(examples)
+
+
+def _compare_served(number: int, name: str, served: np.ndarray, expected: np.ndarray) -> None:
+    """Raise InputError if a server's answer to test record `number` differs from the model's."""
+    if served.shape != expected.shape:
+        raise InputError(
+            f"the server answers test record {number} with {served.size} {name}, but its "
+            f"SavedModel with {expected.size}"
+        )
+    gaps = np.atleast_1d(np.abs(served - expected) / np.maximum(1, np.abs(expected)))
+    worst = int(gaps.argmax())
+    # NaN fails this comparison, too.
+    if not gaps[worst] <= SERVED_TOLERANCE:
+        place = f"{name}[{worst}]" if expected.ndim else name
+        raise InputError(
+            f"for test record {number}, the server answers {place} = "
+            f"{np.atleast_1d(served)[worst]:.6f}, but its SavedModel "
+            f"{np.atleast_1d(expected)[worst]:.6f}; see the log of the deployed model, and check "
+            "that serving_image fits the model"
+        )

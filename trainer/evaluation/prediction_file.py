@@ -3,7 +3,7 @@
     key,label,prediction,log_loss,probability_roses,probability_tulips
     roses/12.jpg,roses,tulips,1.7307,0.17716,0.82284
 
-The probabilities are left out if there are more than MOST_PROBABILITIES of them.
+The columns after the key are the task's.
 
 Two models with predictions for the same examples can be compared pair by pair; see
 trainer.metrics.comparison.
@@ -19,14 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
-from trainer.metrics.comparison import Scores, log_losses
+from trainer.metrics.comparison import Scores
 
 if TYPE_CHECKING:  # Reading needs no TensorFlow.
-    from trainer.evaluation.scoring import Evaluation
-
-MOST_PROBABILITIES = 10_000_000
-"""So many take 3 s of CPU time and 0.13 GB; a million examples of 1,000 classes would be 13 GB."""
-
+    from trainer.metrics.disk_columns import Answers
 
 COLUMNS = ("key", "label", "prediction", "log_loss")
 
@@ -38,26 +34,17 @@ class Predictions(NamedTuple):
     scores: Scores
 
 
-def write(uri: str, evaluation: Evaluation) -> None:
-    """Write an evaluation's predictions to `uri`."""
-    answers, classes, stop = evaluation.answers, np.array(evaluation.classes), 0
-    shown = range(len(classes))
-    if answers.rows * len(classes) > MOST_PROBABILITIES:
-        shown = range(0)
-        print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
+def write(uri: str, answers: Answers) -> None:
+    """Write a model's answers to `uri`."""
+    stop = 0
     with storage.catch_write_errors(uri), storage.open_file(uri, "wb") as file:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow([*COLUMNS, *(f"probability_{classes[number]}" for number in shown)])
+        rows.writerow(["key", *answers.titles()])
         for batch in answers.key_batches():
             start, stop = stop, stop + len(batch)
-            names = [classes[answers.read(name, start, stop)] for name in ("label", "predicted")]
-            losses = log_losses(answers.read("label_probability", start, stop)).tolist()
             keys = [key.decode(errors="replace") for key in batch]
-            # As text, each has as many digits as a float32.
-            columns = (pa.array(answers.read(number, start, stop)) for number in shown)
-            probabilities = [column.cast(pa.string()).to_pylist() for column in columns]
-            rows.writerows(zip(keys, *names, losses, *probabilities, strict=True))
+            rows.writerows(zip(keys, *answers.format_rows(start, stop), strict=True))
             file.write(text.getvalue().encode())
             text.seek(0)
             text.truncate()

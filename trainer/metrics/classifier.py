@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
-BLOCK = 1 << 16
-"""Examples that are read or counted at a time."""
+from trainer.metrics import BLOCK
+
 CALIBRATION_BINS = 15
 CURVE_POINTS = 200
 CURVES_SHOWN = 10
@@ -85,6 +84,9 @@ class Bin:
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
+    # Imported here, because it takes half a second, which training must not wait for.
+    from scipy import stats
+
     low, high = stats.binomtest(successes, trials).proportion_ci(0.95, "wilson")
     return float(low), float(high)
 

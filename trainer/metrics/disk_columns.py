@@ -4,6 +4,7 @@ Both are stored as columns of fixed width in temporary files, so that only the r
 memory.
 """
 
+import abc
 import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +19,8 @@ from trainer.data import storage
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_columns
-from trainer.metrics.classifier import BLOCK, Ranking, pack_scores, rank
-from trainer.metrics.comparison import Scores, log_losses
+from trainer.metrics import BLOCK
+from trainer.metrics.comparison import Scores
 
 _KEYS = pa.schema([("key", pa.binary())])
 _HASHES = 2**61
@@ -69,30 +70,17 @@ class DiskColumns:
         self._file.seek(self._offsets[name] + row * self._dtypes[name].itemsize)
 
 
-class Answers(DiskColumns):
-    """True classes and probabilities of a split's examples, with their keys.
+class Answers(DiskColumns, abc.ABC):
+    """Labels and answers of a split's examples, with their keys; a subclass names the columns."""
 
-    Columns: `label` and `predicted` (int32), `label_probability` (float32), and the probability of
-    each class (float32), named by the index of the class.
-    """
-
-    def __init__(self, rows: int, classes: int) -> None:
-        columns = {"label": np.int32, "predicted": np.int32, "label_probability": np.float32}
-        super().__init__(rows, columns | dict.fromkeys(range(classes), np.float32))
-        self.classes = classes
+    def __init__(self, rows: int, dtypes: Mapping[Any, npt.DTypeLike]) -> None:
+        super().__init__(rows, dtypes)
         self._keys = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
         self._key_writer = pa.ipc.new_stream(self._keys, _KEYS)
 
-    def add(self, labels: np.ndarray, probabilities: np.ndarray, keys: list[bytes]) -> None:
-        """Add a batch: int64 [n], float32 [n, classes] and n keys."""
-        self.append(
-            {
-                "label": labels,
-                "predicted": probabilities.argmax(axis=1),
-                "label_probability": probabilities[np.arange(len(labels)), labels],
-                **dict(enumerate(probabilities.T)),
-            }
-        )
+    def add(self, columns: Mapping[Any, npt.ArrayLike], keys: list[bytes]) -> None:
+        """Add a batch: columns [n] by name, and n keys."""
+        self.append(columns)
         with storage.catch_write_errors(tempfile.gettempdir()):
             self._key_writer.write_batch(pa.record_batch([keys], schema=_KEYS))
 
@@ -103,26 +91,27 @@ class Answers(DiskColumns):
         for batch in pa.ipc.open_stream(self._keys):
             yield batch["key"].to_pylist()
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield labels, int32 [m], and probabilities, float32 [m, classes], of m examples."""
-        for start, stop in spans(self.rows, max(1, 4 * BLOCK // self.classes)):
-            columns = [self.read(number, start, stop) for number in range(self.classes)]
-            yield self.read("label", start, stop), np.stack(columns, axis=1)
+    @abc.abstractmethod
+    def add_batch(self, labels: np.ndarray, outputs: Mapping[str, Any], keys: list[bytes]) -> None:
+        """Add a batch of labels [n] and what a SavedModel answers [n, ...], by name."""
 
+    @abc.abstractmethod
+    def rate_badness(
+        self, labels: np.ndarray, outputs: Mapping[str, Any]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the arguments `badness` and `figures` of `WorstExamples.add` for a batch."""
+
+    @abc.abstractmethod
     def scores(self, start: int, stop: int) -> Scores:
         """Return the scores of the examples from `start` to `stop`."""
-        label, predicted, probability = (
-            self.read(name, start, stop) for name in ("label", "predicted", "label_probability")
-        )
-        return Scores(label == predicted, log_losses(probability))
 
-    def rank(self, number: int) -> Ranking | None:
-        """Rank the examples by the probability of a class; see `metrics.rank`."""
-        order = np.empty(self.rows, np.uint32)
-        for start, stop in spans(self.rows):
-            positive = self.read("label", start, stop) == number
-            order[start:stop] = pack_scores(positive, self.read(number, start, stop))
-        return rank(order)
+    @abc.abstractmethod
+    def titles(self) -> list[str]:
+        """Return the titles of the columns of predictions.csv after the key."""
+
+    @abc.abstractmethod
+    def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
+        """Return these columns of the examples from `start` to `stop`."""
 
 
 class ColumnValues(DiskColumns):

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from trainer.data.schema import Feature
 from trainer.metrics.classifier import count_distinct
@@ -85,6 +84,8 @@ def _compute_auc(
 
 def _integrate(scores: np.ndarray, negative: np.ndarray, positive: np.ndarray) -> float:
     """Return the ROC AUC of scores, from the number of negative and positive rows with each."""
+    from sklearn.metrics import roc_auc_score  # takes a second, which training must not wait for
+
     kinds = np.repeat([0, 1], len(scores))
     weights = np.append(negative, positive)
     return float(roc_auc_score(kinds, np.tile(scores, 2), sample_weight=weights))

@@ -3,25 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
 from trainer.data.schema import Dataset
 from trainer.data.source_options import IMAGE_OPTIONS
-from trainer.evaluation.scoring import Evaluation
 from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values
+from trainer.tasks.task import Evaluation
 
 Pairs = list[tuple[str, Any]]
-
-
-def balance(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
-    """Return each class with its count, share and bar length in every split."""
-    splits = [split for split in dataset.splits.values() if split.examples]
-    counts = np.array([split.class_counts for split in splits]).T
-    shares = counts / np.maximum(1, counts.sum(axis=0))
-    columns = counts.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
-    cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(zip(dataset.classes, cells, strict=True))
 
 
 def recipe(

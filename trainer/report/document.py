@@ -9,13 +9,13 @@ from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
-from trainer.evaluation.scoring import Evaluation
-from trainer.formats import count
-from trainer.metrics.classifier import ClassMetrics
-from trainer.report import background, quality
-from trainer.report.findings import list_findings, mean_confidence
+from trainer.formats import count, format_score
+from trainer.report import background
+from trainer.report.findings import list_findings
 from trainer.report.learning import Rows, format_phase, summarize_learning
 from trainer.report.page import render
+from trainer.tasks import task_of
+from trainer.tasks.task import Evaluation
 
 
 def write_report(
@@ -53,7 +53,7 @@ def write_report(
         dataset=dataset,
         verdict=verdict,
         outcome=describe_outcome(verdict) if verdict else None,
-        right=round(evaluation.accuracy * evaluation.examples),
+        measured=evaluation.page(dataset),
         findings=list_findings(
             evaluation, dataset, training, history, drifts.columns if drifts else ()
         ),
@@ -63,15 +63,9 @@ def write_report(
         drifts=drifts,
         price=price,
         on_vertex=on_vertex,
-        learning=summarize_learning(training, history),
-        confusion=quality.draw_confusion(evaluation),
-        curves=quality.draw_curves(evaluation),
-        calibration=quality.draw_calibration(evaluation),
-        mean_confidence=mean_confidence(evaluation),
-        per_class=_order_classes(evaluation),
+        learning=summarize_learning(training, history, task_of(dataset).measured),
         columns=list_columns(dataset),
         crosses=[feature.name for feature in dataset.features if feature.kind == "cross"],
-        balance=background.balance(dataset),
         features=background.features(dataset),
         origin=background.origin(dataset),
         recipe=background.recipe(details, defaults, recipe_sets),
@@ -88,7 +82,8 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
     reason = verdict.reason
     if result:
         claim, metric = verdict.reason.partition(": ")[0], result.metric.replace("_", " ")
-        reason = f"{claim}, {metric} {result.candidate:.4f} against {result.champion:.4f}"
+        scores = map(format_score, (result.candidate, result.champion))
+        reason = f"{claim}, {metric} {' against '.join(scores)}"
     if verdict.accepted:
         effect = "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
     elif verdict.role == CANDIDATE:
@@ -98,13 +93,6 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
     else:
         effect = "It is not registered" + ("; the champion stays." if result else ".")
     return {"reason": reason, "effect": effect}
-
-
-def _order_classes(evaluation: Evaluation) -> list[ClassMetrics]:
-    """Return the results of each class: in the records' order or, if many, the weakest first."""
-    if len(evaluation.classes) <= quality.MATRIX_SHOWN:
-        return evaluation.per_class
-    return sorted(evaluation.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
 
 
 def _describe_replicas(training: dict[str, Any], details: dict[str, Any]) -> tuple[str, str]:

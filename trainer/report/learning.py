@@ -1,9 +1,10 @@
-"""Draw learning curves: loss, accuracy and learning rate over the epochs.
+"""Draw learning curves: loss, metrics and learning rate over the epochs.
 
 Throughout, `training` is the content of metrics.json, and `history` the rows of history.csv.
 """
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from trainer.drawing import plots
@@ -11,8 +12,13 @@ from trainer.drawing import plots
 Rows = list[dict[str, float | None]]
 
 
-def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any]:
-    """Return the curves and facts about the epochs for the report's section."""
+def summarize_learning(
+    training: dict[str, Any], history: Rows, measured: Sequence[str]
+) -> dict[str, Any]:
+    """Return the curves and facts about the epochs for the report's section.
+
+    `measured` are the loss and the metrics of the task.
+    """
     best, kept = training["best_epoch"], training.get("kept_epoch")
     pairs = itertools.pairwise(history)
     starts = [row["epoch"] or 0.0 for before, row in pairs if row["phase"] != before["phase"]]
@@ -27,15 +33,17 @@ def summarize_learning(training: dict[str, Any], history: Rows) -> dict[str, Any
         "rate": rates.pop() if drawn and len(rates) == 1 else None,
         "scored_by_evaluator": None in scored and set(scored) != {None},
         "stopped": _find_early_stops(training),
-        "only_epoch": [] if drawn else _format_epoch(history[0]),
-        "figures": _draw_curves(history, best, starts) if drawn else [],
+        "only_epoch": [] if drawn else _format_epoch(history[0], measured),
+        "figures": _draw_curves(history, measured, best, starts) if drawn else [],
     }
 
 
-def _draw_curves(history: Rows, best: float | None, starts: list[float]) -> list[dict[str, Any]]:
+def _draw_curves(
+    history: Rows, measured: Sequence[str], best: float | None, starts: list[float]
+) -> list[dict[str, Any]]:
     """Draw one figure per metric, and one for the learning rate unless it is constant."""
     drawn = []
-    for metric in ("loss", "accuracy"):
+    for metric in measured:
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
         drawn.append(_draw_figure(history, metric, lines, best=best, phase_starts=starts))
     if len(set(known_values(history, "learning_rate"))) > 1:
@@ -64,9 +72,9 @@ def _draw_figure(
     return {"drawing": drawing, "caption": what.capitalize(), "legend": legend}
 
 
-def _format_epoch(row: dict[str, float | None]) -> list[tuple[str, str]]:
-    """Return loss and accuracy of a run's only epoch, for which no curve is drawn."""
-    names = ("loss", "validation_loss", "accuracy", "validation_accuracy")
+def _format_epoch(row: dict[str, float | None], measured: Sequence[str]) -> list[tuple[str, str]]:
+    """Return loss and metrics of a run's only epoch, for which no curve is drawn."""
+    names = [f"{split}{name}" for name in measured for split in ("", "validation_")]
     values = [(name.replace("_", " ").capitalize(), row.get(name)) for name in names]
     return [(name, f"{value:.4g}") for name, value in values if value is not None]
 

@@ -23,6 +23,7 @@ _FILTERS = (
     formats.decimal,
     formats.duration,
     formats.figure,
+    formats.format_score,
     formats.money,
     formats.percent,
     formats.plain,
@@ -31,14 +32,19 @@ _FILTERS = (
 
 
 def render(template: str, **context: Any) -> str:
-    """Render a template in this folder; raise jinja2.UndefinedError for an undefined name."""
+    """Render a template in this folder or in that of the tasks.
+
+    Raise jinja2.UndefinedError for an undefined name.
+    """
     return _create_environment().get_template(template).render(context)
 
 
 @functools.cache
 def _create_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("trainer.report", ""),
+        loader=jinja2.ChoiceLoader(
+            [jinja2.PackageLoader("trainer.report", ""), jinja2.PackageLoader("trainer.tasks", "")]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

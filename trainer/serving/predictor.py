@@ -48,7 +48,7 @@ class Predictions:
     """The model's answers to a request's instances, in order."""
 
     keys: list[Any]
-    outcomes: list[Any]  # for each instance, (label, probabilities) or an error message
+    outcomes: list[Any]  # for each instance, what the model answers by name, or an error message
 
 
 class Predictor:
@@ -138,9 +138,8 @@ class Predictor:
         if problems:
             raise BadInstancesError(problems, keys)
         predictions = []
-        for (label, probabilities), key in zip(outcomes, keys, strict=True):
-            prediction = {"label": label.decode(errors="replace"), "probabilities": probabilities}
-            prediction["model_version"] = self.version
+        for outcome, key in zip(outcomes, keys, strict=True):
+            prediction = outcome | {"model_version": self.version}
             if key is not None:
                 prediction[KEY] = key
             predictions.append(prediction)
@@ -184,9 +183,23 @@ class Predictor:
                     middle = (start + end) // 2
                     ranges += [(start, middle), (middle, end)]
                 continue
-            probabilities = outputs["probabilities"].numpy()
-            labels = outputs["label"].numpy().tolist()
-            outcomes[start:end] = zip(labels, probabilities.tolist(), strict=True)
-            for index in np.flatnonzero(~np.isfinite(probabilities).all(axis=1)):
-                outcomes[start + index] = "has probabilities that are not finite"
+            outcomes[start:end] = _list_answers(outputs)
         return outcomes
+
+
+def _list_answers(outputs: dict[str, tf.Tensor]) -> list[Any]:
+    """Return what a signature answers to each instance, or an error message."""
+    values = {name: outputs[name].numpy() for name in sorted(outputs)}
+    lists = {name: value.tolist() for name, value in values.items()}
+    for name, value in values.items():
+        if value.dtype == object:
+            lists[name] = [text.decode(errors="replace") for text in lists[name]]
+    answers: list[Any] = [
+        dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
+    ]
+    for name, value in values.items():
+        if value.dtype != object:
+            finite = np.isfinite(value).reshape(len(value), -1).all(axis=1)
+            for index in np.flatnonzero(~finite):
+                answers[index] = f"has {name} that are not finite"
+    return answers

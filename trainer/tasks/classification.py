@@ -1,15 +1,59 @@
 """Classification: a label is one of several classes, and an answer is a probability for each."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from trainer.tasks.task import Task
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.formats import percent
+from trainer.metrics import BLOCK, classifier
+from trainer.metrics.baseline import Baseline, compare_with_constants
+from trainer.metrics.classifier import ClassMetrics, wilson_interval
+from trainer.metrics.comparison import Pairs, Scores, log_losses
+from trainer.metrics.disk_columns import Answers, ColumnValues, spans
+from trainer.metrics.leakage import RANKED, compute_column_aucs
+from trainer.metrics.slices import Cut, Slices, list_cuts
+from trainer.tasks.task import Evaluation, Finding, Outputs, Task
+
+TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
+_SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
+_CONTRADICTION = 0.005
+"""Difference of two accuracies of a model on the same records that no machine explains."""
+MOST_PROBABILITIES = 10_000_000
+"""Most probabilities in predictions.csv, which take 3 s of CPU time and 0.13 GB; a million examples
+of 1,000 classes would be 13 GB."""
+THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
+"""0, 0.05, ... 0.95, 0.96, ... 0.99, as in Vertex AI's own evaluations."""
+_SCALARS = (
+    "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error",
+    "brier_score", "examples",
+)  # fmt: skip
+
+# Shares above which something becomes a finding.
+_OVERFITTING = 0.05
+_MISCALIBRATION = 0.05
+_WIDE_INTERVAL = 0.1
+_CHANCE = 0.05
+"""P-value above which a model may be no better than a constant answer."""
+_SINGLE_COLUMN = 0.9
+"""Share of the model's AUC above chance that a column must reach to be a finding."""
+_MIN_AUC = 0.75
+"""Least AUC of such a column."""
+_MIN_STANDARD_ERRORS = 3.5
+"""A slice is named if it is this number of standard errors below the whole split.
+
+By chance alone, one of a hundred equally good slices is so far below in one of forty reports."""
+
+_MATRIX_SHOWN = 20
+_CONFUSIONS_SHOWN = 10
+_RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,22 +66,19 @@ class Classification(Task):
 
     metrics = ("accuracy",)
     rising = frozenset(metrics)
+    answer_names = ("probabilities", "label")
 
     @property
     def outputs(self) -> int:
         return len(self.dataset.classes)
 
     def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
-        import tensorflow as tf
-
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
         return [losses, tf.cast(tf.equal(tf.argmax(outputs, -1), labels), tf.float32)]
 
     def make_objective(
         self, *, label_smoothing: float, class_weights: str
     ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        import tensorflow as tf
-
         weights = self._weigh_classes(class_weights)
 
         def objective(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
@@ -50,11 +91,107 @@ class Classification(Task):
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `probabilities`, float32 [n, classes], and `label`, string [n]: the likeliest."""
-        import tensorflow as tf
-
         probabilities = tf.nn.softmax(tf.cast(outputs, tf.float32))
         best = tf.argmax(probabilities, axis=-1)
         return {"probabilities": probabilities, "label": tf.gather(self.dataset.classes, best)}
+
+    def check_answers(self, outputs: Outputs, model: str) -> None:
+        values, dataset = outputs["probabilities"], self.dataset
+        if values.ndim != 2 or values.shape[1] != len(dataset.classes):
+            raise InputError(
+                f"the model at {model} returns probabilities of shape {list(values.shape)}, but "
+                f"{dataset.uri} has {len(dataset.classes)} classes: it was trained on other data"
+            )
+        if not np.isfinite(values).all():
+            raise InputError(
+                f"the model at {model} returns probabilities that are NaN or infinite: its "
+                "training diverged; lower learning_rate, or set gradient_clip_norm"
+            )
+        sums = values.sum(axis=1)
+        worst = sums[np.abs(sums - 1).argmax()]
+        if abs(worst - 1) > _SUM_TOLERANCE or values.min() < 0:
+            raise InputError(
+                f"the model at {model} returns probabilities that add up to {worst:.4g} (the "
+                f"least is {values.min():.4g}); its output must be a softmax"
+            )
+        self._check_names(outputs["label"].tolist(), values, model)
+
+    def _check_names(self, names: list[bytes], values: np.ndarray, model: str) -> None:
+        """Raise InputError if class names or their order differ from the dataset's."""
+        predicted = self._find_classes(names)
+        of_name = values[np.arange(len(values)), predicted]
+        wrong = np.flatnonzero((predicted < 0) | (of_name < values.max(axis=1) - TIE_TOLERANCE))
+        if len(wrong):
+            name, best = names[wrong[0]], int(values[wrong[0]].argmax())
+            raise InputError(
+                f"the model at {model} predicts {name.decode(errors='replace')!r} where "
+                f"{self.dataset.uri} has {self.dataset.classes[best]!r}: it was trained on "
+                "other classes, or on another order of them"
+            )
+
+    def _find_classes(self, names: Sequence[bytes]) -> np.ndarray:
+        """Return the indices of classes, int [n]; -1 for unknown ones."""
+        indices = {name.encode(): index for index, name in enumerate(self.dataset.classes)}
+        return np.array([indices.get(name, -1) for name in names])
+
+    def open_answers(self, rows: int) -> "ClassAnswers":
+        return ClassAnswers(rows, self.dataset.classes)
+
+    def score_champion(self, labels: np.ndarray, outputs: Outputs) -> tuple[Scores, bool]:
+        """Score class names; an example of a class that the champion does not know is wrong.
+
+        Losses are undefined if its classes or their order differ.
+        """
+        predicted, probabilities = (
+            self._find_classes(outputs["label"].tolist()),
+            outputs["probabilities"],
+        )
+        correct, rows = predicted == labels, np.arange(len(labels))
+        knows_a_class = bool((predicted >= 0).any())
+        if probabilities.shape[1] != self.outputs or (predicted < 0).any():
+            return Scores(correct, None), knows_a_class
+        # A tie may be resolved either way.
+        if (probabilities[rows, predicted] < probabilities.max(axis=1) - TIE_TOLERANCE).any():
+            return Scores(correct, None), knows_a_class
+        return Scores(correct, log_losses(probabilities[rows, labels])), knows_a_class
+
+    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
+        rows = recorded.get("confusionMatrix", {}).get("rows", [])
+        total = sum(map(sum, rows))
+        if not total:
+            return ""
+        before = sum(row[index] for index, row in enumerate(rows)) / total
+        accuracy = float(pairs.right[:, 1].sum()) / pairs.examples
+        # Another kind of machine may answer a few examples differently.
+        if abs(accuracy - before) <= 1 / pairs.examples + _CONTRADICTION:
+            return ""
+        return (
+            f"its accuracy on these records was {before:.4f} when it was registered, and now is "
+            f"{accuracy:.4f}"
+        )
+
+    def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "ClassEvaluation":
+        classes = self.dataset.classes
+        return ClassEvaluation(
+            answers=answers,
+            classes=classes,
+            column_areas=compute_column_aucs(values, answers, len(classes)),
+            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            **_measure(answers, classes),
+            **fields,
+        )
+
+    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
+        train, validation = training["train"]["accuracy"], training["validation"].get("accuracy")
+        if validation is None:
+            return None
+        split, best = self.dataset.splits.get("validation"), validation
+        if split and split.examples:
+            # The gap may be chance on the validation split.
+            best = wilson_interval(round(validation * split.examples), split.examples)[1]
+        if train - validation <= _OVERFITTING or train <= best:
+            return None
+        return Finding("overfitting", True, {"train": train, "validation": validation})
 
     def _weigh_classes(self, rule: str) -> list[float]:
         """Return the weight of each class in the objective.
@@ -66,3 +203,489 @@ class Classification(Task):
         if rule == "none":
             return [1.0] * len(counts)
         return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
+
+
+class ClassAnswers(Answers):
+    """True classes and probabilities of a split's examples.
+
+    Columns: `label` and `predicted` (int32), `label_probability` (float32), and the probability of
+    each class (float32), named by the index of the class.
+    """
+
+    def __init__(self, rows: int, classes: Sequence[str]) -> None:
+        columns: dict[Any, Any] = dict.fromkeys(range(len(classes)), np.float32)
+        columns |= {"label": np.int32, "predicted": np.int32, "label_probability": np.float32}
+        super().__init__(rows, columns)
+        self.names = np.array(classes)
+        self.classes = len(classes)
+
+    def add_batch(self, labels: np.ndarray, outputs: Outputs, keys: list[bytes]) -> None:
+        probabilities = outputs["probabilities"]
+        columns: dict[Any, np.ndarray] = {
+            "label": labels,
+            "predicted": probabilities.argmax(axis=1),
+            "label_probability": probabilities[np.arange(len(labels)), labels],
+            **dict(enumerate(probabilities.T)),
+        }
+        self.add(columns, keys)
+
+    def rate_badness(
+        self, labels: np.ndarray, outputs: Outputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the confidence in a wrong class; 0 for right answers."""
+        probabilities = outputs["probabilities"]
+        predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+        figures = {
+            "label": self.names[labels],
+            "predicted": self.names[predicted],
+            "confidence": confidence,  # probability of the predicted class
+            "label_probability": probabilities[np.arange(len(labels)), labels],
+        }
+        return np.where(predicted != labels, confidence, 0), figures
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield labels, int32 [m], and probabilities, float32 [m, classes], of m examples."""
+        for start, stop in spans(self.rows, max(1, 4 * BLOCK // self.classes)):
+            columns = [self.read(number, start, stop) for number in range(self.classes)]
+            yield self.read("label", start, stop), np.stack(columns, axis=1)
+
+    def scores(self, start: int, stop: int) -> Scores:
+        label, predicted, probability = (
+            self.read(name, start, stop) for name in ("label", "predicted", "label_probability")
+        )
+        return Scores(label == predicted, log_losses(probability))
+
+    def rank(self, number: int) -> classifier.Ranking | None:
+        """Rank the examples by the probability of a class; see `classifier.rank`."""
+        order = np.empty(self.rows, np.uint32)
+        for start, stop in spans(self.rows):
+            positive = self.read("label", start, stop) == number
+            order[start:stop] = classifier.pack_scores(positive, self.read(number, start, stop))
+        return classifier.rank(order)
+
+    def titles(self) -> list[str]:
+        if self.rows * self.classes > MOST_PROBABILITIES:
+            print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
+        shown = [f"probability_{self.names[number]}" for number in self._shown]
+        return ["label", "prediction", "log_loss", *shown]
+
+    def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
+        names = [self.names[self.read(name, start, stop)] for name in ("label", "predicted")]
+        losses = log_losses(self.read("label_probability", start, stop)).tolist()
+        # As text, each has as many digits as a float32.
+        columns = (pa.array(self.read(number, start, stop)) for number in self._shown)
+        probabilities = [column.cast(pa.string()).to_pylist() for column in columns]
+        return [*names, losses, *probabilities]
+
+    @property
+    def _shown(self) -> range:
+        """Return the classes whose probabilities are in predictions.csv."""
+        return range(self.classes if self.rows * self.classes <= MOST_PROBABILITIES else 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassEvaluation(Evaluation):
+    """The evaluation of a classifier."""
+
+    template = "classification.html.j2"
+    schema = "classification_metrics_1.0.0"
+
+    classes: list[str]  # in the order of label indices
+    accuracy: float
+    accuracy_interval: tuple[float, float]  # 95% (Wilson)
+    top_k: int | None  # 5 or 3; None for three classes or fewer
+    top_k_accuracy: float | None
+    log_loss: float  # in nats
+    # Means over the classes that have examples in the split.
+    precision: float
+    recall: float
+    f1: float
+    # Areas of the second of two classes; with more classes, means of each class against the rest.
+    roc_auc: float | None
+    pr_auc: float | None
+    expected_calibration_error: float
+    brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
+    per_class: list[ClassMetrics]
+    confusion_matrix: list[list[int]]  # rows are true classes, columns are predicted classes
+    calibration: list[classifier.Bin]
+    roc_curves: list[classifier.Curve]
+    pr_curves: list[classifier.Curve]  # a precision is valid from the previous recall to its own
+    roc: classifier.RocCurve | None  # of the second of two classes
+    answers: ClassAnswers
+    column_areas: dict[str, float]  # ROC AUC of each column of a table alone; see leakage.py
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        return "accuracy", self.accuracy
+
+    @functools.cached_property
+    def baseline(self) -> Baseline:
+        return compare_with_constants(
+            self.confusion_matrix, log_loss=self.log_loss, classes=self.classes
+        )
+
+    @property
+    def mean_confidence(self) -> float:
+        """Return the mean confidence of all predictions, from the calibration bins."""
+        total = sum((item.confidence or 0.0) * item.count for item in self.calibration)
+        return total / self.examples
+
+    def judge_above_baseline(self, confidence: float) -> tuple[bool, str]:
+        baseline, chance = self.baseline, 1 - confidence + 1e-12
+        commonest = f"always answering {baseline.commonest!r}"
+        if baseline.accuracy_p_value <= chance:
+            return True, f"above {commonest} ({baseline.accuracy:.4f})"
+        if baseline.log_loss_p_value <= chance:
+            return True, (
+                f"log loss {self.log_loss:.4f} below that of the classes' frequencies "
+                f"({baseline.log_loss:.4f})"
+            )
+        return False, (
+            f"not better than {commonest} at {100 * confidence:g}% confidence: accuracy "
+            f"{self.accuracy:.4f} against {baseline.accuracy:.4f}, log loss {self.log_loss:.4f} "
+            f"against {baseline.log_loss:.4f} of the classes' frequencies, "
+            f"p {baseline.p_value:.3g}"
+        )
+
+    def scalars(self) -> dict[str, float]:
+        low, high = self.accuracy_interval
+        values = {
+            "accuracy": self.accuracy,
+            "accuracy_low": low,
+            "accuracy_high": high,
+            f"top_{self.top_k}_accuracy": self.top_k_accuracy,
+            **{name: getattr(self, name) for name in _SCALARS},
+            "baseline_accuracy": self.baseline.accuracy,
+        }
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def find_missed_recalls(self, least: float, by_class: Mapping[str, float]) -> list[str]:
+        missed = []
+        for row in self.per_class:
+            floor = by_class.get(row.name, least)
+            if row.recall is not None and row.recall < floor:
+                missed.append(
+                    f"recall of {row.name!r} {row.recall:.4f} is below its floor {floor:.4f}"
+                )
+            elif row.recall is None and row.name in by_class:
+                missed.append(f"{row.name!r} has a floor, but no test example")
+        return missed
+
+    def registry_metrics(self) -> dict[str, Any]:
+        specs = [{"id": str(index), "displayName": name} for index, name in enumerate(self.classes)]
+        metrics = {
+            "auPrc": self.pr_auc,
+            "auRoc": self.roc_auc,
+            "logLoss": self.log_loss,
+            "confidenceMetrics": operating_points(self.answers.blocks()),
+            "confusionMatrix": {"annotationSpecs": specs, "rows": self.confusion_matrix},
+        }
+        return {name: value for name, value in metrics.items() if value is not None}
+
+    def log_to_console(self, classification: Any) -> str:
+        classification.log_confusion_matrix(self.classes, self.confusion_matrix)
+        if curve := self.roc:
+            classification.log_roc_curve(curve.fpr, curve.tpr, curve.thresholds)
+        return f"the confusion matrix of {len(self.classes):,} classes"
+
+    def find_findings(self) -> Iterator[Finding]:
+        yield from self._find_leaking_column()
+        low, high = self.accuracy_interval
+        baseline = self.baseline
+        by_chance = baseline.p_value > _CHANCE
+        kind = "not_above_baseline" if by_chance else "baseline"
+        values: dict[str, Any] = {"commonest": baseline.commonest, "baseline": baseline.accuracy}
+        yield Finding(kind, by_chance, values)
+        if high - low > _WIDE_INTERVAL:
+            values = {"examples": self.examples, "points": 100 * (high - low)}
+            yield Finding("wide_interval", True, values)
+        if absent := [row.name for row in self.per_class if not row.support]:
+            yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
+        yield from self._find_weak_classes()
+        yield from self._find_miscalibration()
+        yield from self._find_weak_slice()
+
+    def _find_weak_classes(self) -> Iterator[Finding]:
+        present = [row for row in self.per_class if row.recall is not None]
+        weakest = min(present, key=lambda row: (row.recall or 0.0, -row.support))
+        if weakest.recall is None or weakest.recall == 1:
+            yield Finding("all_recognized", False, {})
+            return
+        right = round(weakest.recall * weakest.support)
+        values: dict[str, Any] = {"name": weakest.name, "right": right, "of": weakest.support}
+        others = sum(_is_mostly_wrong(row.recall, row.support) for row in present) - 1
+        yield Finding("weakest_class", others >= 0, {**values, "others": others})
+        times, true, predicted = max(
+            (cell, row, column)
+            for row, line in enumerate(self.confusion_matrix)
+            for column, cell in enumerate(line)
+            if row != column
+        )
+        if times > 1:
+            pair = {"true": self.classes[true], "predicted": self.classes[predicted]}
+            yield Finding("commonest_mistake", False, {**pair, "times": times})
+        # A class that is never predicted has precision 0, but no answer to be unreliable.
+        answered = [row for row in present if row.predicted]
+        least_precise = min(
+            answered, key=lambda row: (row.precision or 0.0, -row.predicted), default=None
+        )
+        if least_precise and least_precise.precision is not None and least_precise.precision < 1:
+            right = round(least_precise.precision * least_precise.predicted)
+            values = {"name": least_precise.name, "right": right, "of": least_precise.predicted}
+            is_wrong = _is_mostly_wrong(least_precise.precision, least_precise.predicted)
+            yield Finding("least_reliable", is_wrong, values)
+
+    def _find_weak_slice(self) -> Iterator[Finding]:
+        """Yield the slice that is most standard errors below the whole split, if beyond chance."""
+        whole = self.accuracy
+        error = math.sqrt(whole * (1 - whole))
+        if not error:
+            return
+        weak = [
+            (
+                (whole - (part.figures["accuracy"] or 0.0)) * math.sqrt(part.examples) / error,
+                cut.column,
+                part,
+            )
+            for cut in self.slices
+            for part in cut.slices
+        ]
+        away, column, part = max(weak, key=lambda item: item[0], default=(0.0, "", None))
+        if part is None or away < _MIN_STANDARD_ERRORS:
+            return
+        rate = part.figures["positive_rate"]
+        constant = None if rate is None else max(rate, 1 - rate)
+        yield Finding("weak_slice", True, {"column": column, "part": part, "constant": constant})
+
+    def _find_leaking_column(self) -> Iterator[Finding]:
+        """Yield the column that separates the classes almost as well as the model, if any does."""
+        areas, roc_auc, many = self.column_areas, self.roc_auc, len(self.classes) > 2
+        if not areas or roc_auc is None:
+            return
+        if many:
+            commonest = sorted(self.per_class, key=lambda row: -row.support)[:RANKED]
+            total = sum(row.support for row in commonest)
+            roc_auc = sum(row.support * (row.roc_auc or 0.0) for row in commonest) / total
+        column = max(areas, key=areas.__getitem__)
+        if areas[column] < max(_MIN_AUC, 0.5 + _SINGLE_COLUMN * (roc_auc - 0.5)):
+            return
+        values = {"column": column, "area": areas[column], "roc_auc": roc_auc, "many": many}
+        yield Finding("single_column", True, values)
+
+    def _find_miscalibration(self) -> Iterator[Finding]:
+        accuracy, confidence = self.accuracy, self.mean_confidence
+        if self.expected_calibration_error <= _MISCALIBRATION:
+            return
+        # Even a well-calibrated model has an error on a small split; ignore gaps within the
+        # interval.
+        low, high = self.accuracy_interval
+        if abs(confidence - accuracy) <= max(high - accuracy, accuracy - low):
+            return
+        yield Finding("miscalibrated", True, {"confidence": confidence, "accuracy": accuracy})
+
+    def page(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the drawings of confusion, curves and calibration, and the table of classes."""
+        weakest_first = sorted(self.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
+        return {
+            "right": round(self.accuracy * self.examples),
+            "confusion": self._draw_confusion(),
+            "curves": self._draw_curves(),
+            "calibration": self._draw_calibration(),
+            "mean_confidence": self.mean_confidence,
+            "balance": _count_classes(dataset),
+            "per_class": weakest_first if len(self.classes) > _MATRIX_SHOWN else self.per_class,
+        }
+
+    def _draw_confusion(self) -> dict[str, Any] | None:
+        """Return the matrix as a picture, with common mistakes; None for up to 20 classes."""
+        matrix = np.array(self.confusion_matrix)
+        if len(matrix) <= _MATRIX_SHOWN:
+            return None
+        shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+        wrong = matrix * (1 - np.eye(len(matrix), dtype=matrix.dtype))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:_CONFUSIONS_SHOWN]
+        commonest = []
+        for true, predicted in (divmod(int(index), len(matrix)) for index in order):
+            if times := int(wrong[true, predicted]):
+                names = self.classes[true], self.classes[predicted]
+                commonest.append((*names, times, shares[true, predicted]))
+        return {"picture": _color_cells(shares), "commonest": commonest}
+
+    def _draw_curves(self) -> list[dict[str, Any]]:
+        """Draw ROC and precision over recall, with areas in the legend; empty if undefined."""
+        from trainer.drawing import plots  # imports Matplotlib
+
+        rates, over_recall = ("false positive rate", "true positive rate"), ("recall", "precision")
+        kinds = (
+            ("ROC", rates, self.roc_curves),
+            # Drawn as steps, which average precision sums.
+            ("Precision over recall", over_recall, self.pr_curves),
+        )
+        figures = []
+        for caption, labels, drawn in kinds if self.roc_curves else ():
+            legend = [(n, curve.name or "mean", curve.area) for n, curve in enumerate(drawn, 1)]
+            areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
+            description, steps = f"{caption}: {areas}", labels is over_recall
+            drawing = plots.draw_curves(drawn, *labels, description, steps=steps)
+            figures.append({"drawing": drawing, "caption": caption, "legend": legend})
+        return figures
+
+    def _draw_calibration(self) -> Any:
+        """Draw the reliability diagram."""
+        from trainer.drawing import plots  # imports Matplotlib
+
+        error = percent(self.expected_calibration_error)
+        description = f"Accuracy over confidence; the expected calibration error is {error}"
+        return plots.draw_reliability(self.calibration, description)
+
+
+def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, float]]:
+    """Return precision and recall at each of THRESHOLDS.
+
+    Each block of answers has labels, int [m], and probabilities, float32 [m, classes].
+
+    A class is predicted if its probability reaches the threshold. Values are micro-averages over
+    all pairs of an example and a class; those ending in At1 count only the most probable class of
+    an example. Precision is 1 if nothing is predicted.
+    """
+    n = pairs = 0
+    counts = np.zeros((len(THRESHOLDS), 4), int)
+    for labels, probabilities in answers:
+        n, pairs = n + len(labels), pairs + probabilities.size
+        of_label, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
+        right = best[probabilities.argmax(axis=1) == labels]
+        counted = (probabilities, of_label, best, right)
+        counts += [
+            [np.count_nonzero(values >= threshold) for values in counted]
+            for threshold in THRESHOLDS
+        ]
+    points = []
+    for threshold, row in zip(THRESHOLDS, counts.tolist(), strict=True):
+        predicted, hits, first, first_hits = row
+        points.append(
+            {
+                "confidenceThreshold": threshold,
+                "precision": hits / predicted if predicted else 1.0,
+                "recall": hits / n,
+                "f1Score": 2 * hits / (predicted + n),
+                "falsePositiveRate": (predicted - hits) / max(1, pairs - n),
+                "precisionAt1": first_hits / first if first else 1.0,
+                "recallAt1": first_hits / n,
+                "f1ScoreAt1": 2 * first_hits / (first + n),
+            }
+        )
+    return points
+
+
+def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
+    """Return the fields of ClassEvaluation that depend on labels and probabilities alone."""
+    n, matrix = answers.rows, np.zeros((len(classes), len(classes)), int)
+    k = None
+    if len(classes) > 3:
+        k = 5 if len(classes) > 5 else 3
+    within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, classifier.CALIBRATION_BINS))
+    for labels, probabilities in answers.blocks():
+        predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))
+        np.add.at(matrix, (labels, predicted), 1)
+        within += int((classifier.label_ranks(labels, probabilities) < k).sum()) if k else 0
+        losses += float(log_losses(probabilities[examples, labels]).sum())
+        errors += classifier.squared_errors(labels, probabilities)
+        confidence = probabilities[examples, predicted]
+        sums += classifier.calibration_sums(predicted == labels, confidence)
+    error, bins = classifier.calibration(sums)
+    correct = int(matrix.trace())
+    rankings = [answers.rank(number) for number in range(len(classes))]
+    rows = classifier.compute_class_metrics(classes, matrix, rankings)
+    ranked_rows = rows[1:] if len(classes) == 2 else rows
+    roc_curves, pr_curves = classifier.curves(classes, rankings)
+    second = rankings[1] if len(classes) == 2 else None
+    return {
+        "accuracy": correct / n,
+        "accuracy_interval": wilson_interval(correct, n),
+        "top_k": k,
+        "top_k_accuracy": within / n if k else None,
+        "log_loss": losses / n,
+        "precision": classifier.mean([row.precision for row in rows]),
+        "recall": classifier.mean([row.recall for row in rows]),
+        "f1": classifier.mean([row.f1 for row in rows]),
+        "roc_auc": classifier.mean([row.roc_auc for row in ranked_rows]),
+        "pr_auc": classifier.mean([row.pr_auc for row in ranked_rows]),
+        "expected_calibration_error": error,
+        "brier_score": errors / n,
+        "per_class": rows,
+        "confusion_matrix": matrix.tolist(),
+        "calibration": bins,
+        "roc_curves": roc_curves,
+        "pr_curves": pr_curves,
+        "roc": second.roc if second else None,
+    }
+
+
+def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Slices:
+    """Return accuracy and, for two classes, the share of the second class and ROC AUC of slices."""
+    cells = np.zeros((len(cut.names), 4), int)  # rows by whether it is the second class, and right
+    for start, stop in spans(values.rows):
+        groups = cut.group_of(values.read(cut.column, start, stop))
+        label = answers.read("label", start, stop)
+        is_correct = label == answers.read("predicted", start, stop)
+        codes = 4 * groups + 2 * (label == 1) + is_correct
+        cells += np.bincount(codes, minlength=cells.size).reshape(cells.shape)
+    sizes = cells.sum(axis=1).tolist()
+    totals = np.maximum(1, cells.sum(axis=1))
+    accuracies = (cells[:, 1::2].sum(axis=1) / totals).tolist()
+    rates: list[float | None] = [None] * len(sizes)
+    areas: list[float | None] = [None] * len(sizes)
+    if answers.classes == 2:
+        rates = (cells[:, 2:].sum(axis=1) / totals).tolist()
+        areas = _compute_aucs(cut, sizes, values, answers)
+    names = ("accuracy", "positive_rate", "roc_auc")
+    figures = [
+        dict(zip(names, row, strict=True)) for row in zip(accuracies, rates, areas, strict=True)
+    ]
+    return cut.slices(sizes, figures)
+
+
+def _compute_aucs(
+    cut: Cut, sizes: list[int], values: ColumnValues, answers: ClassAnswers
+) -> list[float | None]:
+    """Return the ROC AUC of each group of rows; None if it is undefined."""
+    examples = np.empty(answers.rows, np.uint32)  # from pack_scores, group after group
+    ends = np.cumsum([0, *sizes])
+    filled = ends[:-1].copy()
+    for start, stop in spans(answers.rows):
+        groups = cut.group_of(values.read(cut.column, start, stop))
+        order = np.argsort(groups, kind="stable")
+        positive = answers.read("label", start, stop) == 1
+        packed = classifier.pack_scores(positive, answers.read(1, start, stop))[order]
+        counts = np.bincount(groups, minlength=len(sizes))
+        for number, part in enumerate(np.split(packed, np.cumsum(counts)[:-1])):
+            examples[filled[number] : filled[number] + len(part)] = part
+        filled += counts
+    rankings = [classifier.rank(part) for part in np.split(examples, ends[1:-1])]
+    return [ranking.roc_auc if ranking else None for ranking in rankings]
+
+
+def _color_cells(shares: np.ndarray) -> np.ndarray:
+    """Return one pixel per cell; empty cells are transparent, which fits light and dark mode."""
+    pixels = np.zeros((*shares.shape, 4), np.uint8)
+    pixels[..., :3] = _WRONG
+    pixels[..., 3] = np.round(255 * np.sqrt(shares))
+    diagonal = np.arange(len(shares))
+    pixels[diagonal, diagonal, :3] = _RIGHT
+    return pixels
+
+
+def _is_mostly_wrong(rate: float | None, total: int) -> bool:
+    """Return True if none of `total` is right, or the share that is right is surely below half."""
+    right = round((rate or 0.0) * total)
+    return right == 0 or wilson_interval(right, total)[1] < 0.5
+
+
+def _count_classes(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
+    """Return each class with its count, share and bar length in every split."""
+    splits = [split for split in dataset.splits.values() if split.examples]
+    counts = np.array([split.class_counts for split in splits]).T
+    shares = counts / np.maximum(1, counts.sum(axis=0))
+    columns = counts.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
+    cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(dataset.classes, cells, strict=True))

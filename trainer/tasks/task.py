@@ -1,27 +1,42 @@
-"""Define the base class of tasks."""
+"""Define the base classes of tasks, of their answers to a split, and of their evaluations."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trainer.data.schema import Dataset
+from trainer.formats import format_score
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
+    from trainer.metrics.comparison import Pairs, Scores
+    from trainer.metrics.disk_columns import Answers, ColumnValues
+    from trainer.metrics.slices import Slices
+    from trainer.metrics.worst_examples import WorstExample
+
 LOSS = "loss"
+Outputs = Mapping[str, Any]
+"""What a SavedModel answers for a batch: arrays [n, ...] by name."""
+
+
+class Finding(NamedTuple):
+    """A sentence that a reader of the report should not miss; the template of a page has it."""
+
+    kind: str
+    warning: bool  # whether it requires action
+    values: dict[str, Any]  # values in the sentence
 
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-    """What a model learns from a dataset.
+    """What a model learns from a dataset, and how its answers are judged.
 
     Labels are a batch of the records' labels [n], outputs a model's float32 [n, outputs].
-    TensorFlow is imported in methods, not at the top of the file, so that a recipe can be read
-    without it.
     """
 
     dataset: Dataset
@@ -30,6 +45,8 @@ class Task(abc.ABC):
     """Metrics of training and validation, besides the loss: means over examples."""
     rising: ClassVar[frozenset[str]]
     """The metrics that are better if they are higher."""
+    answer_names: ClassVar[tuple[str, ...]]
+    """What each signature of a SavedModel answers at least."""
 
     @property
     @abc.abstractmethod
@@ -50,6 +67,36 @@ class Task(abc.ABC):
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return what a SavedModel answers for `outputs`: tensors [n, ...] by name."""
 
+    @abc.abstractmethod
+    def check_answers(self, outputs: Outputs, model: str) -> None:
+        """Raise InputError unless the model (URI) answers a batch as this task's models do."""
+
+    @abc.abstractmethod
+    def open_answers(self, rows: int) -> Answers:
+        """Return columns on disk for the answers to a split of `rows` examples."""
+
+    @abc.abstractmethod
+    def score_champion(self, labels: np.ndarray, outputs: Outputs) -> tuple[Scores, bool]:
+        """Return the scores of a champion's answers, and whether it knows any of the labels.
+
+        The champion may have been trained on other labels than the dataset's.
+        """
+
+    @abc.abstractmethod
+    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
+        """Return how a champion's scores contradict the metrics in the registry; else "".
+
+        The metrics are those of `Evaluation.registry_metrics`, of the same records.
+        """
+
+    @abc.abstractmethod
+    def evaluate(self, answers: Answers, values: ColumnValues, **fields: Any) -> Evaluation:
+        """Measure the answers to a split; `fields` are those that every evaluation has."""
+
+    @abc.abstractmethod
+    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
+        """Return a finding if the content of a job's metrics.json shows overfitting."""
+
     @property
     def measured(self) -> tuple[str, ...]:
         """Return the names of `scores`: the loss, then the metrics."""
@@ -59,3 +106,71 @@ class Task(abc.ABC):
     def is_better(cls, metric: str, value: float, best: float) -> bool:
         """Return whether a value of a metric or of the loss is better than the best so far."""
         return value > best if metric in cls.rising else value < best
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(abc.ABC):
+    """The evaluation of a model on a split; a metric that is undefined on the split is None."""
+
+    model: str  # URI
+    dataset: str  # URI
+    examples: int
+    seconds: float  # duration of the prediction, without loading the model
+    answers: Answers
+    worst: list[WorstExample]  # the worst first
+    slices: list[Slices]
+
+    template: ClassVar[str]
+    """File beside this one with the task's part of the report."""
+    schema: ClassVar[str]
+    """Name of Google's schema of `registry_metrics`."""
+
+    @property
+    @abc.abstractmethod
+    def headline(self) -> tuple[str, float]:
+        """Return the name and the value of the metric that sums up the evaluation."""
+
+    @property
+    @abc.abstractmethod
+    def baseline(self) -> Any:
+        """Return a dataclass of the best constant answers, compared with the model."""
+
+    @abc.abstractmethod
+    def judge_above_baseline(self, confidence: float) -> tuple[bool, str]:
+        """Return whether the model beats constant answers beyond noise, and a clause about it."""
+
+    @abc.abstractmethod
+    def scalars(self) -> dict[str, float]:
+        """Return the defined metrics that are single numbers, by name."""
+
+    @abc.abstractmethod
+    def registry_metrics(self) -> dict[str, Any]:
+        """Return the metrics that are defined, in the Model Registry's schema."""
+
+    @abc.abstractmethod
+    def find_findings(self) -> Iterator[Finding]:
+        """Yield what a reader of the report should not miss, the most important first."""
+
+    @abc.abstractmethod
+    def page(self, dataset: Dataset) -> dict[str, Any]:
+        """Return what the template shows besides the evaluation: pictures and tables."""
+
+    def find_missed(self, floors: Mapping[str, float]) -> list[str]:
+        """Return a clause for each metric that is below its floor."""
+        values = self.scalars()
+        return [
+            f"{name} {format_score(values[name])} is below its floor {format_score(floor)}"
+            for name, floor in floors.items()
+            if values[name] < floor
+        ]
+
+    def find_missed_recalls(self, least: float, by_class: Mapping[str, float]) -> list[str]:
+        """Return a clause for each class whose recall is below its floor."""
+        return []
+
+    def log_to_console(self, classification: Any) -> str:
+        """Fill the KFP artifact that Vertex AI's console shows as a confusion matrix and a curve.
+
+        Return what the artifact shows, for a message if it is too large; empty if nothing.
+        """
+        return ""

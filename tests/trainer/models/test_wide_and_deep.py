@@ -16,9 +16,10 @@ from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.evaluation.scoring import Evaluation, evaluate
+from trainer.evaluation.scoring import evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
+from trainer.tasks.classification import ClassEvaluation as Evaluation
 from trainer.training.config import TrainingConfig
 from trainer.training.export import export
 from trainer.training.optimization import Schedule, create_optimizer
@@ -150,13 +151,13 @@ def test_slices_cover_the_split_and_are_in_the_report(dataset, evaluation, tmp_p
     assert list(by) == ["hour", "payment", "company"]
     for cut in evaluation.slices:
         assert sum(part.examples for part in cut.slices) == evaluation.examples
-        right = sum(part.accuracy * part.examples for part in cut.slices)
+        right = sum(part.figures["accuracy"] * part.examples for part in cut.slices)
         assert right / evaluation.examples == pytest.approx(evaluation.accuracy)
     cash = next(part for part in by["payment"].slices if part.name == "cash")
-    assert (cash.positive_rate, cash.roc_auc) == (0.0, None)
+    assert (cash.figures["positive_rate"], cash.figures["roc_auc"]) == (0.0, None)
     assert by["company"].by.startswith("by rows of the same value")
     assert by["company"].slices[-1].name == "missing"
-    assert all(set(mistake.row) >= {"miles", "hour"} for mistake in evaluation.mistakes)
+    assert all(set(mistake.row) >= {"miles", "hour"} for mistake in evaluation.worst)
     page = report(tmp_path / "report.html", evaluation, dataset).source
     for words in ("<h2>Slices</h2>", "<h2>Columns</h2>", "Missing in train", "hour_x_payment"):
         assert words in page

@@ -65,10 +65,10 @@ def test_hostile_names_stay_text(render, classes):
 
 
 def test_pictures_leave_the_page_below_its_limit(render, evaluated):
-    mistake, random = evaluated()[0].mistakes[0], np.random.default_rng(0)
+    mistake, random = evaluated()[0].worst[0], np.random.default_rng(0)
     noise = [random.integers(0, 256, (299, 299, 3), np.uint8) for _ in range(24)]
     noisy = [dataclasses.replace(mistake, picture=picture) for picture in noise]
-    assert len(render(evaluation={"mistakes": noisy}).source) < 1_500_000
+    assert len(render(evaluation={"worst": noisy}).source) < 1_500_000
 
 
 def test_page_is_reproducible_and_matplotlib_unchanged(render, drawings):
@@ -80,8 +80,8 @@ def test_page_is_reproducible_and_matplotlib_unchanged(render, drawings):
 
 
 def test_undecodable_file_name_is_replaced(render, evaluated):
-    odd = dataclasses.replace(evaluated()[0].mistakes[0], key="photo-\udce9.jpg")
-    assert "photo-?.jpg" in render(evaluation={"mistakes": [odd]}).text
+    odd = dataclasses.replace(evaluated()[0].worst[0], key="photo-\udce9.jpg")
+    assert "photo-?.jpg" in render(evaluation={"worst": [odd]}).text
 
 
 def test_page_takes_a_small_part_of_a_short_run(render, evaluated, drawings):
@@ -118,7 +118,7 @@ def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, ex
 )
 def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, is_named):
     figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
-    part = Slice(name="card", examples=examples, **figures)
+    part = Slice(name="card", examples=examples, figures=figures)
     cut = Slices(column="payment", by="by value", slices=[part])
     text = render(evaluation={"accuracy": 0.9, "slices": [cut]}).text
     words = "Weakest where payment is card : 70.0% of 400 examples right; a constant answer"

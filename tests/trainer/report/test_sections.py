@@ -33,9 +33,10 @@ def test_summary_confusion_and_mistakes_have_their_figures(render, evaluated):
     shown = [re.findall(r">(\d+)</td>", line) for line in body.split("</tr>")[:-1]]
     assert [[int(cell) for cell in line] for line in shown] == matrix
 
-    section, first = page.section("mistakes"), evaluation.mistakes[0]
-    assert section.count("data:image/png;base64,") == len(evaluation.mistakes)
-    for words in (first.key, first.label, first.predicted, f"{100 * first.confidence:.1f}%"):
+    section, first = page.section("mistakes"), evaluation.worst[0]
+    assert section.count("data:image/png;base64,") == len(evaluation.worst)
+    confidence = f"{100 * first.figures['confidence']:.1f}%"
+    for words in (first.key, first.figures["label"], first.figures["predicted"], confidence):
         assert words in section
 
 

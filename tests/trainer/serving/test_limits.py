@@ -38,7 +38,8 @@ class Waiting(Predictor):
         self.entered.set()
         assert self.go.wait(60)
         return [
-            Predictions(request.keys, [(b"a", [1.0, 1.0])] * len(request)) for request in requests
+            Predictions(request.keys, [{"label": "a", "probabilities": [1.0, 1.0]}] * len(request))
+            for request in requests
         ]
 
 

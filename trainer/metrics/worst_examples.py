@@ -1,7 +1,8 @@
-"""Collect the most confident mistakes of a model, with their images or rows."""
+"""Collect the examples that a model answers worst, with their images or rows."""
 
 import dataclasses
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,62 +16,59 @@ from trainer.data.tables.inputs import row_values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mistake:
-    """A wrongly classified example."""
+class WorstExample:
+    """An example that a model answers badly."""
 
     key: str  # key in its source
-    label: str
-    predicted: str
-    confidence: float  # probability of the predicted class
-    label_probability: float  # probability of the true class
+    figures: dict[str, Any]  # its label, its answer, ..., as they were added
     # Pixels, uint8 [height, width, channels]; None for a table.
     picture: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
     # Values of a table's columns as text, by name; empty for images.
     row: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class MostConfident:
-    """The `count` most confident mistakes of a split, collected batch by batch."""
+class WorstExamples:
+    """The `count` worst examples of a split, collected batch by batch."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        # Confidence, label, predicted class, probability of the label, record.
-        self._kept: list[tuple[float, int, int, float, bytes]] = []
+        # How bad each is, its figures, its record.
+        self._kept: list[tuple[float, dict[str, Any], bytes]] = []
 
-    def add(self, records: tf.Tensor, labels: np.ndarray, probabilities: np.ndarray) -> None:
-        """Add a batch: serialized tf.train.Examples [n], int64 [n], float32 [n, classes]."""
-        predicted, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-        wrong = predicted != labels
-        if len(self._kept) == self._count:
-            wrong &= confidence > self._kept[-1][0]
-        rows = np.flatnonzero(wrong)
-        rows = rows[np.argsort(-confidence[rows], kind="stable")[: self._count]]
-        label_probability = probabilities[rows, labels[rows]]
-        figures = (confidence[rows], labels[rows], predicted[rows], label_probability)
-        columns = [*(values.tolist() for values in figures), tf.gather(records, rows).numpy()]
-        self._kept += zip(*columns, strict=True)
+    def add(
+        self, records: tf.Tensor, badness: np.ndarray, figures: Mapping[str, np.ndarray]
+    ) -> None:
+        """Add a batch of serialized tf.train.Examples [n].
+
+        Args:
+            badness: float [n]; examples with 0 or less are not bad.
+            figures: arrays [n], by name.
+        """
+        bad = badness > (self._kept[-1][0] if len(self._kept) == self._count else 0)
+        rows = np.flatnonzero(bad)
+        rows = rows[np.argsort(-badness[rows], kind="stable")[: self._count]]
+        named = [{name: of[row].item() for name, of in figures.items()} for row in rows]
+        chosen = tf.gather(records, rows).numpy()
+        self._kept += zip(badness[rows].tolist(), named, chosen, strict=True)
         self._kept.sort(key=lambda kept: -kept[0])
         del self._kept[self._count :]
 
-    def list_mistakes(self, dataset: Dataset) -> list[Mistake]:
-        """Return the mistakes, the most confident first; ties are in stored order."""
+    def list_examples(self, dataset: Dataset) -> list[WorstExample]:
+        """Return the examples, the worst first; ties are in stored order."""
         kinds = {feature.kind: feature for feature in dataset.features}
-        mistakes = []
-        for confidence, label, predicted, label_probability, record in self._kept:
+        listed = []
+        for _, figures, record in self._kept:
             example = records.parse(record)
             row = row_values(example, list_columns(dataset))
-            mistakes.append(
-                Mistake(
+            listed.append(
+                WorstExample(
                     key=_format_value(example[kinds["key"].name][0]),
-                    label=dataset.classes[label],
-                    predicted=dataset.classes[predicted],
-                    confidence=confidence,
-                    label_probability=label_probability,
+                    figures=figures,
                     picture=_decode(example, kinds["image"]) if "image" in kinds else None,
                     row={name: _format_value(value) for name, value in row.items()},
                 )
             )
-        return mistakes
+        return listed
 
 
 def _format_value(value: bytes | float | int | None) -> str:
