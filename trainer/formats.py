@@ -94,8 +94,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value
-
-
-def format_score(value: float, sign: str = "") -> str:
-    """Format a metric with four decimals, or one if it is large; `sign` "+" shows a plus."""
-    return f"{value:{sign}.4f}" if abs(value) < 1000 else f"{value:{sign},.1f}"

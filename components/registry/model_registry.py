@@ -139,12 +139,13 @@ class ModelRegistry:
         raise InputError("; ".join([problem, *(hints or [train])]))
 
     def find_metrics(self, version: Version) -> dict[str, Any]:
-        """Return the metrics of a version's imported evaluation; empty without one."""
+        """Return the metrics of a version's imported evaluations, the first's before others."""
         from google.protobuf import json_format
 
-        evaluations = list(self.client.list_model_evaluations(parent=version.resource))
-        metrics = evaluations[0]._pb.metrics if evaluations else None
-        return (metrics and json_format.MessageToDict(metrics)) or {}
+        metrics: dict[str, Any] = {}
+        for evaluation in self.client.list_model_evaluations(parent=version.resource):
+            metrics = (json_format.MessageToDict(evaluation._pb.metrics) or {}) | metrics
+        return metrics
 
     def list_models(self) -> list[str]:
         """Return the IDs of all models, sorted."""

@@ -274,7 +274,7 @@ def test_first_model_that_fails_is_registered_without_an_alias(folder, service, 
     for _ in range(2):  # A retry completes the same version.
         name, version, role, why = register(artifacts, outputs, tmp_path)
         assert (name, role) == ("flowers@1", "candidate")
-    assert why == "accuracy 0.8000 is below its floor 0.9000"
+    assert why == "accuracy 0.8000 is below min_accuracy 0.9000"
     # The registry itself makes the first version of a model its default.
     assert version.metadata["aliases"] == ["default"]
 
@@ -318,6 +318,8 @@ def test_champion_that_contradicts_its_recorded_score_keeps_its_place(folder, se
     # An earlier version recorded no digests; then other files took the place of the champion's.
     other = dataclasses.replace(version, artifact_uri=str(folder / "worse"), labels={})
     recorded = registry.find_metrics(version)
+    matrix = np.array(recorded["confusionMatrix"]["rows"])
+    assert matrix.trace() / matrix.sum() == pytest.approx(outputs[0])
     evaluated = scoring.evaluate(str(folder / "model"), str(folder / "records"))
     scored = champion_scores.score(other.name, other.artifact_uri, evaluated, recorded)
     assert f"was {outputs[0]:.4f} when it was registered, and now is " in scored.problem

@@ -78,7 +78,10 @@ def test_first_version_creates_the_model_with_its_evaluation(registry, service):
     assert upload.model.version_description == "one: better"
     (imported,) = service.sent("ImportModelEvaluation")
     assert imported.parent == f"projects/{NUMBER}/locations/us-central1/models/digits@1"
-    assert imported.model_evaluation.metrics_schema_uri.startswith(f"{METRICS_SCHEMAS}/class")
+    assert (
+        imported.model_evaluation.metrics_schema_uri
+        == METRICS_SCHEMAS + "/classification_metrics_1.0.0.yaml"
+    )
     assert json_format.MessageToDict(imported.model_evaluation._pb.metrics) == METRICS
     assert version.name == "digits@1"
     assert aliases(registry) == {"1": {"default", "champion", "champion-1", COMMIT}}

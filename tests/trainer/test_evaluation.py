@@ -16,11 +16,11 @@ from trainer.data.tables.inputs import parse_columns
 from trainer.evaluation import prediction, prediction_file
 from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
+from trainer.metrics.classifier import THRESHOLDS, operating_points
 from trainer.metrics.disk_columns import ColumnValues, DiskColumns
 from trainer.metrics.leakage import compute_column_aucs
 from trainer.metrics.worst_examples import WorstExamples
 from trainer.tasks import classification
-from trainer.tasks.classification import THRESHOLDS, operating_points
 
 
 @pytest.fixture(scope="module")

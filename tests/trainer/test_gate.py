@@ -51,7 +51,7 @@ def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     assert (figures["baseline_commonest"], figures["baseline_accuracy"]) == ("tulip", 0.5)
     calm = judge(dataclasses.replace(evaluation, log_loss=0.5), None, confidence=0.99)
     claim = "log loss 0.5000 below that of the classes' frequencies (0.6931); no champion yet"
-    assert calm.reason == f"accuracy 0.7500, {claim}"
+    assert calm.reason == f"accuracy 0.7500 (at least 0.0000), {claim}"
     # Right alone on 15 examples, a constant answer on 5.
     assert figures["baseline_accuracy_p_value"] == pytest.approx(2 * 0.0206947327)
 
@@ -70,15 +70,16 @@ def test_first_model_that_fails_is_registered_without_an_alias(evaluation):
     assert judge(sure, None, registry=False, confidence=0.99).role == ""
     loud = judge(sure, None, confidence=0.99, first_champion="any")
     assert (loud.accepted, loud.role) == (True, "champion")
-    claim = "accuracy 0.7500, not better than always answering 'tulip' at 99% confidence"
-    assert loud.reason.startswith(claim)
-    assert loud.reason.endswith("; first_champion=any accepts it; no champion yet")
+    assert loud.reason.endswith(
+        ", not better than always answering 'tulip' (0.5000); first_champion is any; no champion "
+        "yet"
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_accuracy": 0.76}, "accuracy 0.7500 is below its floor 0.7600"),
+        ({"min_accuracy": 0.76}, "accuracy 0.7500 is below min_accuracy 0.7600"),
         (
             {"min_recall": 0.8, "class_floors": {"tulip": 0.75}},
             "recall of 'daisy' 0.7500 is below its floor 0.8000",

@@ -16,7 +16,7 @@ from trainer.evaluation.gate import ChampionScores
 from trainer.evaluation.prediction import ServedModel
 from trainer.metrics.comparison import Pairs
 from trainer.metrics.disk_columns import Answers
-from trainer.tasks.task import Evaluation
+from trainer.tasks.base import Evaluation
 
 
 def score(

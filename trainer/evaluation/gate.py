@@ -21,12 +21,11 @@ from trainer.evaluation.gate_options import (
     CHAMPION,
     GateOptions,
 )
-from trainer.formats import format_score
 from trainer.metrics import comparison
 from trainer.metrics.comparison import Comparison, Pairs
 
 if TYPE_CHECKING:
-    from trainer.tasks.task import Evaluation
+    from trainer.tasks.base import Evaluation
 
 _MAX_LISTED = 5
 """Maximum number of missed floors that a verdict names."""
@@ -95,10 +94,7 @@ def judge(
     """
     # A first model that is rejected can be promoted by a person.
     rejected_as = CANDIDATE if registry and champion is None else ""
-    failures = [
-        *evaluation.find_missed(options.floors),
-        *evaluation.find_missed_recalls(options.min_recall, options.class_floors),
-    ]
+    failures = _find_missed_floors(evaluation, options)
     if failures:
         reason = "; ".join(failures[:_MAX_LISTED])
         if len(failures) > _MAX_LISTED:
@@ -108,7 +104,7 @@ def judge(
         return _judge_first(evaluation, options, registry, rejected_as)
     if options.champion_rule != "none":
         return _judge_against(champion, options, registry)
-    reason = f"{_format_headline(evaluation, options)}; champion_rule is none"
+    reason = f"{_format_floor(evaluation, options)}; champion_rule is none"
     role = CHAMPION if registry else ""
     return Verdict(accepted=True, role=role, reason=reason, champion=champion.name)
 
@@ -118,32 +114,30 @@ def _judge_first(
 ) -> Verdict:
     """Compare a candidate with constant answers, because there is no champion."""
     baseline = evaluation.baseline
-    is_above, clause = evaluation.judge_above_baseline(options.confidence)
+    is_above, clause = evaluation.compare_with_baseline(options.confidence)
     if not is_above and options.first_champion == ABOVE_BASELINE:
-        reason = f"{clause}; first_champion=any accepts it"
+        failure = evaluation.explain_not_above(options.confidence)
+        reason = f"{failure}; first_champion=any accepts it"
         return Verdict(accepted=False, role=rejected_as, reason=reason, baseline=baseline)
-    reason = f"{_format_headline(evaluation, options)}, {clause}"
+    reason = f"{_format_floor(evaluation, options)}, {clause}"
     if not is_above:
-        reason += "; first_champion=any accepts it"
+        reason += "; first_champion is any"
     if registry:
         reason += "; no champion yet"
     role = CHAMPION if registry else ""
     return Verdict(accepted=True, role=role, reason=reason, baseline=baseline)
 
 
-def _format_headline(evaluation: Evaluation, options: GateOptions) -> str:
+def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
     name, value = evaluation.headline
-    floor = options.floors.get(name)
-    least = "" if floor is None else f" (at least {format_score(floor)})"
-    return f"{name} {format_score(value)}{least}"
+    return f"{name} {value:.4f} (at least {options.min_accuracy:.4f})"
 
 
 def _judge_against(champion: ChampionScores, options: GateOptions, registry: bool) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
     role = CHAMPION if registry else ""
     lesser_role = CHALLENGER if registry and options.register_challengers else ""
-    metric, confidence = options.champion_metric, options.confidence
-    if pairs and pairs.gains is None and metric != "accuracy":
+    if pairs and pairs.gains is None and options.champion_metric == "log_loss":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
     if pairs is None:
@@ -152,6 +146,7 @@ def _judge_against(champion: ChampionScores, options: GateOptions, registry: boo
             "another model, or champion_rule=none"
         )
         return Verdict(accepted=False, role=lesser_role, reason=reason, champion=champion.name)
+    metric, confidence = options.champion_metric, options.confidence
     result = comparison.compare(pairs, metric=metric, confidence=confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
@@ -174,12 +169,17 @@ def _format_reason(passed: bool, champion: str, result: Comparison, options: Gat
         claim = f"worse than the champion {champion} by {options.margin:g}"
         claim = f"not {claim}" if passed else f"perhaps {claim}"
     metric = result.metric.replace("_", " ")
-    difference, low, high = (
-        format_score(value, "+") for value in (result.difference, result.low, result.high)
-    )
     return (
-        f"{claim} at {100 * result.confidence:g}% confidence: {metric} "
-        f"{format_score(result.candidate)} against {format_score(result.champion)}, improvement "
-        f"{difference} ({low} to {high}), p {result.p_value:.3g}; right alone on "
+        f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
+        f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
+        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; right alone on "
         f"{result.candidate_only} against {result.champion_only} of {result.examples:,} examples"
     )
+
+
+def _find_missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
+    name, value = evaluation.headline
+    missed = evaluation.find_missed_recalls(options.min_recall, options.class_floors)
+    if value < options.min_accuracy:
+        missed.insert(0, f"{name} {value:.4f} is below min_accuracy {options.min_accuracy:.4f}")
+    return missed

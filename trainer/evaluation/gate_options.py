@@ -75,11 +75,6 @@ class GateOptions:
         "an alias.",
     )
 
-    @property
-    def floors(self) -> dict[str, float]:
-        """Return the least values of metrics, by name."""
-        return {"accuracy": self.min_accuracy} if self.min_accuracy else {}
-
     def __post_init__(self) -> None:
         for name, floor in self.class_floors.items():
             is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)

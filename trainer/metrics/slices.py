@@ -42,7 +42,7 @@ class Slices:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How a column cuts a split into groups of rows."""
+    """Cut a split into groups of rows by the values of a column."""
 
     column: str
     by: str

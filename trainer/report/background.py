@@ -7,7 +7,7 @@ from trainer.data.schema import Dataset
 from trainer.data.source_options import IMAGE_OPTIONS
 from trainer.formats import duration, percent
 from trainer.report.learning import Rows, known_values
-from trainer.tasks.task import Evaluation
+from trainer.tasks.base import Evaluation
 
 Pairs = list[tuple[str, Any]]
 

@@ -9,13 +9,13 @@ from trainer.data.tables.columns import list_columns
 from trainer.evaluation.drift import Drifts
 from trainer.evaluation.gate import Verdict
 from trainer.evaluation.gate_options import CANDIDATE, CHAMPION
-from trainer.formats import count, format_score
+from trainer.formats import count
 from trainer.report import background
 from trainer.report.findings import list_findings
 from trainer.report.learning import Rows, format_phase, summarize_learning
 from trainer.report.page import render
 from trainer.tasks import task_of
-from trainer.tasks.task import Evaluation
+from trainer.tasks.base import Evaluation
 
 
 def write_report(
@@ -82,8 +82,7 @@ def describe_outcome(verdict: Verdict) -> dict[str, str]:
     reason = verdict.reason
     if result:
         claim, metric = verdict.reason.partition(": ")[0], result.metric.replace("_", " ")
-        scores = map(format_score, (result.candidate, result.champion))
-        reason = f"{claim}, {metric} {' against '.join(scores)}"
+        reason = f"{claim}, {metric} {result.candidate:.4f} against {result.champion:.4f}"
     if verdict.accepted:
         effect = "It becomes the champion." if verdict.role == CHAMPION else "It is not registered."
     elif verdict.role == CANDIDATE:

@@ -10,7 +10,7 @@ from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drift
 from trainer.report.learning import Rows, column, known_values
 from trainer.tasks import task_of
-from trainer.tasks.task import Evaluation, Finding
+from trainer.tasks.base import Evaluation, Finding
 
 # Shares above which something becomes a finding.
 INPUT_BOUND = 0.2

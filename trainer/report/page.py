@@ -23,7 +23,6 @@ _FILTERS = (
     formats.decimal,
     formats.duration,
     formats.figure,
-    formats.format_score,
     formats.money,
     formats.percent,
     formats.plain,

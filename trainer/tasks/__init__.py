@@ -9,7 +9,7 @@ A task is one file of this folder. Everything else asks the task of its dataset:
 """
 
 from trainer.data.schema import Dataset
-from trainer.tasks.task import Task
+from trainer.tasks.base import Task
 
 
 def task_of(dataset: Dataset) -> Task:

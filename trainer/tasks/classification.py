@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from trainer.metrics.comparison import Pairs, Scores, log_losses
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.leakage import RANKED, compute_column_aucs
 from trainer.metrics.slices import Cut, Slices, list_cuts
-from trainer.tasks.task import Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 
 TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
 _SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
@@ -29,8 +29,6 @@ _CONTRADICTION = 0.005
 MOST_PROBABILITIES = 10_000_000
 """Most probabilities in predictions.csv, which take 3 s of CPU time and 0.13 GB; a million examples
 of 1,000 classes would be 13 GB."""
-THRESHOLDS = tuple([n / 20 for n in range(20)] + [0.96, 0.97, 0.98, 0.99])
-"""0, 0.05, ... 0.95, 0.96, ... 0.99, as in Vertex AI's own evaluations."""
 _SCALARS = (
     "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error",
     "brier_score", "examples",
@@ -66,7 +64,6 @@ class Classification(Task):
 
     metrics = ("accuracy",)
     rising = frozenset(metrics)
-    answer_names = ("probabilities", "label")
 
     @property
     def outputs(self) -> int:
@@ -330,20 +327,24 @@ class ClassEvaluation(Evaluation):
         total = sum((item.confidence or 0.0) * item.count for item in self.calibration)
         return total / self.examples
 
-    def judge_above_baseline(self, confidence: float) -> tuple[bool, str]:
+    def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         baseline, chance = self.baseline, 1 - confidence + 1e-12
-        commonest = f"always answering {baseline.commonest!r}"
+        commonest = f"always answering {baseline.commonest!r} ({baseline.accuracy:.4f})"
         if baseline.accuracy_p_value <= chance:
-            return True, f"above {commonest} ({baseline.accuracy:.4f})"
+            return True, f"above {commonest}"
         if baseline.log_loss_p_value <= chance:
             return True, (
                 f"log loss {self.log_loss:.4f} below that of the classes' frequencies "
                 f"({baseline.log_loss:.4f})"
             )
-        return False, (
-            f"not better than {commonest} at {100 * confidence:g}% confidence: accuracy "
-            f"{self.accuracy:.4f} against {baseline.accuracy:.4f}, log loss {self.log_loss:.4f} "
-            f"against {baseline.log_loss:.4f} of the classes' frequencies, "
+        return False, f"not better than {commonest}"
+
+    def explain_not_above(self, confidence: float) -> str:
+        baseline = self.baseline
+        return (
+            f"not better than always answering {baseline.commonest!r} at {100 * confidence:g}% "
+            f"confidence: accuracy {self.accuracy:.4f} against {baseline.accuracy:.4f}, log loss "
+            f"{self.log_loss:.4f} against {baseline.log_loss:.4f} of the classes' frequencies, "
             f"p {baseline.p_value:.3g}"
         )
 
@@ -377,7 +378,7 @@ class ClassEvaluation(Evaluation):
             "auPrc": self.pr_auc,
             "auRoc": self.roc_auc,
             "logLoss": self.log_loss,
-            "confidenceMetrics": operating_points(self.answers.blocks()),
+            "confidenceMetrics": classifier.operating_points(self.answers.blocks()),
             "confusionMatrix": {"annotationSpecs": specs, "rows": self.confusion_matrix},
         }
         return {name: value for name, value in metrics.items() if value is not None}
@@ -491,7 +492,6 @@ class ClassEvaluation(Evaluation):
             "confusion": self._draw_confusion(),
             "curves": self._draw_curves(),
             "calibration": self._draw_calibration(),
-            "mean_confidence": self.mean_confidence,
             "balance": _count_classes(dataset),
             "per_class": weakest_first if len(self.classes) > _MATRIX_SHOWN else self.per_class,
         }
@@ -537,44 +537,6 @@ class ClassEvaluation(Evaluation):
         error = percent(self.expected_calibration_error)
         description = f"Accuracy over confidence; the expected calibration error is {error}"
         return plots.draw_reliability(self.calibration, description)
-
-
-def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, float]]:
-    """Return precision and recall at each of THRESHOLDS.
-
-    Each block of answers has labels, int [m], and probabilities, float32 [m, classes].
-
-    A class is predicted if its probability reaches the threshold. Values are micro-averages over
-    all pairs of an example and a class; those ending in At1 count only the most probable class of
-    an example. Precision is 1 if nothing is predicted.
-    """
-    n = pairs = 0
-    counts = np.zeros((len(THRESHOLDS), 4), int)
-    for labels, probabilities in answers:
-        n, pairs = n + len(labels), pairs + probabilities.size
-        of_label, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
-        right = best[probabilities.argmax(axis=1) == labels]
-        counted = (probabilities, of_label, best, right)
-        counts += [
-            [np.count_nonzero(values >= threshold) for values in counted]
-            for threshold in THRESHOLDS
-        ]
-    points = []
-    for threshold, row in zip(THRESHOLDS, counts.tolist(), strict=True):
-        predicted, hits, first, first_hits = row
-        points.append(
-            {
-                "confidenceThreshold": threshold,
-                "precision": hits / predicted if predicted else 1.0,
-                "recall": hits / n,
-                "f1Score": 2 * hits / (predicted + n),
-                "falsePositiveRate": (predicted - hits) / max(1, pairs - n),
-                "precisionAt1": first_hits / first if first else 1.0,
-                "recallAt1": first_hits / n,
-                "f1ScoreAt1": 2 * first_hits / (first + n),
-            }
-        )
-    return points
 
 
 def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:

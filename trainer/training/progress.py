@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from trainer.exported.results import rename_rate
-from trainer.tasks.task import LOSS, Task
+from trainer.tasks.base import LOSS, Task
 from trainer.training.config import TrainingConfig
 
 

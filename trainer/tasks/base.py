@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from trainer.data.schema import Dataset
-from trainer.formats import format_score
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 LOSS = "loss"
 Outputs = Mapping[str, Any]
-"""What a SavedModel answers for a batch: arrays [n, ...] by name."""
+"""Answers of a SavedModel to a batch: arrays [n, ...] by name."""
 
 
 class Finding(NamedTuple):
@@ -34,7 +33,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-    """What a model learns from a dataset, and how its answers are judged.
+    """Define the outputs that a model learns for a dataset, and judge its answers.
 
     Labels are a batch of the records' labels [n], outputs a model's float32 [n, outputs].
     """
@@ -45,8 +44,6 @@ class Task(abc.ABC):
     """Metrics of training and validation, besides the loss: means over examples."""
     rising: ClassVar[frozenset[str]]
     """The metrics that are better if they are higher."""
-    answer_names: ClassVar[tuple[str, ...]]
-    """What each signature of a SavedModel answers at least."""
 
     @property
     @abc.abstractmethod
@@ -136,8 +133,12 @@ class Evaluation(abc.ABC):
         """Return a dataclass of the best constant answers, compared with the model."""
 
     @abc.abstractmethod
-    def judge_above_baseline(self, confidence: float) -> tuple[bool, str]:
+    def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         """Return whether the model beats constant answers beyond noise, and a clause about it."""
+
+    @abc.abstractmethod
+    def explain_not_above(self, confidence: float) -> str:
+        """Return the figures of a model that does not beat constant answers."""
 
     @abc.abstractmethod
     def scalars(self) -> dict[str, float]:
@@ -154,15 +155,6 @@ class Evaluation(abc.ABC):
     @abc.abstractmethod
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return what the template shows besides the evaluation: pictures and tables."""
-
-    def find_missed(self, floors: Mapping[str, float]) -> list[str]:
-        """Return a clause for each metric that is below its floor."""
-        values = self.scalars()
-        return [
-            f"{name} {format_score(values[name])} is below its floor {format_score(floor)}"
-            for name, floor in floors.items()
-            if values[name] < floor
-        ]
 
     def find_missed_recalls(self, least: float, by_class: Mapping[str, float]) -> list[str]:
         """Return a clause for each class whose recall is below its floor."""
