@@ -124,15 +124,16 @@ def _show(run: Run, before: Run | None, width: int) -> None:
 
 
 def _format_metrics(run: Run, *, is_narrow: bool) -> str:
-    """Format the accuracy of the validation split, by which to choose, and a metric of the test."""
+    """Format a metric of the validation split, by which to choose, and one of the test split."""
     name = next((name for name in _METRICS if name in run.metrics), "")
     test = f"{name.replace('_', ' ')} {decimal(run.metrics[name], 4)}" if name else ""
-    if "accuracy" not in run.validation:
+    if not run.validation:
         shown = test and f"test {test}"
     else:
-        shown = f"validation accuracy {decimal(run.validation['accuracy'], 4)}"
+        metric, value = next(iter(run.validation.items()))
+        shown = f"validation {metric} {decimal(value, 4)}"
         if test and not is_narrow:
-            shown += f", test {test.removeprefix('accuracy ')}"
+            shown += f", test {test.removeprefix(f'{metric} ')}"
     return f"{shown:<{_NARROW if is_narrow else _WIDE}}"
 
 

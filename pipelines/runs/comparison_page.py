@@ -11,8 +11,6 @@ from trainer.errors import InputError
 from trainer.report.learning import Rows, column
 from trainer.report.page import render
 
-_CURVES = ("validation_accuracy", "validation_loss", "accuracy", "loss", "learning_rate")
-
 
 def write(path: pathlib.Path, compared: RunComparison) -> None:
     """Write the page as one HTML file without scripts or external resources."""
@@ -41,10 +39,14 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
 
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
-    """Draw each column of history.csv, with a line for each run."""
+    """Draw metrics of both splits and the learning rate, with a line for each run."""
     length = max(map(len, histories))
+    split = "validation_"
+    titles = dict.fromkeys(title for rows in histories for row in rows[:1] for title in row)
+    # The task's metric before the loss.
+    validated = [title for title in reversed(titles) if title.startswith(split)]
     drawn = []
-    for title in _CURVES:
+    for title in (*validated, *(one.removeprefix(split) for one in validated), "learning_rate"):
         values = [column(rows, title) for rows in histories]
         if any(value is not None for line in values for value in line) and length > 1:
             padded = [line + [None] * (length - len(line)) for line in values]

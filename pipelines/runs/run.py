@@ -95,7 +95,8 @@ class Run:
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Metrics of the test split, by name.
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    # Accuracy and loss of the validation split, and the epoch, whose weights the model has.
+    # The task's metric and the loss of the validation split, and the epoch, whose weights the model
+    # has.
     validation: dict[str, float] = dataclasses.field(default_factory=dict)
     verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
     reason: str = ""  # reason of the verdict
@@ -351,11 +352,13 @@ def display_names(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def select_validation(training: Mapping[str, float]) -> dict[str, float]:
-    """Return accuracy, loss and epoch of the model in validation from the metrics of a training."""
-    if "validation_accuracy" not in training:
-        return {}
-    names = ("validation_accuracy", "validation_loss", "kept_epoch")
-    return dict(zip(("accuracy", "loss", "epoch"), map(training.__getitem__, names), strict=True))
+    """Return the validation metrics of a training's metrics: the task's, the loss, the epoch."""
+    split, values = "validation_", {}
+    for name, value in training.items():
+        if name.startswith(split):
+            values[name.removeprefix(split)] = value
+    loss = values.pop("loss", None)
+    return {} if loss is None else {**values, "loss": loss, "epoch": training["kept_epoch"]}
 
 
 def _find_decision(tasks: Sequence[Task]) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def compare(first: Run, second: Run, client: Any = None) -> RunComparison:
             Value(first.validation.get(name)),
             Value(second.validation.get(name)),
         )
-        for name in ("accuracy", "loss")
-        if name in first.validation | second.validation
+        for name in first.validation | second.validation
+        if name != "epoch"
     ]
     return RunComparison(
         first=first,

@@ -93,9 +93,9 @@ def show_results(run: Run, batches: Sequence[dict[str, Any]] = ()) -> None:
 
 def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str]:
     if run.validation:
-        accuracy, loss = (decimal(run.validation[name], 4) for name in ("accuracy", "loss"))
-        epoch = run.validation["epoch"]
-        yield f"validation accuracy {accuracy}, loss {loss} (epoch {epoch:g})"
+        *scores, (_, epoch) = run.validation.items()
+        shown = ", ".join(f"{name} {decimal(value, 4)}" for name, value in scores)
+        yield f"validation {shown} (epoch {epoch:g})"
     if names := [name for name in _HEADLINE if name in run.metrics] or list(run.metrics):
         figures = (f"{name}_{decimal(run.metrics[name], 4)}" for name in names)
         yield f"test set  {', '.join(figures).replace('_', _NO_BREAK)}"
