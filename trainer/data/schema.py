@@ -28,7 +28,8 @@ class Feature:
     """A feature of tf.train.Example.
 
     Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an index into
-    classes) or "key" (bytes that say where the example came from). The kinds of a table's columns
+    classes, or one float, a number to predict, with the settings and statistics of a column) or
+    "key" (bytes that say where the example came from). The kinds of a table's columns
     are "numeric", "bucketized" (float), "identity" (int64), "vocabulary" and "hashed" (bytes); all
     columns share three features, see trainer.data.tables.parsing. A "cross" is not in the
     records: it is computed from the columns that its settings name.
@@ -63,7 +64,7 @@ class Split:
     """One of train, validation and test."""
 
     shards: list[Shard]
-    class_counts: list[int]
+    class_counts: list[int]  # one number if there are no classes
 
     @property
     def examples(self) -> int:
@@ -81,7 +82,8 @@ class Dataset:
     uri: str  # the folder, gs://, /gcs/ or local; not part of the file
     name: str  # name of the source, such as "digits"
     features: list[Feature]  # exactly one of kind "label"
-    classes: list[str]  # names of the classes, in the order of label indices
+    # Names of the classes, in the order of label indices; empty if labels are numbers.
+    classes: list[str]
     splits: dict[str, Split]  # train, validation and test, which may be empty
     rejected: dict[str, Any]  # {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}
     creation: dict[str, Any]  # how the records were created: source, options, counts, versions

@@ -24,6 +24,9 @@ SAMPLE = 32
 NAMED_PAIRS = 10
 """Number of pairs of equal examples with different labels that dataset.json names."""
 
+UNNAMED = ("",)
+"""The only class of examples whose labels are numbers, by which they are counted."""
+
 ClassCounts = collections.Counter[tuple[str, str]]
 """Examples by split and class."""
 

@@ -58,6 +58,12 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             **tables.DESCRIBED,
             "split_by": {"group": "Zone Id"},
         },
+        "numbers": {
+            "source": f"csv:{table}",
+            "shard_megabytes": 0.02,
+            **tables.DESCRIBED,
+            "label": {"column": "fare", "type": "numeric", "log": True},
+        },
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
 
@@ -103,7 +109,7 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["images", "variants", "split", "table"])
+@pytest.mark.parametrize("name", ["images", "variants", "split", "table", "numbers"])
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
     folder, answered = answers
     expected = content(folder / f"{name}-local")

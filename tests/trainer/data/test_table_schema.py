@@ -59,6 +59,12 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"label": {"column": "tips", "above": 1, "below": 2}}, "are two comparisons"),
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
+        ({"label": {"column": "tips", "type": "number"}}, "label: type='number' is not one of"),
+        ({"label": {"column": "tips", "log": True}}, 'log is for numbers; add "type": "numeric"'),
+        (
+            {"label": {"column": "tips", "type": "numeric", "above": 1}},
+            "above makes classes, but type='numeric' predicts the number itself",
+        ),
         ({"source": "digits"}, "but source='digits' is not a table; use one, such as csv"),
     ],
 )

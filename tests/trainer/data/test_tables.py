@@ -162,7 +162,7 @@ def test_label_column_of_a_quantity_is_refused(tmp_path, step):
     changes = one_number("a", column="tips")
     message = refused(write, table, tmp_path / "out", **changes)
     assert "'tips' contains numbers, not classes: 40 different ones in 200 rows" in message
-    assert '"above": 1}' in message and "quantiles" in message
+    assert all(word in message for word in ('"type": "numeric"', '"above": 1}', "quantiles"))
     assert write(table, tmp_path / "out", **one_number("a", column="tips", above=9))
     names = [str(value) for value in values]
     many = write_csv(tmp_path / "many.csv", made * 4, "a,tips")
@@ -326,3 +326,41 @@ def test_numbers_of_any_size_become_finite_inputs(tmp_path):
     dataset = write(table, tmp_path / "out", columns=columns, crosses=[], label={"column": "kind"})
     for inputs, _, _ in read_evaluation_batches(dataset, "train", InputShare(batch_size=8)):
         assert np.isfinite(inputs["numbers"]).all()
+
+
+def test_number_to_predict_is_a_float_with_the_statistics_of_the_training_split(tmp_path):
+    table = write_csv(tmp_path / "t.csv", tables.lines(600))
+    dataset = write(table, tmp_path / "out", label={"column": "fare", "type": "numeric"})
+    fares = {n: float(line.rpartition(",")[2]) for n, line in enumerate(tables.lines(600), 2)}
+    rows = read_rows(dataset)
+    assert {line_of(row): row["label"] for row in rows} == pytest.approx(fares)
+    assert dataset.classes == []
+    assert sum(split.examples for split in dataset.splits.values()) == 600
+    train = np.array([row["label"] for row in read_rows(dataset, "train")])
+    statistics = dataset.feature("label").statistics
+    expected = {"mean": train.mean(), "deviation": train.std(), "maximum": train.max()}
+    assert {name: statistics[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    _, labels, _ = next(iter(read_evaluation_batches(dataset, "test", InputShare(batch_size=8))))
+    assert labels.dtype == "float32"
+
+
+def test_row_without_a_number_to_predict_is_rejected(tmp_path):
+    made = [f"{n},{n % 50}" for n in range(400)]
+    table = write_csv(tmp_path / "t.csv", [*made, "1,", "1,dear", "1,-2", "1,1e999"], "a,price")
+    label = {"column": "price", "type": "numeric", "log": True}
+    dataset = write(table, tmp_path / "out", **one_number("a", **label))
+    assert dataset.rejected["count"] == 4
+    assert set(dataset.rejected["reasons"]) == {
+        "no label, price is missing",
+        "price is not a number",
+        "price is below 0, and has log",
+    }
+    assert dataset.feature("label").statistics["mean"] < 4  # of the logarithms
+
+
+def test_number_to_predict_must_have_two_values(tmp_path):
+    table = write_csv(tmp_path / "t.csv", [f"{n},7" for n in range(90)], "a,price")
+    message = refused(
+        write, table, tmp_path / "out", **one_number("a", column="price", type="numeric")
+    )
+    assert "'price' has only one value in the training rows, 7; there is nothing to" in message

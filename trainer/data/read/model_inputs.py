@@ -29,20 +29,20 @@ class ImageInputs:
     """Largest number of examples that one call decodes; None: as many as there are."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self._image, self._label = dataset.feature("image"), dataset.feature("label").name
+        self._image, self._label = dataset.feature("image"), dataset.feature("label")
         self.max_piece = MAX_JPEGS if self._image.encoding == "jpeg" else None
         self._resize_method = dataset.creation.get("options", {}).get("resize_method", "bilinear")
 
     def parse(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Decode serialized tf.Examples (string [n]) to inputs and labels (int64 [n])."""
+        """Decode serialized tf.Examples (string [n]) to inputs and labels [n]."""
         features = tf.io.parse_example(
             serialized,
             {
                 self._image.name: tf.io.FixedLenFeature([], tf.string),
-                self._label: tf.io.FixedLenFeature([], tf.int64),
+                self._label.name: tf.io.FixedLenFeature([], self._label.dtype),
             },
         )
-        return decode_images(features[self._image.name], self._image), features[self._label]
+        return decode_images(features[self._image.name], self._image), features[self._label.name]
 
     def symbolic(self) -> Any:
         """Return the inputs as Keras tensors without values."""

@@ -150,9 +150,22 @@ class Cross:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Label:
-    """A column of classes, or the comparison of a column with a number times another column."""
+    """A column of classes or of numbers, or the comparison of a column with a bound.
+
+    The bound is a number, or a number times another column.
+    """
 
     column: str = option("", help="Name in the table's header.")
+    type: str = option(
+        "classes",
+        help="What to predict: one of classes, or a numeric value, such as a price.",
+        choices=("classes", "numeric"),
+    )
+    log: bool = option(
+        False,
+        help="Learn log(1 + value) of a numeric label, so that equal ratios count as equal errors; "
+        "for values of at least 0.",
+    )
     above: float | None = option(None, help="yes if the column is above this number.")
     at_least: float | None = option(None, help="yes if the column is at least this number.")
     below: float | None = option(None, help="yes if the column is below this number.")
@@ -175,6 +188,13 @@ class Label:
     def columns(self) -> list[str]:
         return [self.column, *([self.times_column] if self.times_column else [])]
 
+    @property
+    def number(self) -> Column | None:
+        """Return the label as a column of numbers; None if it is a class."""
+        if self.type != "numeric":
+            return None
+        return Column(name=self.column, type="numeric", log=self.log)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitBy:
@@ -194,6 +214,12 @@ class TableSchema:
     crosses: list[Cross]
     label: Label
     split_by: SplitBy
+
+    @property
+    def measured(self) -> list[Column]:
+        """Return the columns that have statistics: all inputs, then the label if it is a number."""
+        number = self.label.number
+        return [*self.columns, *([number] if number else [])]
 
     @property
     def needed(self) -> list[str]:

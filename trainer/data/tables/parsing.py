@@ -40,7 +40,7 @@ from trainer.data.tables.columns import (
 )
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import MAX_FLOAT, parse_number
-from trainer.data.totals import Totals, count_classes
+from trainer.data.totals import UNNAMED, Totals, count_classes
 
 _SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
@@ -60,16 +60,16 @@ def parse_block(
 ) -> tuple[pa.RecordBatch, Totals]:
     """Return the usable rows of a block from the file `name`, and the totals of all its rows.
 
-    The columns are `digest`, `label` (the class, as text), `split` (an index into SPLITS), and
-    `entries`, the encoded features.
+    The columns are `digest`, `label` (the class, as text, or the number, float32), `split` (an
+    index into SPLITS), and `entries`, the encoded features.
     """
     read: Rows = block.read(schema.needed)
     bad: dict[int, str] = {}
     values = {
         column.name: _parse_values(column, read.columns[column.name], bad)
-        for column in schema.columns
+        for column in schema.measured
     }
-    labels, codes = _parse_labels(schema.label, read.columns, bad)
+    labels, codes = _parse_labels(schema.label, read.columns, values, bad)
     halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
     splits = _find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
@@ -81,18 +81,22 @@ def parse_block(
             for name, array in values.items()
         }
     halves, splits = halves[kept], splits[kept]
-    statistics = [ColumnStatistics(column) for column in schema.columns]
+    statistics = [ColumnStatistics(column) for column in schema.measured]
     for statistic in statistics:
         statistic.add(values[statistic.column.name], splits, halves[:, 0])
     numbers = read.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
     digests = pa.py_buffer(halves.astype(">u8").tobytes())
+    if schema.label.number:
+        label = pa.array(values[schema.label.column].astype(np.float32))
+    else:
+        label = pa.array(labels, pa.string()).take(pa.array(codes[kept]))
     rows = pa.record_batch(
         {
             "digest": pa.FixedSizeBinaryArray.from_buffers(
                 pa.binary(DIGEST_BYTES), len(kept), [None, digests]
             ),
-            "label": pa.array(labels, pa.string()).take(pa.array(codes[kept])),
+            "label": label,
             "split": pa.array(splits, pa.uint8()),
             "entries": _encode_entries(schema.columns, values, keys),
         }
@@ -196,9 +200,19 @@ def _parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
 
 
 def _parse_labels(
-    label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
-) -> tuple[list[str], np.ndarray]:
-    """Return classes and each row's index into them, int64 [n]; add rows without class to `bad`."""
+    label: Label,
+    columns: Mapping[str, pa.Array],
+    values: Mapping[str, Any],
+    bad: dict[int, str],
+) -> tuple[Sequence[str], np.ndarray]:
+    """Return classes and each row's index into them, int64 [n]; add rows without label to `bad`.
+
+    Numbers, which are among the parsed `values`, are all of one class without a name.
+    """
+    if label.number:
+        for index in np.flatnonzero(np.isnan(values[label.column])).tolist():
+            bad.setdefault(index, f"no label, {label.column} is missing")
+        return UNNAMED, np.zeros(len(values[label.column]), np.int64)
     if not label.comparisons:
         texts = _to_texts(columns[label.column])
         if label.classes:

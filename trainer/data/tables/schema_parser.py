@@ -119,6 +119,14 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
             "answer; take it out of columns"
         )
     compared = list(label.comparisons)
+    if label.log and not label.number:
+        raise InputError('label: log is for numbers; add "type": "numeric", or leave log out')
+    if label.number and (compared or label.classes):
+        other = compared[0] if compared else "classes"
+        raise InputError(
+            f"label: {other} makes classes, but type='numeric' predicts the number itself; leave "
+            "one of them out"
+        )
     if len(compared) > 1:
         raise InputError(f"label: {' and '.join(compared)} are two comparisons; use only one")
     if label.times_column and not compared:

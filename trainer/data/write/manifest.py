@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import importlib.metadata
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from trainer.data import schema, storage
@@ -25,7 +26,7 @@ _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 def list_features(source: OpenSource) -> list[Feature]:
     return [
         *source.features,
-        Feature(name="label", kind="label", dtype="int64"),
+        source.label,
         Feature(name="key", kind="key", dtype="string"),
     ]
 
@@ -76,7 +77,7 @@ def _read_version(package: str) -> str:
 
 
 def _group_by_split(
-    results: list[ShardResult], classes: list[str]
+    results: list[ShardResult], classes: Sequence[str]
 ) -> tuple[dict[str, list[Shard]], ClassCounts]:
     """Return the shards of each split, and the number of examples per split and class."""
     shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
@@ -100,7 +101,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         rejection for result in results for rejection in result.rejections
     ]
     rejections.sort(key=lambda rejection: rejection.key)
-    shards, counts = _group_by_split(results, source.classes)
+    shards, counts = _group_by_split(results, source.counted)
     try:
         checks.check_rejections(rejections, totals.items, source)
         checks.check_counts(counts, source)
@@ -117,7 +118,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         classes=source.classes,
         splits={
             split: Split(
-                shards=written, class_counts=[counts[split, name] for name in source.classes]
+                shards=written, class_counts=[counts[split, name] for name in source.counted]
             )
             for split, written in shards.items()
         },

@@ -1,13 +1,13 @@
 """What an open source does on its way to records, whatever its examples are."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trainer.data.schema import Feature
 from trainer.data.source import Rejection
-from trainer.data.totals import Totals
+from trainer.data.totals import UNNAMED, Totals
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.process_pool import Processes
@@ -18,7 +18,7 @@ class Piece(NamedTuple):
     """A part of a shard."""
 
     content: bytes | memoryview
-    labels: dict[int, int]  # number of records by label
+    labels: dict[int, int]  # number of records by index of `counted`
     rejections: list[Rejection]
     examples: int  # number of examples done
 
@@ -30,14 +30,21 @@ class OpenSource:
     """
 
     unit: str  # plural noun for examples, for messages
-    classes: list[str]  # in the order of label indices; of a table, known after `conclude`
+    # In the order of label indices, empty for numbers; of a table, known after `conclude`.
+    classes: list[str]
     features: list[Feature]  # of the examples; known with the classes
+    label = Feature(name="label", kind="label", dtype="int64")
 
     def __init__(self, opened: Any, options: RecordOptions) -> None:
         self.opened, self.options = opened, options
         self.name: str = opened.name
         self.location: str = opened.location  # URI that the source reads, if any
         self.details: dict[str, Any] = opened.details  # entries for dataset.json
+
+    @property
+    def counted(self) -> Sequence[str]:
+        """Return the classes by which examples are counted."""
+        return self.classes or UNNAMED
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the source once; return its totals and the rows of the examples that are kept."""

@@ -33,7 +33,8 @@ FEW_CLASSES, FEW_ROWS = 20, 10
 """A label with more than FEW_CLASSES different numbers is a quantity rather than a class if any
 of them has a fraction, or if a number has fewer than FEW_ROWS rows on average."""
 _COMPARE = (
-    'compare it with a bound, as by label={"column": "...", "above": 1}, give a column of its '
+    'predict the number by label={"column": "...", "type": "numeric"}, compare it with a bound, '
+    'as by {"column": "...", "above": 1}, give a column of its '
     "quantiles, or list its values as label's classes"
 )
 PIECE_ROWS = 1 << 12
@@ -57,9 +58,13 @@ class OpenTable(OpenSource):
         super().__init__(opened, options)
         self._schema = parse_schema(options)
         self.classes, self.features = list(self._schema.label.classes), []
+        number = self._schema.label.number
+        if number:
+            settings = {"column": number.name, "log": number.log}
+            self.label = dataclasses.replace(self.label, dtype=number.dtype, settings=settings)
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
-        """Read the table; raise InputError if it has no rows, or its label contains no classes."""
+        """Read the table; raise InputError if it has no rows, or its label can't be learned."""
         totals, rows = Totals(), Spill()
         files = range(len(self.opened.names))
         blocks = (block for file in files for block in self.opened.blocks(file))
@@ -85,9 +90,16 @@ class OpenTable(OpenSource):
             )
 
     def conclude(self, totals: Totals) -> None:
-        counted_names = {name for _, name in totals.counts}
-        self.classes = list(self._schema.label.classes) or sorted(counted_names, key=_natural_key)
-        self._check_classes(totals)
+        columns = totals.statistics[: len(self._schema.columns)]
+        if self._schema.label.number:
+            statistics = totals.statistics[-1].summarize(totals.examples)
+            self.label = dataclasses.replace(self.label, statistics=statistics)
+        else:
+            counted_names = {name for _, name in totals.counts}
+            self.classes = list(self._schema.label.classes) or sorted(
+                counted_names, key=_natural_key
+            )
+        self._check_label(totals)
         self.features = [
             Feature(
                 name=statistics.column.name,
@@ -96,7 +108,7 @@ class OpenTable(OpenSource):
                 settings=statistics.settings(),
                 statistics=statistics.summarize(totals.examples),
             )
-            for statistics in totals.statistics
+            for statistics in columns
         ]
         for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
@@ -109,12 +121,15 @@ class OpenTable(OpenSource):
     def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         classes = pa.array(self.classes, pa.string())
         for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
-            labels = pc.index_in(batch["label"], classes).to_numpy()
+            if self.classes:
+                labels = pc.index_in(batch["label"], classes).to_numpy()
+                counts = dict(enumerate(np.bincount(labels).tolist()))
+            else:
+                labels, counts = batch["label"].to_numpy(), {0: len(batch)}
             records = frame_records(batch["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
             # TensorFlow's files accept no memoryview.
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
-            counts = dict(enumerate(np.bincount(labels).tolist()))
             yield Piece(content, counts, [], len(labels))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,15 +140,29 @@ class OpenTable(OpenSource):
     def _label_column(self) -> str:
         return f"source={self.options.source!r}: label column {self._schema.label.column!r}"
 
-    def _check_classes(self, totals: Totals) -> None:
-        rows, rejections = totals.counts.total(), totals.rejections
-        first = ""
+    def _check_label(self, totals: Totals) -> None:
+        """Raise InputError if there are no rows, or only one value of the label."""
+        rejections, first = totals.rejections, ""
         if rejections:
             rejection = min(rejections, key=lambda rejection: (len(rejection.key), rejection.key))
             first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
             first += suggest_missing([rejection.reason], self.options.columns)
-        if not rows:
+        if not totals.counts.total():
             raise InputError(f"source={self.options.source!r} has no rows that can be used{first}")
+        if self._schema.label.number:
+            self._check_numbers(first)
+        else:
+            self._check_classes(totals.counts.total(), first)
+
+    def _check_numbers(self, first: str) -> None:
+        statistics = self.label.statistics
+        if statistics["minimum"] == statistics["maximum"]:
+            raise InputError(
+                f"{self._label_column} has only one value in the training rows, "
+                f"{statistics['minimum']:.6g}; there is nothing to predict{first}"
+            )
+
+    def _check_classes(self, rows: int, first: str) -> None:
         column, order = self._label_column, self.classes
         if len(order) < 2:
             raise InputError(
