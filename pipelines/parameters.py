@@ -21,6 +21,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.models import MODELS, open_model
+from trainer.tasks.kinds import check_options, kind_of
 from trainer.training.config import TrainingConfig
 from vertex_facts import UsageError, resource_names
 from vertex_facts.resource_names import is_prebuilt
@@ -174,6 +175,7 @@ def _check_consistency(values: ParameterSet) -> None:
             f"({list_forms(model.takes)})"
         )
     model.check_images(records.image_size, records.channels)
+    check_options(kind_of(records.label), training, values.gate)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)
     check_engine(records, values.engine)

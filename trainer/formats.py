@@ -6,6 +6,8 @@ from typing import Any
 
 UNDEFINED = "–"  # noqa: RUF001 - a dash in tables
 _CENT = 0.01
+_LARGE = 1000
+"""Least number that is shown without decimals."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -20,9 +22,11 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def decimal(value: float | None, digits: int = 3) -> str:
-    """Format 0.99996 as 0.999; only exactly 1 becomes 1.000."""
+    """Format 0.99996 as 0.999; only exactly 1 becomes 1.000. Format 48291.5 as 48,292."""
     if value is None:
         return UNDEFINED
+    if abs(value) >= _LARGE:
+        return f"{value:,.0f}"
     return f"{min(value, 1 - 10.0**-digits) if 0.5 < value < 1 else value:.{digits}f}"
 
 

@@ -14,6 +14,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
 from trainer.models import prepare_model
+from trainer.tasks.kinds import check_options, kind_of_records
 from trainer.training.cluster import check_strategy
 from trainer.training.config import TrainingConfig, phases
 
@@ -50,6 +51,7 @@ def prepare(
         start: URI of the initial weights; empty: none.
     """
     dataset = load_to_train(dataset_uri)
+    check_options(kind_of_records(dataset), config)
     check_floors(class_floors, dataset.classes)
     examples = dataset.splits["train"].examples
     examples = min(examples, config.max_train_examples or examples)

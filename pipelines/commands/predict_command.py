@@ -54,7 +54,7 @@ def predict(
     model_name: ModelName = None,
     runs_directory: RunsDirectory = None,
 ) -> None:
-    """Print the labels that a recipe's model predicts for images or rows in files."""
+    """Print what a recipe's model answers for images or rows in files."""
     loaded = recipes.load(recipe)
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
@@ -75,11 +75,22 @@ def predict(
         for name, prediction in predictions:
             print(json.dumps({"instance": name, **prediction}))
         return
-    rows = [
-        (name, prediction["label"], f"{max(prediction['probabilities']):.4f}")
-        for name, prediction in predictions
-    ]
-    show_table(("Instance", "Label", "Probability"), rows, right=["Probability"])
+    rows = [{"Instance": name, **_format_answer(prediction)} for name, prediction in predictions]
+    titles = list(rows[0])
+    numbers = [title for title in titles if title not in ("Instance", "Label")]
+    show_table(titles, [list(row.values()) for row in rows], right=numbers)
+
+
+def _format_answer(prediction: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a table with what a model answers to an instance, by title."""
+    cells = {
+        name.capitalize(): value if isinstance(value, str) else f"{value:.6g}"
+        for name, value in prediction.items()
+        if name not in ("key", "model_version") and not isinstance(value, list)
+    }
+    if probabilities := prediction.get("probabilities"):
+        cells["Probability"] = f"{max(probabilities):.4f}"
+    return cells
 
 
 def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:

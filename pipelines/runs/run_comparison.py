@@ -12,11 +12,10 @@ from trainer.data.schema import join
 from trainer.data.storage import is_object
 from trainer.errors import InputError, first_line
 from trainer.evaluation import prediction_file
-from trainer.evaluation.gate_options import METRICS
 from trainer.evaluation.prediction_file import Predictions
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY, parse_history
-from trainer.metrics import comparison
+from trainer.metrics import COMPARISONS, comparison
 from trainer.metrics.comparison import Pairs
 from vertex_facts.json_numbers import to_whole_numbers
 
@@ -75,8 +74,9 @@ def compare(first: Run, second: Run, client: Any = None) -> RunComparison:
     """
     answers = [_read_predictions(run, client) for run in (first, second)]
     # Metrics that can be tested come first.
-    others = sorted({*first.metrics, *second.metrics} - {*METRICS})
-    names = [name for name in METRICS if name in first.metrics | second.metrics]
+    tested = [name for names in COMPARISONS.values() for name in names]
+    others = sorted({*first.metrics, *second.metrics} - {*tested})
+    names = [name for name in tested if name in first.metrics | second.metrics]
     metrics = [
         (name, _build_value(first, answers[0], name), _build_value(second, answers[1], name))
         for name in [*names, *others]
@@ -179,7 +179,7 @@ def _describe_differences(
         ]
     return [
         _describe_difference(first, second, first_answers, second_answers, metric)
-        for metric in METRICS
+        for metric in COMPARISONS[first_answers.loss]
     ]
 
 

@@ -11,7 +11,10 @@ from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import clock, decimal
 
-_HEADLINE = ("accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error")
+_HEADLINE = (
+    "accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error", "r2", "rmse", "mae",
+    "coverage",
+)  # fmt: skip
 _NO_BREAK = "\xa0"
 """A non-breaking space."""
 

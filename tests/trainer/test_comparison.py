@@ -207,7 +207,7 @@ def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     monkeypatch.setattr(comparison, "_MAX_GAINS", 300)
     pairs = Pairs(1000)
     for part in (slice(130), slice(130, None)):
-        pairs.add(*(Scores(*(values[part] for values in score)) for score in scores))
+        pairs.add(*(Scores(score.correct[part], score.losses[part]) for score in scores))
     assert len(pairs.gains) == 250
     summed = compare(pairs, metric="log_loss", confidence=0.95)
     for name in ("examples", "candidate", "champion", "difference"):

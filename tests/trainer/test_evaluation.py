@@ -217,7 +217,7 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
         values = [[float(row[name]) for name in probabilities] for row in rows]
         expected = probabilities_of(pixels)[:, : len(columns)]
         np.testing.assert_array_equal(np.array(values, np.float32), expected)
-        examples, scores = prediction_file.parse(path.read_bytes())
+        examples, _, scores = prediction_file.parse(path.read_bytes())
         assert examples["label"].to_pylist() == [classes[label] for label in labels]
         assert scores.losses.mean() == pytest.approx(evaluation.log_loss)
     assert capsys.readouterr().out == "predictions.csv holds no probabilities: more than 159\n"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -138,6 +139,29 @@ def draw_reliability(bins: Sequence[Bin], description: str) -> Markup:
     lower.set(xlabel="confidence", ylabel="examples")
     lower.grid(axis="x", visible=False)
     figure.align_ylabels()
+    return _to_svg(figure, description)
+
+
+@mpl.rc_context(fname=_STYLE)
+def draw_points(labels: np.ndarray, answers: np.ndarray, description: str) -> Markup:
+    """Draw answers over their labels, float [n] each, with the line on which they are equal."""
+    figure = _create_figure(4.8, 4.3)
+    axes = figure.add_subplot()
+    ends = [min(labels.min(), answers.min()), max(labels.max(), answers.max())]
+    axes.plot(ends, ends, color=MUTED, **_DOTTED)
+    axes.scatter(labels, answers, s=5, color=_COLORS[0], alpha=0.4, linewidths=0)
+    axes.set(xlabel="label", ylabel="answer")
+    return _to_svg(figure, description)
+
+
+@mpl.rc_context(fname=_STYLE)
+def draw_histogram(values: np.ndarray, x_label: str, description: str) -> Markup:
+    """Draw the distribution of values, float [n], with a line at 0."""
+    figure = _create_figure(4.8, 4.3)
+    axes = figure.add_subplot()
+    axes.hist(values, bins=40, color=_COLORS[0], alpha=0.5)
+    axes.axvline(0, color=MUTED, **_DOTTED)
+    axes.set(xlabel=x_label, ylabel="examples")
     return _to_svg(figure, description)
 
 

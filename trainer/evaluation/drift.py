@@ -44,9 +44,9 @@ _LEAST_SHARE = 0.005
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """The drift of a column's values, or of the classes."""
+    """The drift of a column's values, or of the labels."""
 
-    name: str  # column name; LABEL for the classes
+    name: str  # column name; LABEL for the labels
     index: float  # population stability index
     distance: float  # Jensen-Shannon distance
     noise: float  # index that is exceeded by chance in about 1 of 100 comparisons of datasets
@@ -89,14 +89,16 @@ def measure_since_training(model: str, now: Dataset) -> Drifts | None:
 
 
 def measure(before: Dataset, now: Dataset) -> Drifts:
-    """Compare classes and columns of the training splits of two datasets."""
+    """Compare labels and columns of the training splits of two datasets."""
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
-    zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
-    classes = [
-        zeros | dict(zip(dataset.classes, count, strict=True))
-        for dataset, count in zip((before, now), counts, strict=True)
-    ]
-    return measure_columns(before, now.features, sum(counts[1]), {LABEL: classes})
+    rows, others = sum(counts[1]), {}
+    if before.classes and now.classes:
+        zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
+        others[LABEL] = [
+            zeros | dict(zip(dataset.classes, count, strict=True))
+            for dataset, count in zip((before, now), counts, strict=True)
+        ]
+    return measure_columns(before, now.features, rows, others)
 
 
 def measure_columns(
@@ -112,7 +114,12 @@ def measure_columns(
     compared, not_compared, numbers = dict(others or {}), {}, set()
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier, later = (
-        {feature.name: feature for feature in features if feature.kind not in _NOT_COLUMNS}
+        {
+            feature.name: feature
+            for feature in features
+            # Labels that are numbers have statistics.
+            if feature.kind not in _NOT_COLUMNS or feature.statistics
+        }
         for features in (before.features, now)
     )
     for name in [*earlier, *(name for name in later if name not in earlier)]:

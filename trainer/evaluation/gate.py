@@ -12,6 +12,7 @@ better than a constant answer, unless `first_champion` is any.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.evaluation.gate_options import (
@@ -21,7 +22,7 @@ from trainer.evaluation.gate_options import (
     CHAMPION,
     GateOptions,
 )
-from trainer.metrics import comparison
+from trainer.metrics import COMPARISONS, comparison
 from trainer.metrics.comparison import Comparison, Pairs
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def judge(
     if champion is None:
         return _judge_first(evaluation, options, registry, rejected_as)
     if options.champion_rule != "none":
-        return _judge_against(champion, options, registry)
+        return _judge_against(champion, options, registry, evaluation.comparisons)
     reason = f"{_format_floor(evaluation, options)}; champion_rule is none"
     role = CHAMPION if registry else ""
     return Verdict(accepted=True, role=role, reason=reason, champion=champion.name)
@@ -130,14 +131,20 @@ def _judge_first(
 
 def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
     name, value = evaluation.headline
-    return f"{name} {value:.4f} (at least {options.min_accuracy:.4f})"
+    floor = evaluation.find_floor(vars(options))
+    return f"{name} {value:.4f}" + ("" if floor is None else f" (at least {floor:.4f})")
 
 
-def _judge_against(champion: ChampionScores, options: GateOptions, registry: bool) -> Verdict:
+def _judge_against(
+    champion: ChampionScores, options: GateOptions, registry: bool, comparisons: Sequence[str]
+) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
+    metric, confidence = options.champion_metric, options.confidence
+    if metric not in comparisons:  # auto, unless the options are another task's.
+        metric = comparisons[0]
     role = CHAMPION if registry else ""
     lesser_role = CHALLENGER if registry and options.register_challengers else ""
-    if pairs and pairs.gains is None and options.champion_metric == "log_loss":
+    if pairs and pairs.gains is None and metric == "log_loss":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"
     if pairs is None:
@@ -146,7 +153,6 @@ def _judge_against(champion: ChampionScores, options: GateOptions, registry: boo
             "another model, or champion_rule=none"
         )
         return Verdict(accepted=False, role=lesser_role, reason=reason, champion=champion.name)
-    metric, confidence = options.champion_metric, options.confidence
     result = comparison.compare(pairs, metric=metric, confidence=confidence)
     better = options.champion_rule == "better"
     passed = result.is_better if better else result.is_not_worse(options.margin)
@@ -169,17 +175,28 @@ def _format_reason(passed: bool, champion: str, result: Comparison, options: Gat
         claim = f"worse than the champion {champion} by {options.margin:g}"
         claim = f"not {claim}" if passed else f"perhaps {claim}"
     metric = result.metric.replace("_", " ")
+    ahead = "closer" if result.metric in COMPARISONS["squared_error"] else "right alone"
     return (
         f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
         f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
-        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; right alone on "
+        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; {ahead} on "
         f"{result.candidate_only} against {result.champion_only} of {result.examples:,} examples"
     )
 
 
 def _find_missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
-    name, value = evaluation.headline
-    missed = evaluation.find_missed_recalls(options.min_recall, options.class_floors)
-    if value < options.min_accuracy:
-        missed.insert(0, f"{name} {value:.4f} is below min_accuracy {options.min_accuracy:.4f}")
+    missed, values = evaluation.find_missed_floors(vars(options)), evaluation.scalars()
+    for name in (*options.floors, *options.ceilings):
+        if name not in values:
+            missed.append(f"{name} has a bound, but is undefined on the test split")
+    missed += [
+        f"{name} {values[name]:.6g} is below its floor {floor:g}"
+        for name, floor in options.floors.items()
+        if values.get(name, floor) < floor
+    ]
+    missed += [
+        f"{name} {values[name]:.6g} is above its ceiling {ceiling:g}"
+        for name, ceiling in options.ceilings.items()
+        if values.get(name, ceiling) > ceiling
+    ]
     return missed

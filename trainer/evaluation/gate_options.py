@@ -5,10 +5,8 @@ from collections.abc import Collection, Sequence
 
 from trainer.errors import InputError
 from trainer.fields import option, suggest
-from trainer.metrics import PERMUTATIONS
+from trainer.metrics import COMPARISONS, PERMUTATIONS
 
-METRICS = ("accuracy", "log_loss")
-"""Metrics with which two models are compared."""
 RULES = ("better", "not_worse", "none")
 CHAMPION = "champion"
 CHALLENGER = "challenger"
@@ -17,6 +15,7 @@ ROLES = (CHAMPION, CHALLENGER)
 CANDIDATE = "candidate"
 """Role of a version without an alias: the gate rejected it, and there is no champion."""
 ABOVE_BASELINE = "above_baseline"
+AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,16 @@ class GateOptions:
         help="Recall that individual classes must reach on the test split, instead of min_recall, "
         'as a JSON object such as {"cat": 0.9}.',
     )
+    floors: dict = option(
+        {},
+        help="Least values of metrics on the test split, by name, as a JSON object such as "
+        '{"r2": 0.7}.',
+    )
+    ceilings: dict = option(
+        {},
+        help="Greatest values of metrics on the test split, by name, as a JSON object such as "
+        '{"rmse": 50000}.',
+    )
     champion_rule: str = option(
         "better",
         help="How a model must compare with the champion: better (by more than noise), "
@@ -47,13 +56,14 @@ class GateOptions:
         ABOVE_BASELINE,
         help="What a model must be besides the floors if there is no champion: above_baseline (by "
         "more than noise, its accuracy is above that of always answering the most common class, "
-        "or its log loss below that of the classes' frequencies) or any.",
+        "or its log loss below that of the classes' frequencies, or its squared error below that "
+        "of always answering the mean) or any.",
         choices=(ABOVE_BASELINE, "any"),
     )
     champion_metric: str = option(
-        "accuracy",
-        help="Metric for comparing a model with the champion.",
-        choices=METRICS,
+        AUTO,
+        help="Metric for comparing a model with the champion; auto: accuracy, or r2 for numbers.",
+        choices=(AUTO, *(metric for metrics in COMPARISONS.values() for metric in metrics)),
     )
     confidence: float = option(
         0.95,
@@ -65,7 +75,8 @@ class GateOptions:
     margin: float = option(
         0.01,
         help="Maximum difference by which a model may be worse than the champion with "
-        "champion_rule=not_worse: a fraction of the test examples (accuracy) or nats (log_loss).",
+        "champion_rule=not_worse: a fraction of the test examples (accuracy), nats (log_loss) or "
+        "a share of the labels' variance (r2).",
         above=0,
     )
     register_challengers: bool = option(
@@ -80,11 +91,15 @@ class GateOptions:
             is_number = isinstance(floor, (int, float)) and not isinstance(floor, bool)
             if not is_number or not 0 <= floor <= 1:
                 raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
+        for option_name, bounds in (("floors", self.floors), ("ceilings", self.ceilings)):
+            for name, bound in bounds.items():
+                if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+                    raise InputError(f"{option_name}: {name!r} is {bound!r}, not a number")
         most = 1 - 1 / (1 + PERMUTATIONS)
-        if self.champion_metric == "log_loss" and self.confidence > most:
+        if self.champion_metric not in (AUTO, "accuracy") and self.confidence > most:
             raise InputError(
-                f"confidence={self.confidence} is more than the test of champion_metric='log_loss' "
-                f"can reach, {most:g}; set {most:g} or less, or champion_metric='accuracy'"
+                f"confidence={self.confidence} is more than the test of champion_metric="
+                f"{self.champion_metric!r} can reach, {most:g}; set {most:g} or less"
             )
 
 

@@ -35,7 +35,7 @@ class ServedModel:
         self.uri, self.dataset = uri, dataset
         self.task = task_of(dataset)
         # A signature is valid only while the loaded model is referenced.
-        self._model = saved_model.load(uri, SIGNATURE)
+        self._model = saved_model.load(uri, SIGNATURE, answered=self.task.answered)
         self._signature = self._model.signatures[SIGNATURE]
 
     @property

@@ -3,7 +3,7 @@
     key,label,prediction,log_loss,probability_roses,probability_tulips
     roses/12.jpg,roses,tulips,1.7307,0.17716,0.82284
 
-The columns after the key are the task's.
+The columns after the key are the task's: label, prediction, the loss of the example, and others.
 
 Two models with predictions for the same examples can be compared pair by pair; see
 trainer.metrics.comparison.
@@ -19,18 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
+from trainer.metrics import COMPARISONS
 from trainer.metrics.comparison import Scores
 
 if TYPE_CHECKING:  # Reading needs no TensorFlow.
     from trainer.metrics.disk_columns import Answers
-
-COLUMNS = ("key", "label", "prediction", "log_loss")
 
 
 class Predictions(NamedTuple):
     """The content of a predictions.csv."""
 
     examples: pa.Table  # key and label; tables are equal if the test records are the same
+    loss: str  # name of the loss of an example
     scores: Scores
 
 
@@ -55,13 +55,19 @@ def parse(content: bytes) -> Predictions:
     # Imported here, because the command line must not wait for it.
     from pyarrow import csv as arrow_csv
 
-    texts = dict.fromkeys(COLUMNS[:3], pa.string())
-    types = texts | {"log_loss": pa.float64()}
+    names = content.partition(b"\n")[0].decode().split(",")
+    (loss,) = COMPARISONS.keys() & set(names)
+    of_numbers = "accuracy" not in COMPARISONS[loss]
+    kind = pa.float64() if of_numbers else pa.string()
+    types = {"key": pa.string(), "label": kind, "prediction": kind, loss: pa.float64()}
     table = arrow_csv.read_csv(
         pa.BufferReader(content),
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=COLUMNS),
+        convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
     )
-    correct = np.array(table["label"]) == np.array(table["prediction"])
-    scores = Scores(correct, table["log_loss"].to_numpy())
-    return Predictions(table.select(["key", "label"]), scores)
+    labels, losses = np.array(table["label"]), table[loss].to_numpy()
+    if of_numbers:
+        scores = Scores(None, losses, labels)
+    else:
+        scores = Scores(labels == np.array(table["prediction"]), losses)
+    return Predictions(table.select(["key", "label"]), loss, scores)

@@ -1,5 +1,6 @@
 """Load a SavedModel by its URI, or fail with a one-line error."""
 
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -8,8 +9,8 @@ from trainer.errors import InputError, first_line
 from trainer.exported import model_files
 
 
-def load(uri: str, *signatures: str, digest: str = "") -> Any:
-    """Load the SavedModel in the folder `uri`; each signature returns probabilities and a label.
+def load(uri: str, *signatures: str, answered: Collection[str] = (), digest: str = "") -> Any:
+    """Load the SavedModel in the folder `uri`; each signature returns the answers `answered`.
 
     A signature is valid only while the returned model is referenced. Raise InputError if there is
     no SavedModel, a file of it is damaged, or it lacks one of `signatures` or their outputs.
@@ -31,10 +32,10 @@ def load(uri: str, *signatures: str, digest: str = "") -> Any:
     available = getattr(model, "signatures", {})
     for name in signatures:
         outputs = available[name].structured_outputs if name in available else {}
-        if not {"probabilities", "label"} <= outputs.keys():
+        if name not in available or not outputs.keys() >= {*answered}:
             raise InputError(
-                f"the model at {uri} has no signature {name} with the outputs probabilities and "
-                f"label (it has: {', '.join(available) or 'none'}); export it as "
-                "trainer/training/export.py does"
+                f"the model at {uri} has no signature {name} with the outputs "
+                f"{' and '.join(answered)} (it has: {', '.join(available) or 'none'}); export it "
+                "as trainer/training/export.py does"
             )
     return model

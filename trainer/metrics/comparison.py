@@ -13,6 +13,7 @@ paired test detects differences that two separate intervals hide.
 - log_loss: one-sided sign-flip permutation test of the mean difference (Good 2005,
   Permutation, Parametric, and Bootstrap Tests of Hypotheses, 3rd ed.), interval by the
   paired percentile bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap).
+- r2: the same of squared errors, as shares of the variance of the labels.
 
 If two models differ only by chance, the exact test and the permutation test judge the candidate to
 be better with a probability of at most 1 - confidence.
@@ -35,25 +36,26 @@ _MAX_GAINS = 1 << 20
 class Scores(NamedTuple):
     """A model's scores on each example, in stored order."""
 
-    correct: np.ndarray  # bool [n]
-    losses: np.ndarray | None  # float64 [n], in nats; None where they are undefined
+    correct: np.ndarray | None  # bool [n]; None if labels are numbers
+    losses: np.ndarray | None  # float64 [n], nats or squared errors; None where undefined
+    numbers: np.ndarray | None = None  # labels that are numbers, float64 [n]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A candidate compared with a champion."""
 
-    metric: str  # accuracy or log_loss
+    metric: str  # one of trainer.metrics.COMPARISONS
     examples: int
     candidate: float  # the candidate's value of the metric
     champion: float
-    difference: float  # the candidate's improvement; above 0 if it is better, for either metric
+    difference: float  # the candidate's improvement; above 0 if it is better, for any metric
     # Bounds of the true difference, each of which holds with `confidence`.
     low: float
     high: float
     # Probability of at least this improvement if the models differ only by chance.
     p_value: float
-    # Numbers of examples that only this model predicts correctly.
+    # Numbers of examples that only this model predicts correctly or, of numbers, more closely.
     candidate_only: int
     champion_only: int
     confidence: float
@@ -77,31 +79,55 @@ class Pairs:
 
     def __init__(self, examples: int) -> None:
         self.examples = examples
-        self.right = np.zeros((2, 2), int)  # examples by (candidate is right, champion is right)
+        # Examples by (candidate is right, champion is right); of numbers, is closer.
+        self.right = np.zeros((2, 2), int)
         self.losses = np.zeros(2)  # sums of the losses of the candidate and the champion
         self._size = -(-examples // _MAX_GAINS)
         # Improvements in loss by the candidate; None if a loss is undefined.
         self.gains: np.ndarray | None = np.zeros(-(-examples // self._size))
         self._added = 0
+        self._origin, self._moments = 0.0, np.zeros(2)  # of labels that are numbers
 
     @classmethod
     def of(cls, candidate: Scores, champion: Scores) -> "Pairs":
         """Pair scores on the same examples, at least one."""
-        pairs = cls(len(candidate.correct))
+        first = candidate.losses if candidate.correct is None else candidate.correct
+        assert first is not None
+        pairs = cls(len(first))
         pairs.add(candidate, champion)
         return pairs
 
     def add(self, candidate: Scores, champion: Scores) -> None:
         """Add a block of examples."""
-        cells = 2 * candidate.correct.astype(int) + champion.correct
+        gains = None
+        if candidate.losses is not None and champion.losses is not None:
+            gains = champion.losses - candidate.losses
+        ahead, behind = candidate.correct, champion.correct
+        if ahead is None or behind is None:
+            assert gains is not None
+            ahead, behind = gains > 0, gains < 0
+        cells = 2 * ahead.astype(int) + behind
         self.right += np.bincount(cells, minlength=4).reshape(2, 2)
-        if self.gains is None or candidate.losses is None or champion.losses is None:
+        if candidate.numbers is not None:
+            if not self._added:
+                self._origin = float(candidate.numbers[0])
+            shifted = candidate.numbers - self._origin
+            self._moments += shifted.sum(), np.square(shifted).sum()
+        if self.gains is None or gains is None:
             self.gains = None
             return
+        assert candidate.losses is not None
+        assert champion.losses is not None
         self.losses += candidate.losses.sum(), champion.losses.sum()
         places = np.arange(self._added, self._added + len(cells)) // self._size
-        np.add.at(self.gains, places, champion.losses - candidate.losses)
+        np.add.at(self.gains, places, gains)
         self._added += len(cells)
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of labels that are numbers."""
+        mean, square = self._moments / self.examples
+        return float(square - mean**2)
 
 
 def log_losses(label_probabilities: np.ndarray) -> np.ndarray:
@@ -116,7 +142,7 @@ def log_losses(label_probabilities: np.ndarray) -> np.ndarray:
 def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
     """Compare two models; the result is deterministic.
 
-    If `metric` is log_loss, the pairs must have losses.
+    Unless `metric` is accuracy, the pairs must have losses.
     """
     n = pairs.examples
     (_, champion_only), (candidate_only, _) = pairs.right.tolist()
@@ -129,6 +155,8 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         gains = pairs.gains
         assert gains is not None
         means = pairs.losses / n
+        if metric == "r2":
+            gains, means = gains / pairs.variance, 1 - means / pairs.variance
         difference = float(gains.sum()) / n
         generator = np.random.default_rng(0)
         p_value = sign_flip_test(gains, generator)

@@ -76,9 +76,8 @@ class Predictor:
             or os.environ.get(VERSION_VARIABLE, "")
             or os.environ.get("AIP_DEPLOYED_MODEL_ID", "")
         )
-        self._model = saved_model.load(
-            artifacts_uri, DEFAULT, EXAMPLES, digest=os.environ.get(DIGEST_VARIABLE, "")
-        )
+        digest = os.environ.get(DIGEST_VARIABLE, "")
+        self._model = saved_model.load(artifacts_uri, DEFAULT, EXAMPLES, digest=digest)
         self._signatures = self._model.signatures
         specs = self._signatures[DEFAULT].structured_input_signature[1]
         self._parser: ImageInstances | RowInstances

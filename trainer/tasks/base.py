@@ -44,6 +44,8 @@ class Task(abc.ABC):
     """Metrics of training and validation, besides the loss: means over examples."""
     rising: ClassVar[frozenset[str]]
     """The metrics that are better if they are higher."""
+    answered: ClassVar[tuple[str, ...]]
+    """Names of the answers that each SavedModel of the task has."""
 
     @property
     @abc.abstractmethod
@@ -55,10 +57,18 @@ class Task(abc.ABC):
         """Return the loss and each of `metrics` of every example, float32 [n] each."""
 
     @abc.abstractmethod
-    def make_objective(
-        self, *, label_smoothing: float, class_weights: str
-    ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        """Return the function of labels and outputs whose mean training minimizes, float32 [n]."""
+    def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        """Return the function of labels and outputs whose mean training minimizes, float32 [n].
+
+        Its options are those of a `TrainingConfig`.
+        """
+
+    def calibrate(self, validated: Iterator[tuple[np.ndarray, tf.Tensor]]) -> Task:
+        """Return the task with what answers need besides outputs, from those in validation.
+
+        `validated` yields labels [n] and a trained model's outputs, float32 [n, outputs].
+        """
+        return self
 
     @abc.abstractmethod
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -121,6 +131,8 @@ class Evaluation(abc.ABC):
     """File beside this one with the task's part of the report."""
     schema: ClassVar[str]
     """Name of Google's schema of `registry_metrics`."""
+    comparisons: ClassVar[tuple[str, ...]]
+    """Metrics with which the task's models are compared, the default first."""
 
     @property
     @abc.abstractmethod
@@ -156,8 +168,13 @@ class Evaluation(abc.ABC):
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return what the template shows besides the evaluation: pictures and tables."""
 
-    def find_missed_recalls(self, least: float, by_class: Mapping[str, float]) -> list[str]:
-        """Return a clause for each class whose recall is below its floor."""
+    def find_floor(self, gate: Mapping[str, Any]) -> float | None:
+        """Return the floor that the gate's options have for the headline; None if it has none."""
+        floor: float | None = gate["floors"].get(self.headline[0])
+        return floor
+
+    def find_missed_floors(self, gate: Mapping[str, Any]) -> list[str]:
+        """Return a clause for each floor that only this task has and that the model misses."""
         return []
 
     def log_to_console(self, classification: Any) -> str:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.formats import percent
-from trainer.metrics import BLOCK, classifier
+from trainer.metrics import BLOCK, COMPARISONS, classifier
 from trainer.metrics.baseline import Baseline, compare_with_constants
 from trainer.metrics.classifier import ClassMetrics, wilson_interval
 from trainer.metrics.comparison import Pairs, Scores, log_losses
@@ -64,6 +64,7 @@ class Classification(Task):
 
     metrics = ("accuracy",)
     rising = frozenset(metrics)
+    answered = ("probabilities", "label")
 
     @property
     def outputs(self) -> int:
@@ -73,14 +74,12 @@ class Classification(Task):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
         return [losses, tf.cast(tf.equal(tf.argmax(outputs, -1), labels), tf.float32)]
 
-    def make_objective(
-        self, *, label_smoothing: float, class_weights: str
-    ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        weights = self._weigh_classes(class_weights)
+    def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        weights, smoothing = self._weigh_classes(config.class_weights), config.label_smoothing
 
         def objective(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
             targets = tf.one_hot(labels, self.outputs)
-            targets = targets * (1 - label_smoothing) + label_smoothing / self.outputs
+            targets = targets * (1 - smoothing) + smoothing / self.outputs
             losses = tf.nn.softmax_cross_entropy_with_logits(targets, outputs)
             return losses * tf.gather(weights, labels)
 
@@ -286,6 +285,7 @@ class ClassEvaluation(Evaluation):
 
     template = "classification.html.j2"
     schema = "classification_metrics_1.0.0"
+    comparisons = COMPARISONS["log_loss"]
 
     classes: list[str]  # in the order of label indices
     accuracy: float
@@ -360,10 +360,15 @@ class ClassEvaluation(Evaluation):
         }
         return {name: float(value) for name, value in values.items() if value is not None}
 
-    def find_missed_recalls(self, least: float, by_class: Mapping[str, float]) -> list[str]:
-        missed = []
+    def find_floor(self, gate: Mapping[str, Any]) -> float:
+        return max(gate["min_accuracy"], gate["floors"].get("accuracy", 0.0))
+
+    def find_missed_floors(self, gate: Mapping[str, Any]) -> list[str]:
+        missed, least, by_class = [], gate["min_accuracy"], gate["class_floors"]
+        if self.accuracy < least:
+            missed.append(f"accuracy {self.accuracy:.4f} is below min_accuracy {least:.4f}")
         for row in self.per_class:
-            floor = by_class.get(row.name, least)
+            floor = by_class.get(row.name, gate["min_recall"])
             if row.recall is not None and row.recall < floor:
                 missed.append(
                     f"recall of {row.name!r} {row.recall:.4f} is below its floor {floor:.4f}"

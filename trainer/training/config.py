@@ -129,7 +129,7 @@ class TrainingConfig:
         "loss",
         help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
         "watch.",
-        choices=("loss", "accuracy"),
+        choices=("loss", "accuracy", "mae"),
     )
     fine_tune_epochs: int = option(
         0,
@@ -166,6 +166,12 @@ class TrainingConfig:
         choices=("float32", "mixed_float16", "mixed_bfloat16"),
     )
     xla: bool = option(False, help="Compile the training step with XLA.")
+    loss: str = option(
+        "squared",
+        help="What training minimizes if labels are numbers: the squared, absolute or Huber error, "
+        "in standard deviations of the labels.",
+        choices=("squared", "absolute", "huber"),
+    )
     class_weights: str = option(
         "none",
         help="Weights of classes in the loss: none (equal) or balanced (by inverse frequency in "

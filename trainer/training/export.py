@@ -1,7 +1,8 @@
 """Export a trained Keras model to a SavedModel with unscaled inputs.
 
 Each signature maps a batch to the answers of the task (trainer/tasks): for classes,
-`probabilities` (float32 [n, classes]) and `label` (string [n], the most probable class).
+`probabilities` (float32 [n, classes]) and `label` (string [n], the most probable class); for
+numbers, `value`, and the ends of its interval, `low` and `high` (float32 [n] each).
 
     serving_default    image: uint8 [n, height, width, channels]; for a table, an argument for each
                        column, float32, int64 or string [n]; missing values are NaN, -1 or ""
@@ -9,16 +10,22 @@ Each signature maps a batch to the answers of the task (trainer/tasks): for clas
     serving_examples   examples: string [n], serialized tf.Examples as in the records
 """
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from trainer.data import storage
+from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
 from trainer.exported import model_files
 from trainer.tasks import task_of
+
+_BATCH = 256
 
 
 def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None:
@@ -26,7 +33,7 @@ def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None
 
     Last come the digests of its files and of the files `beside` the folder; see `model_files`.
     """
-    task = task_of(dataset)
+    task = task_of(dataset).calibrate(_answer_validation(model, dataset))
 
     def predict(inputs: Any) -> dict[str, tf.Tensor]:
         return task.answers(model(inputs, training=False))
@@ -41,3 +48,16 @@ def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None
     storage.make_folder(folder)
     storage.write_atomically(join(folder, FILE_NAME), dataset.to_json().encode())
     model_files.write_digests(uri, *beside)
+
+
+def _answer_validation(
+    model: keras.Model, dataset: Dataset
+) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+    """Yield labels [n] and outputs [n, k] of the validation split, batch by batch."""
+    share = reader.InputShare(batch_size=_BATCH)
+    count = reader.steps_per_epoch(dataset, "validation", _BATCH)
+    predict = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
+    batches = reader.read_evaluation_batches(dataset, "validation", share) if count else ()
+    for inputs, labels, weights in itertools.islice(batches, count):
+        examples = int(tf.reduce_sum(weights))  # The rest is padding.
+        yield labels[:examples].numpy(), predict(inputs)[:examples]

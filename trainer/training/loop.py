@@ -337,9 +337,7 @@ def make_gradient_function(
     and divided by the number of examples of the global batch, and the sums over the replica's part.
     """
     variables = network.trainable_variables
-    objective = task.make_objective(
-        label_smoothing=config.label_smoothing, class_weights=config.class_weights
-    )
+    objective = task.make_objective(config)
     scale = optimizer.scale_loss
 
     def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:

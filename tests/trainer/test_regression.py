@@ -1,0 +1,325 @@
+"""Numbers to predict: training, answers with intervals, metrics, the gate, serving, the report."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+from pipelines.parameters import check_parameters
+from tests import replicas, tables
+from tests.refusals import refused
+from tests.trainer.report.report_page import HISTORY, TRAINING, Page
+from tests.trainer.training_runs import train
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.evaluation import drift, gate, prediction_file
+from trainer.evaluation.champion_scores import score
+from trainer.evaluation.gate_options import GateOptions
+from trainer.evaluation.scoring import evaluate
+from trainer.report.document import write_report
+from trainer.report.findings import list_findings
+from trainer.serving.predictor import Predictor
+from trainer.tasks import task_of
+from trainer.tasks.regression import CONFIDENCE, NumberEvaluation
+from trainer.training.config import TrainingConfig
+from trainer.training.export import export
+
+LABEL = {"column": "price", "type": "numeric", "log": True}
+HOMES = {
+    "label": LABEL,
+    "crosses": [],
+    "columns": [
+        {"name": "size", "type": "numeric", "quantiles": 8},
+        {"name": "town", "type": "vocabulary", "size": 5},
+    ],
+}
+OPTIONS = {
+    "model": "wide_and_deep",
+    "model_options": {"hidden_units": [16]},
+    "batch_size": 64,
+    "learning_rate": 0.01,
+    "wide_learning_rate": 0.02,
+}
+
+
+def lines(count: int, factor: float = 1.0) -> list[str]:
+    """Rows of homes: the price is proportional to the size, and higher in one of two towns."""
+    generator = random.Random(0)
+    made = []
+    for _ in range(count):
+        size, town = generator.uniform(20, 200), generator.choice(["Ax", "By"])
+        price = factor * size * (3000 if town == "Ax" else 2000) * generator.lognormvariate(0, 0.1)
+        made.append(f"{size:.1f},{town},{price:.0f}")
+    return made
+
+
+def write(folder, rows: list[str], **changes) -> Dataset:
+    table = tables.write_csv(folder / "homes.csv", rows, "size,town,price")
+    return tables.write(table, folder / "records", **{**HOMES, **changes})
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    return write(tmp_path_factory.mktemp("homes"), lines(2400))
+
+
+def train_and_evaluate(dataset: Dataset, folder, **options) -> NumberEvaluation:
+    export(train(dataset, folder, **OPTIONS, **options).model, dataset, str(folder / "model"))
+    return evaluate(str(folder / "model"), dataset.uri)
+
+
+@pytest.fixture(scope="module")
+def evaluation(dataset, tmp_path_factory) -> NumberEvaluation:
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), epochs=8)
+
+
+@pytest.fixture(scope="module")
+def weak(dataset, tmp_path_factory) -> NumberEvaluation:
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("weak"), epochs=1)
+
+
+def test_metrics_are_those_of_scikit_learn(evaluation, tmp_path):
+    prediction_file.write(str(tmp_path / "predictions.csv"), evaluation.answers)
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["key", "label", "prediction", "squared_error", "low", "high"]
+    labels, values, losses, low, high = (
+        np.array([float(row[name]) for row in rows])
+        for name in ("label", "prediction", "squared_error", "low", "high")
+    )
+    figures = evaluation.scalars()
+    assert figures["r2"] == pytest.approx(r2_score(labels, values)) and figures["r2"] > 0.9
+    assert figures["rmse"] == pytest.approx(root_mean_squared_error(labels, values))
+    assert figures["mae"] == pytest.approx(mean_absolute_error(labels, values))
+    assert figures["baseline_rmse"] == pytest.approx(labels.std())
+    np.testing.assert_allclose(losses, (values - labels) ** 2, rtol=1e-4)
+    assert figures["coverage"] == pytest.approx(((low <= labels) & (labels <= high)).mean())
+    assert abs(figures["coverage"] - CONFIDENCE) < 0.06
+    assert figures["interval_width"] == pytest.approx((high - low).mean(), rel=1e-5)
+    assert ((low < values) & (values < high)).all()
+    for name in ("mae", "rmse", "r2", "coverage"):
+        assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
+    recorded = evaluation.registry_metrics()
+    assert recorded["rSquared"] == pytest.approx(np.corrcoef(labels, values)[0, 1] ** 2)
+    assert recorded["rootMeanSquaredError"] == figures["rmse"]
+    assert sum(part.examples for part in evaluation.deciles) == len(labels)
+    mean = sum(part.mae * part.examples for part in evaluation.deciles) / len(labels)
+    assert mean == pytest.approx(figures["mae"])
+    worst = [abs(example.figures["error"]) for example in evaluation.worst]
+    largest = sorted(np.abs(values - labels), reverse=True)[: len(worst)]
+    assert worst == pytest.approx(largest, rel=1e-3)
+    predictions = prediction_file.parse((tmp_path / "predictions.csv").read_bytes())
+    assert (predictions.loss, predictions.scores.correct) == ("squared_error", None)
+
+
+def test_server_answers_as_the_evaluation_does(dataset, evaluation):
+    predictor = Predictor("homes@1")
+    predictor.load(evaluation.model)
+    rows = [*tables.read_rows(dataset, "test")[:20], {"size": 1e9, "town": b"Ax"}]
+    instances = [
+        {name: value.decode() if name == "town" else value for name, value in row.items()}
+        for row in ({k: v for k, v in row.items() if k in ("size", "town")} for row in rows)
+    ]
+    request = predictor.preprocess({"instances": instances})
+    answers = predictor.postprocess(predictor.predict(request))["predictions"]
+    for name in ("value", "low", "high"):
+        expected = evaluation.answers.read(name)[:20]
+        np.testing.assert_allclose([one[name] for one in answers[:20]], expected, rtol=1e-5)
+    # However large an input is, the answer is near the labels of the training split.
+    most = dataset.feature("label").statistics["maximum"]
+    assert all(0 <= one["low"] <= one["value"] <= one["high"] < 3 * most for one in answers)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_objectives_are_errors_in_standard_deviations(dataset, tmp_path, log):
+    if not log:
+        dataset = write(tmp_path, lines(300), label={**LABEL, "log": False})
+    statistics = dataset.feature("label").statistics
+    labels = np.array([100_000, 200_000, 500_000], np.float32)
+    outputs = np.array([[0.5], [-1.0], [9.0]], np.float32)
+    scaled = (np.log1p(labels) if log else labels) - statistics["mean"]
+    errors = np.abs(scaled / statistics["deviation"] - outputs[:, 0])
+    task = task_of(dataset)
+    expected = {
+        "squared": errors**2,
+        "absolute": errors,
+        "huber": np.where(errors < 1, errors**2 / 2, errors - 0.5),
+    }
+    for loss, values in expected.items():
+        objective = task.make_objective(TrainingConfig(**OPTIONS, loss=loss))
+        found = objective(tf.constant(labels), tf.constant(outputs))
+        np.testing.assert_allclose(found, values, rtol=1e-4)
+    loss, mae = task.scores(tf.constant(labels), tf.constant(outputs))
+    np.testing.assert_allclose(loss, errors**2, rtol=1e-4)
+    answered = task.answers(tf.constant(outputs))
+    assert list(answered) == ["value"]
+    np.testing.assert_allclose(mae, np.abs(answered["value"] - labels), rtol=1e-4)
+
+
+def test_few_validation_examples_give_no_intervals(tmp_path):
+    dataset = write(tmp_path, lines(400))
+    assert dataset.splits["validation"].examples < 50
+    evaluation = train_and_evaluate(dataset, tmp_path / "run", epochs=1)
+    assert evaluation.coverage is None and "interval_width" not in evaluation.scalars()
+    assert "no_intervals" in [finding.kind for finding in evaluation.find_findings()]
+    rows = evaluation.answers.format_rows(0, 2)
+    assert rows[-2:] == [[None, None], [None, None]]
+    report = write_page(tmp_path, evaluation, dataset)
+    assert "Answers have no interval: that takes 50 examples" in report.text
+
+
+def judge(evaluation, champion=None, **options) -> gate.Verdict:
+    return gate.judge(evaluation, GateOptions(**options), registry=True, champion=champion)
+
+
+def test_gate_compares_squared_errors(evaluation, weak):
+    first = judge(evaluation, floors={"r2": 0.8}, ceilings={"mae": 1e6})
+    assert (first.accepted, first.role) == (True, "champion")
+    assert first.line.startswith(f"accepted: r2 {evaluation.r2.value:.4f} (at least 0.8000), RMSE ")
+    figures = first.to_dict()
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    missed = judge(evaluation, floors={"r2": 0.999}, ceilings={"rmse": 10})
+    assert missed.reason == (
+        f"r2 {evaluation.r2.value:.6g} is below its floor 0.999; rmse "
+        f"{evaluation.rmse.value:.6g} is above its ceiling 10"
+    )
+    better = judge(evaluation, score("homes@1", weak.model, evaluation))
+    assert better.accepted and better.comparison and better.comparison.metric == "r2"
+    for verdict, of in (
+        (better.comparison.candidate, evaluation),
+        (better.comparison.champion, weak),
+    ):
+        assert verdict == pytest.approx(of.r2.value)
+    difference = evaluation.r2.value - weak.r2.value
+    assert better.comparison.difference == pytest.approx(difference)
+    assert better.comparison.low < difference < better.comparison.high
+    closer = better.comparison.candidate_only, better.comparison.champion_only
+    assert f"closer on {closer[0]} against {closer[1]} of {evaluation.examples}" in better.reason
+    same = score("homes@2", evaluation.model, evaluation)
+    assert not judge(evaluation, same).accepted
+    assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted
+
+
+def test_champion_that_contradicts_its_record_is_not_compared(evaluation, weak):
+    recorded = {"rootMeanSquaredError": weak.rmse.value}
+    assert score("homes@1", weak.model, evaluation, recorded).pairs
+    recorded["rootMeanSquaredError"] *= 1.01
+    problem = score("homes@1", weak.model, evaluation, recorded).problem
+    assert "its RMSE on these records was" in problem
+
+
+def test_classifier_is_no_champion_of_numbers(evaluation, row_model):
+    problem = score("taxi@1", row_model, evaluation).problem
+    assert "has no signature serving_examples with the outputs value" in problem
+
+
+def test_constant_answers_are_not_accepted(dataset, tmp_path):
+    evaluation = train_and_evaluate(
+        dataset, tmp_path, epochs=1, steps_per_epoch=1, augmentation="none"
+    )
+    verdict = judge(evaluation)
+    assert not verdict.accepted
+    assert "not better than always answering the mean, " in verdict.reason
+
+
+def write_page(folder, evaluation, dataset) -> Page:
+    scores = {"loss": 0.02, "mae": 9000.0}
+    history = [
+        {**row, "mae": 1e4, "validation_mae": 2e4 if row["validation_loss"] else None}
+        for row in HISTORY
+    ]
+    path = folder / "report.html"
+    write_report(
+        str(path),
+        evaluation=evaluation,
+        dataset=dataset,
+        training={**TRAINING, "train": scores, "validation": {"loss": 0.5, "mae": 2e4}},
+        history=history,
+        title="homes",
+        details={},
+        defaults={},
+        verdict=judge(evaluation),
+    )
+    return Page(path)
+
+
+def test_report_shows_answers_errors_and_intervals(dataset, evaluation, tmp_path):
+    page = write_page(tmp_path, evaluation, dataset)
+    assert not page.open
+    for words in (
+        "R² of price on the test split",
+        "Answers and errors",
+        "Errors by label",
+        "split conformal prediction",
+        "town by value",
+        "Largest errors",
+        "Overfitting: the mean absolute error is 9,000 in training, 20,000 in validation",
+    ):
+        assert words in page.text
+    kinds = [
+        one.kind
+        for one in list_findings(
+            evaluation, dataset, {"train": {"mae": 1}, "validation": {}, "stopped": ""}, HISTORY
+        )
+    ]
+    assert "baseline" in kinds
+
+
+def test_drift_of_the_label_is_measured(dataset, tmp_path):
+    same = {one.name: one for one in drift.measure(dataset, dataset).columns}
+    assert not same["label"].is_drift and set(same) == {"size", "town", "label"}
+    dearer = write(tmp_path, lines(2400, factor=2))
+    moved = drift.measure(dataset, dearer).columns
+    assert [one.name for one in moved if one.is_drift] == ["label"]
+
+
+def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):
+    rows = [f"{line},train" for line in lines(100)]
+    rows += [f"{number},Ax,1000,test" for number in range(30)]
+    table = tables.write_csv(tmp_path / "homes.csv", rows, "size,town,price,split")
+    dataset = tables.write(table, tmp_path / "records", **HOMES, split_by={"column": "split"})
+    message = refused(evaluate, evaluation.model, dataset.uri)
+    assert "all labels of the test split" in message and "are 1000; use a larger split" in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_accuracy": 0.9}, "min_accuracy=0.9, but the labels are numbers; leave it out"),
+        ({"class_weights": "balanced"}, "class_weights='balanced', but the labels are numbers"),
+        (
+            {"monitor": "accuracy"},
+            "monitor='accuracy', but the labels are numbers; set loss or mae",
+        ),
+        ({"champion_metric": "log_loss"}, "but the labels are numbers; set auto or r2"),
+        ({"floors": {"accuracy": 0.5}}, "'accuracy' is not a metric of numbers; known: coverage"),
+        ({"floors": {"r2": "high"}}, "floors: 'r2' is 'high', not a number"),
+        ({"ceilings": {"rmsee": 1}}, "'rmsee' is not a metric of numbers; did you mean 'rmse'?"),
+        ({"label": {"column": "price", "above": 1}, "loss": "huber"}, "but the labels are classes"),
+    ],
+)
+def test_option_of_another_task_is_refused(changes, message):
+    values = {"source": "csv:homes.csv", "model": "wide_and_deep", **HOMES, **changes}
+    with pytest.raises(InputError) as error:
+        check_parameters(values, place="test")
+    assert message in str(error.value)
+
+
+def test_two_workers_learn_what_one_learns(dataset, tmp_path):
+    options = (
+        "--model=wide_and_deep --epochs=2 --batch_size=64 --strategy=multi_worker_mirrored "
+        "--loss=huber"
+    )
+    flags = replicas.flags(dataset, tmp_path / "two", options)
+    replicas.run("trainer.task", flags, replicas.CHIEF_AND_WORKER, tmp_path / "logs")
+    one = train(
+        dataset, tmp_path / "one", model="wide_and_deep", epochs=2, batch_size=64, loss="huber"
+    )
+    export(one.model, dataset, str(tmp_path / "one" / "model"))
+    both = [evaluate(str(tmp_path / name / "model"), dataset.uri) for name in ("one", "two")]
+    for name in ("value", "low", "high"):
+        np.testing.assert_allclose(*(of.answers.read(name) for of in both), rtol=1e-4)

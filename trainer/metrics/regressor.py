@@ -1,0 +1,171 @@
+"""Metrics of answers that are numbers, with intervals, from sums over groups of examples.
+
+Groups make the bootstrap's cost independent of the number of examples: each is one example of a
+small split, and neighbors of a large one. Examples are stored in the order of a digest, so groups
+are random samples.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+GROUPS = 2048
+"""Largest number of groups."""
+_RESAMPLES = 2000
+_CELLS = 2_000_000  # numbers held in memory by one round of resampling
+_COLUMNS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A metric with its 95% interval (bootstrap, BCa: Efron 1987, JASA 82:171-185)."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """The examples whose labels are in a range, such as a decile."""
+
+    low: float  # of the labels
+    high: float
+    examples: int
+    mean: float  # of the labels
+    predicted: float  # mean answer
+    mae: float
+    coverage: float | None  # share of labels within their interval
+
+
+class Sums:
+    """Sums over groups of examples, added in blocks of labels and answers, float [m]."""
+
+    def __init__(self, examples: int) -> None:
+        self._size = -(-examples // GROUPS)
+        # By group: examples, |error|, error², label, label²; labels are less the first one.
+        self.groups = np.zeros((-(-examples // self._size), _COLUMNS))
+        self._cross = np.zeros(2)  # errors; errors times labels
+        self._added, self._origin = 0, 0.0
+
+    def add(self, labels: np.ndarray, answers: np.ndarray) -> None:
+        labels = labels.astype(np.float64)
+        errors = answers - labels
+        if not self._added:
+            self._origin = float(labels[0])
+        labels -= self._origin
+        columns = np.ones_like(errors), np.abs(errors), errors**2, labels, labels**2
+        places = np.arange(self._added, self._added + len(errors)) // self._size
+        np.add.at(self.groups, places, np.stack(columns, axis=1))
+        self._cross += errors.sum(), (errors * labels).sum()
+        self._added += len(errors)
+
+    @property
+    def label_mean(self) -> float:
+        n, _, _, labels, _ = self.groups.sum(axis=0)
+        return float(self._origin + labels / n)
+
+    @property
+    def label_variance(self) -> float:
+        n, _, _, labels, squares = self.groups.sum(axis=0)
+        return float(squares / n - (labels / n) ** 2)
+
+    @property
+    def correlation(self) -> float | None:
+        """Return Pearson's correlation of labels and answers; None if the answers are constant."""
+        n, _, squares, _, _ = self.groups.sum(axis=0)
+        error, product = self._cross / n
+        covariance = product - error * (self.label_mean - self._origin)  # of errors and labels
+        own = self.label_variance
+        variance = own + (squares / n - error**2) + 2 * covariance  # of the answers
+        return float((own + covariance) / np.sqrt(own * variance)) if variance > 0 else None
+
+    def gains_over_mean(self) -> np.ndarray:
+        """Return by how much the squared error of a group is below that of the labels' mean."""
+        n, _, squares, labels, label_squares = self.groups.T
+        mean = self.label_mean - self._origin
+        gains: np.ndarray = label_squares - 2 * mean * labels + n * mean**2 - squares
+        return gains
+
+    def estimate(self) -> list[Estimate]:
+        """Return mae, rmse and r2; the labels must differ."""
+        # Imported here, because it takes half a second, which the command line must not wait for.
+        from scipy import stats
+
+        values = _compute(*self.groups.T, axis=0)
+        low, high = values, values
+        if len(self.groups) > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+                low, high = stats.bootstrap(
+                    tuple(self.groups.T),
+                    _compute,
+                    paired=True,
+                    vectorized=True,
+                    n_resamples=_RESAMPLES,
+                    batch=max(1, _CELLS // self.groups.size),
+                    rng=np.random.default_rng(0),
+                ).confidence_interval
+            # Without any variation, as if all errors are 0, the ends are NaN.
+            low, high = (np.where(np.isnan(end), values, end) for end in (low, high))
+        rows = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
+        return [Estimate(value=value, low=least, high=most) for value, least, most in rows]
+
+
+def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
+    """Return mae, rmse and r2 from the columns of `Sums.groups`, stacked first."""
+    n, absolute, squares, labels, label_squares = (column.sum(axis=axis) for column in columns)
+    spread = label_squares - labels**2 / n
+    # All labels of a resample may be equal, where r2 is undefined.
+    r2 = 1 - squares / np.where(spread > 0, spread, np.inf)
+    return np.stack([absolute / n, np.sqrt(squares / n), r2])
+
+
+def conformal_quantile(errors: np.ndarray, confidence: float) -> float:
+    """Return the half width of an interval that contains a new label with `confidence`.
+
+    Split conformal prediction (Lei et al. 2018, JASA 113:1094-1111): of n absolute errors on
+    examples that the model was not trained on, the ceil((n + 1) * confidence)-th smallest.
+    """
+    rank = int(np.ceil((len(errors) + 1) * confidence))
+    return float(np.partition(errors, rank - 1)[rank - 1])
+
+
+def split_by_quantiles(
+    labels: np.ndarray, blocks: Iterator[tuple[np.ndarray, ...]], parts: int
+) -> list[Part]:
+    """Return `parts` ranges with about equal numbers of labels, fewer if many are equal.
+
+    Args:
+        labels: all labels, float32 [n], in any order; sorted in place.
+        blocks: labels, answers, and the lower and upper ends of intervals, NaN if there are none.
+    """
+    labels.sort()
+    edges = np.unique(labels[np.arange(1, parts) * len(labels) // parts])
+    edges = edges[edges > labels[0]]
+    sums = np.zeros((len(edges) + 1, _COLUMNS))
+    has_intervals = True
+    for label, answer, low, high in blocks:
+        at = np.searchsorted(edges, label, side="right")
+        covered = (low <= label) & (label <= high)
+        has_intervals &= not np.isnan(low).any()
+        wide, own = answer.astype(np.float64), label.astype(np.float64)
+        columns = np.ones_like(own), own, wide, np.abs(wide - own), covered
+        np.add.at(sums, at, np.stack(columns, axis=1))
+    ends = [float(labels[0]), *edges.tolist(), float(labels[-1])]
+    return [
+        Part(
+            low=least,
+            high=most,
+            examples=int(n),
+            mean=total / n,
+            predicted=answers / n,
+            mae=errors / n,
+            coverage=within / n if has_intervals else None,
+        )
+        for least, most, (n, total, answers, errors, within) in zip(
+            ends[:-1], ends[1:], sums.tolist(), strict=True
+        )
+    ]

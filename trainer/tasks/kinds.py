@@ -1,0 +1,64 @@
+"""What is known of a task before the data are read, without TensorFlow."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.fields import default_of, suggest
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """The metrics of a task, and the options that fit it."""
+
+    labels: str  # what its labels are, for messages
+    metrics: tuple[str, ...]  # of an evaluation, for floors and ceilings
+    values: Mapping[str, tuple[str, ...]]  # values of options that depend on the task
+    options: tuple[str, ...]  # options that have no effect in other tasks
+
+
+CLASSIFICATION = Kind(
+    labels="classes",
+    metrics=(
+        "accuracy", "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc",
+        "expected_calibration_error", "brier_score", "top_3_accuracy", "top_5_accuracy",
+    ),
+    values={"monitor": ("loss", "accuracy"), "champion_metric": ("auto", "accuracy", "log_loss")},
+    options=("class_weights", "label_smoothing", "min_accuracy", "min_recall", "class_floors"),
+)  # fmt: skip
+REGRESSION = Kind(
+    labels="numbers",
+    metrics=("mae", "rmse", "r2", "coverage", "interval_width"),
+    values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
+    options=("loss",),
+)
+KINDS = (CLASSIFICATION, REGRESSION)
+
+
+def kind_of(label: Mapping[str, Any]) -> Kind:
+    """Return the kind of task that a label of the records' options has."""
+    return REGRESSION if label.get("type") == "numeric" else CLASSIFICATION
+
+
+def kind_of_records(dataset: Dataset) -> Kind:
+    return REGRESSION if dataset.feature("label").dtype == "float32" else CLASSIFICATION
+
+
+def check_options(kind: Kind, *groups: Any) -> None:
+    """Raise InputError for an option of the dataclasses `groups` that does not fit the labels."""
+    others = {name for one in KINDS if one is not kind for name in one.options}
+    for group in groups:
+        for field in dataclasses.fields(group):
+            name, value = field.name, getattr(group, field.name)
+            allowed = kind.values.get(name, (value,))
+            if value not in allowed or (name in others and value != default_of(field)):
+                remedy = f"set {' or '.join(allowed)}" if value not in allowed else "leave it out"
+                raise InputError(f"{name}={value!r}, but the labels are {kind.labels}; {remedy}")
+            for metric in value if name in ("floors", "ceilings") else ():
+                if metric not in kind.metrics:
+                    raise InputError(
+                        f"{name}: {metric!r} is not a metric of {kind.labels}"
+                        f"{suggest(metric, kind.metrics)}"
+                    )

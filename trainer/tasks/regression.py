@@ -1,0 +1,384 @@
+"""Regression: a label is a number, and an answer is a number with an interval."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from trainer.data.schema import Dataset
+from trainer.errors import InputError
+from trainer.metrics import COMPARISONS, regressor
+from trainer.metrics.classifier import wilson_interval
+from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
+from trainer.metrics.disk_columns import Answers, ColumnValues, spans
+from trainer.metrics.regressor import Estimate, Part, Sums
+from trainer.metrics.slices import Cut, Slices, list_cuts
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+
+CONFIDENCE = 0.9
+"""Share of new labels that an interval contains."""
+LEAST_CALIBRATION = 50
+"""Least examples of the validation split from which intervals are made."""
+_LOSSES = {
+    "squared": keras.losses.mean_squared_error,
+    "absolute": keras.losses.mean_absolute_error,
+    "huber": keras.losses.huber,
+}
+_CONTRADICTION = 0.005
+"""Relative difference of two errors of a model on the same records that no machine explains."""
+_DECILES = 10
+_DRAWN = 1000
+
+# Shares above which something becomes a finding.
+_CHANCE = 0.05
+_WIDE_INTERVAL = 0.1
+_OVERFITTING = 1.5
+"""Error in validation as a multiple of that in training."""
+_MIN_STANDARD_ERRORS = 3.5
+"""A slice is named if its error is this number of standard errors above that of the split."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(Task):
+    """Labels are numbers; a model's output is the label in deviations from the training mean.
+
+    With `log`, it is log(1 + label) that is standardized. The loss is the squared error of the
+    output, whichever loss is minimized, so that training and validation can be compared.
+    """
+
+    half_width: float | None = None  # of the outputs' interval; None: answers have none
+
+    metrics = ("mae",)
+    rising = frozenset[str]()
+    answered = ("value",)
+
+    @property
+    def outputs(self) -> int:
+        return 1
+
+    def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
+        errors = self._scale(labels) - outputs[:, 0]
+        return [tf.square(errors), tf.abs(labels - self._unscale(outputs[:, 0]))]
+
+    def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        loss = _LOSSES[config.loss]
+        return lambda labels, outputs: loss(self._scale(labels)[:, None], outputs)
+
+    def calibrate(self, validated: Iterator[tuple[np.ndarray, np.ndarray]]) -> "Regression":
+        """Make intervals from the errors in validation, if those are enough."""
+        batches = [
+            np.abs(self._scale(tf.constant(labels)) - outputs[:, 0])
+            for labels, outputs in validated
+        ]
+        errors = np.concatenate(batches) if batches else np.empty(0)
+        if len(errors) < LEAST_CALIBRATION:
+            return self
+        half_width = regressor.conformal_quantile(errors, CONFIDENCE)
+        return dataclasses.replace(self, half_width=half_width)
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return `value` and, if calibrated, `low` and `high`: float32 [n], in the label's unit."""
+        center = tf.cast(outputs[:, 0], tf.float32)
+        answers = {"value": self._unscale(center)}
+        if self.half_width is not None:
+            answers["low"] = self._unscale(center - self.half_width)
+            answers["high"] = self._unscale(center + self.half_width)
+        return answers
+
+    def _scale(self, labels: tf.Tensor) -> tf.Tensor:
+        mean, deviation = self._statistics["mean"], self._statistics["deviation"]
+        return ((tf.math.log1p(labels) if self._log else labels) - mean) / deviation
+
+    def _unscale(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Return numbers in the label's unit."""
+        of = self._statistics
+        values = outputs * of["deviation"] + of["mean"]
+        if not self._log:
+            return values
+        # An exponential of an output far from any label would be senseless, or infinite.
+        ends = math.log1p(of["minimum"]), math.log1p(of["maximum"])
+        bounds = max(0.0, ends[0] - of["deviation"]), ends[1] + of["deviation"]
+        return tf.math.expm1(tf.clip_by_value(values, *bounds))
+
+    @property
+    def _statistics(self) -> dict[str, Any]:
+        return self.dataset.feature("label").statistics
+
+    @property
+    def _log(self) -> bool:
+        return bool(self.dataset.feature("label").settings["log"])
+
+    def check_answers(self, outputs: Outputs, model: str) -> None:
+        for name, values in outputs.items():
+            if values.ndim != 1:
+                raise InputError(
+                    f"the model at {model} returns {name} of shape {list(values.shape)} for "
+                    f"{len(values)} examples; it must be a number for each"
+                )
+            if not np.isfinite(values).all():
+                raise InputError(
+                    f"the model at {model} returns a {name} that is NaN or infinite: its training "
+                    "diverged; lower learning_rate, or set gradient_clip_norm"
+                )
+
+    def open_answers(self, rows: int) -> "NumberAnswers":
+        return NumberAnswers(rows)
+
+    def score_champion(self, labels: np.ndarray, outputs: Outputs) -> tuple[Scores, bool]:
+        return _score(labels, outputs["value"]), True
+
+    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
+        before = recorded.get("rootMeanSquaredError")
+        if before is None:
+            return ""
+        now = math.sqrt(pairs.losses[1] / pairs.examples)
+        if abs(now - before) <= _CONTRADICTION * max(now, before):
+            return ""
+        return (
+            f"its RMSE on these records was {before:.6g} when it was registered, and now is "
+            f"{now:.6g}"
+        )
+
+    def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "NumberEvaluation":
+        sums, covered, width = Sums(answers.rows), 0, 0.0
+        for labels, predicted, low, high in answers.blocks():
+            sums.add(labels, predicted)
+            covered += int(((low <= labels) & (labels <= high)).sum())
+            width += float((high - low).astype(np.float64).sum())
+        if not sums.label_variance > 0:
+            raise InputError(
+                f"all labels of the test split of {self.dataset.uri} are {sums.label_mean:.6g}; "
+                "use a larger split, for example by split_fractions"
+            )
+        mae, rmse, r2 = sums.estimate()
+        has_intervals = not math.isnan(width)
+        return NumberEvaluation(
+            answers=answers,
+            column=self.dataset.feature("label").settings["column"],
+            sums=sums,
+            mae=mae,
+            rmse=rmse,
+            r2=r2,
+            coverage=_estimate_share(covered, answers.rows) if has_intervals else None,
+            calibrated=self.dataset.splits["validation"].examples,
+            interval_width=width / answers.rows if has_intervals else None,
+            deciles=regressor.split_by_quantiles(answers.read("label"), answers.blocks(), _DECILES),
+            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            **fields,
+        )
+
+    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
+        train, validation = training["train"]["mae"], training["validation"].get("mae")
+        if validation is None or validation <= _OVERFITTING * train:
+            return None
+        return Finding("overfitting", True, {"train": train, "validation": validation})
+
+
+class NumberAnswers(Answers):
+    """Labels and answers of a split's examples.
+
+    Columns, all float32: `label`, `value`, and the interval `low` to `high`, NaN if there is none.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows, dict.fromkeys(("label", "value", "low", "high"), np.float32))
+
+    def add_batch(self, labels: np.ndarray, outputs: Outputs, keys: list[bytes]) -> None:
+        none = np.full(len(labels), np.nan, np.float32)
+        ends = {name: outputs.get(name, none) for name in ("low", "high")}
+        self.add({"label": labels, "value": outputs["value"], **ends}, keys)
+
+    def rate_badness(
+        self, labels: np.ndarray, outputs: Outputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the absolute error."""
+        errors = np.abs(outputs["value"].astype(np.float64) - labels)
+        return errors, {"label": labels, "value": outputs["value"], "error": errors}
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield label, value, low and high, float32 [m] each, of m examples."""
+        for start, stop in spans(self.rows):
+            names = ("label", "value", "low", "high")
+            yield tuple(self.read(name, start, stop) for name in names)
+
+    def scores(self, start: int, stop: int) -> Scores:
+        return _score(self.read("label", start, stop), self.read("value", start, stop))
+
+    def titles(self) -> list[str]:
+        return ["label", "prediction", "squared_error", "low", "high"]
+
+    def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
+        # As text, each has as many digits as a float32.
+        label, value, low, high = (
+            pa.array(self.read(name, start, stop), from_pandas=True).cast(pa.string()).to_pylist()
+            for name in ("label", "value", "low", "high")
+        )
+        losses = self.scores(start, stop).losses
+        assert losses is not None
+        return [label, value, losses.tolist(), low, high]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantAnswer:
+    """The best constant answer to a split, and how likely chance makes a model that good."""
+
+    value: float  # the mean of the labels
+    rmse: float
+    # Probability of at least the model's advantage if it is no better (sign-flip test).
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberEvaluation(Evaluation):
+    """The evaluation of answers that are numbers, in the label's unit."""
+
+    template = "regression.html.j2"
+    schema = "regression_metrics_1.0.0"
+    comparisons = COMPARISONS["squared_error"]
+
+    column: str  # the label's name
+    sums: Sums
+    mae: Estimate
+    rmse: Estimate
+    r2: Estimate
+    coverage: Estimate | None  # share of labels within their interval; None if there are none
+    calibrated: int  # examples of the validation split, from which intervals are made
+    interval_width: float | None  # mean
+    deciles: list[Part]  # of the labels
+    answers: NumberAnswers
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        return "r2", self.r2.value
+
+    @functools.cached_property
+    def baseline(self) -> ConstantAnswer:
+        return ConstantAnswer(
+            value=self.sums.label_mean,
+            rmse=math.sqrt(self.sums.label_variance),
+            p_value=sign_flip_test(self.sums.gains_over_mean(), np.random.default_rng(0)),
+        )
+
+    def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
+        is_above = self.baseline.p_value <= 1 - confidence + 1e-12
+        mean = f"always answering the mean ({self.baseline.rmse:.6g})"
+        if is_above:
+            return True, f"RMSE {self.rmse.value:.6g} below that of {mean}"
+        return False, f"RMSE {self.rmse.value:.6g} not reliably below that of {mean}"
+
+    def explain_not_above(self, confidence: float) -> str:
+        baseline = self.baseline
+        return (
+            f"not better than always answering the mean, {baseline.value:.6g}, at "
+            f"{100 * confidence:g}% confidence: RMSE {self.rmse.value:.6g} against "
+            f"{baseline.rmse:.6g}, p {baseline.p_value:.3g}"
+        )
+
+    def scalars(self) -> dict[str, float]:
+        values: dict[str, float | None] = {}
+        for name in ("mae", "rmse", "r2", "coverage"):
+            estimate: Estimate | None = getattr(self, name)
+            if estimate:
+                values[name] = estimate.value
+                values[f"{name}_low"], values[f"{name}_high"] = estimate.low, estimate.high
+        values["interval_width"], values["examples"] = self.interval_width, self.examples
+        values["baseline_rmse"] = self.baseline.rmse
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def registry_metrics(self) -> dict[str, Any]:
+        correlation = self.sums.correlation
+        metrics = {
+            "rootMeanSquaredError": self.rmse.value,
+            "meanAbsoluteError": self.mae.value,
+            # As Google's schema defines it, not 1 - squared error / variance.
+            "rSquared": None if correlation is None else correlation**2,
+        }
+        return {name: value for name, value in metrics.items() if value is not None}
+
+    def find_findings(self) -> Iterator[Finding]:
+        baseline, r2 = self.baseline, self.r2
+        by_chance = baseline.p_value > _CHANCE
+        kind = "not_above_baseline" if by_chance else "baseline"
+        yield Finding(kind, by_chance, {"value": baseline.value, "rmse": baseline.rmse})
+        if r2.high - r2.low > _WIDE_INTERVAL:
+            yield Finding("wide_interval", True, {"examples": self.examples, "r2": r2})
+        if self.coverage is None:
+            yield Finding("no_intervals", True, {"least": LEAST_CALIBRATION})
+        elif abs(self.coverage.value - CONFIDENCE) > self._chance_of_coverage():
+            yield Finding("coverage", True, {"coverage": self.coverage, "confidence": CONFIDENCE})
+        yield from self._find_weak_slice()
+
+    def _chance_of_coverage(self) -> float:
+        """Return the deviation from CONFIDENCE that chance exceeds in one of twenty models."""
+        # Both the calibration and the measurement are of samples.
+        share = 1 / self.examples + 1 / self.calibrated
+        return 1.96 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) * share)
+
+    def _find_weak_slice(self) -> Iterator[Finding]:
+        """Yield the slice that is most standard errors above the whole split, if beyond chance."""
+        mean = self.mae.value
+        deviation = math.sqrt(max(0.0, self.rmse.value**2 - mean**2))
+        if not deviation:
+            return
+        weak = [
+            (
+                ((part.figures["mae"] or 0.0) - mean) * math.sqrt(part.examples) / deviation,
+                {"column": cut.column, "part": part, "mae": mean},
+            )
+            for cut in self.slices
+            for part in cut.slices
+        ]
+        away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
+        if away >= _MIN_STANDARD_ERRORS:
+            yield Finding("weak_slice", True, values)
+
+    def page(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the drawings of answers over labels and of errors."""
+        from trainer.drawing import plots  # imports Matplotlib
+
+        step = -(-self.examples // _DRAWN)
+        labels, values = (self.answers.read(name)[::step] for name in ("label", "value"))
+        return {
+            "drawn": len(labels),
+            "answers": plots.draw_points(
+                labels, values, f"{len(labels)} answers over their labels; R2 {self.r2.value:.3f}"
+            ),
+            "errors": plots.draw_histogram(
+                values - labels, "error", f"Errors; the mean absolute one is {self.mae.value:.6g}"
+            ),
+        }
+
+
+def _score(labels: np.ndarray, values: np.ndarray) -> Scores:
+    numbers = labels.astype(np.float64)
+    return Scores(None, np.square(values - numbers), numbers)
+
+
+def _estimate_share(part: int, examples: int) -> Estimate:
+    low, high = wilson_interval(part, examples)
+    return Estimate(value=part / examples, low=low, high=high)
+
+
+def _measure_slices(cut: Cut, values: ColumnValues, answers: NumberAnswers) -> Slices:
+    """Return mean label, MAE, mean error and coverage of slices."""
+    sums = np.zeros((len(cut.names), 5))
+    spans_of_rows = zip(spans(values.rows), answers.blocks(), strict=True)
+    for (start, stop), (labels, predicted, low, high) in spans_of_rows:
+        groups = cut.group_of(values.read(cut.column, start, stop))
+        own = labels.astype(np.float64)
+        errors = predicted - own
+        covered = np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
+        columns = np.ones_like(own), own, np.abs(errors), errors, covered
+        np.add.at(sums, groups, np.stack(columns, axis=1))
+    figures: list[dict[str, float | None]] = []
+    for n, *totals in sums.tolist():
+        means = [total / max(1, n) for total in totals]
+        named = zip(("mean", "mae", "bias", "coverage"), means, strict=True)
+        figures.append({name: None if math.isnan(mean) else mean for name, mean in named})
+    return cut.slices([int(n) for n in sums[:, 0]], figures)
