@@ -158,7 +158,7 @@ def test_answers_to_the_test_split_are_kept(evaluated):
     content = predictions.read_bytes()
     assert content.splitlines()[0].endswith(b",log_loss,probability_rose,probability_tulip")
     assert content.splitlines()[1].endswith(b",0.9,0.1")
-    examples, scores = prediction_file.parse(content)
+    examples, _, scores = prediction_file.parse(content)
     assert examples["label"].to_pylist() == ["rose", "rose", "tulip", "tulip", "tulip"] * 4
     assert scores.correct.mean() == evaluated.outputs[0]
     metrics = evaluated.artifacts["metrics"].metadata

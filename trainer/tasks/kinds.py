@@ -43,7 +43,8 @@ def kind_of(label: Mapping[str, Any]) -> Kind:
 
 
 def kind_of_records(dataset: Dataset) -> Kind:
-    return REGRESSION if dataset.feature("label").dtype == "float32" else CLASSIFICATION
+    labels = [feature for feature in dataset.features if feature.kind == "label"]
+    return REGRESSION if any(one.dtype == "float32" for one in labels) else CLASSIFICATION
 
 
 def check_options(kind: Kind, *groups: Any) -> None:

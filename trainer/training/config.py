@@ -240,11 +240,12 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
 
 def complete_saved(values: dict[str, Any]) -> dict[str, Any]:
     """Return a saved config with the options that its version did not have, as that behaved."""
-    if "keep_epoch" in values:
-        return values
-    # Early stopping, in the last phase, restored the best weights.
-    last = phases(build(TrainingConfig, pick(TrainingConfig, values)))[-1]
-    return {**values, "keep_epoch": "best" if last.early_stopping_patience else "last"}
+    config = build(TrainingConfig, pick(TrainingConfig, values))
+    known = dataclasses.asdict(config)
+    if "keep_epoch" not in values:
+        # Early stopping, in the last phase, restored the best weights.
+        known["keep_epoch"] = "best" if phases(config)[-1].early_stopping_patience else "last"
+    return {**known, **values}
 
 
 def configuration_digest(config: TrainingConfig, code: str) -> str:

@@ -128,7 +128,7 @@ def test_drift_is_shown_and_named_if_more_than_chance(render, evaluated):
     verdict = Verdict(accepted=True, role="champion", reason="better", champion="flowers@3")
     now = with_counts(400, 400)
     for before, words in (
-        (with_counts(100, 400), "The classes have drifted"),
+        (with_counts(100, 400), "The labels have drifted"),
         (now, "No column has drifted"),
     ):
         drifts = measure(before, now)
