@@ -104,8 +104,8 @@ def pack_values(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def frame_records(entries: pa.Array, labels: np.ndarray) -> pa.Array:
-    """Return TFRecord records, binary [n], from `encode_features` and labels (int [n])."""
-    label, size = _encode_feature("label", labels[:, None])
+    """Return TFRecord records, binary [n], from `encode_features` and labels [n] or [n, k]."""
+    label, size = _encode_feature("label", labels.reshape(len(labels), -1))
     parts, _ = _encode_field(1, ([entries, *label], _lengths(entries) + size))
     examples = _join_parts(parts)
     offsets = np.frombuffer(examples.buffers()[1], np.int32, len(examples) + 1, examples.offset * 4)

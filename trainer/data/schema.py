@@ -27,11 +27,12 @@ CONTENTS = IMAGES, ROWS = "images", "rows of a table"
 class Feature:
     """A feature of tf.train.Example.
 
-    Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (one int64, an index into
-    classes, or one float, a number to predict, with the settings and statistics of a column) or
-    "key" (bytes that say where the example came from). The kinds of a table's columns
-    are "numeric", "bucketized" (float), "identity" (int64), "vocabulary" and "hashed" (bytes); all
-    columns share three features, see trainer.data.tables.parsing. A "cross" is not in the
+    Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (an index into classes,
+    int64; for several labels, 0 or 1 for each class, int64 [classes]; or a number to predict,
+    float32, with the settings and statistics of a column) or "key" (bytes that say where the
+    example came from). The kinds of a table's columns are "numeric", "bucketized" (float),
+    "identity" (int64), "vocabulary" and "hashed" (bytes); all columns share three features, see
+    trainer.data.tables.parsing. A "cross" is not in the
     records: it is computed from the columns that its settings name.
     """
 
@@ -64,7 +65,7 @@ class Split:
     """One of train, validation and test."""
 
     shards: list[Shard]
-    class_counts: list[int]  # one number if there are no classes
+    class_counts: list[int]  # one number if an example does not have one class
 
     @property
     def examples(self) -> int:

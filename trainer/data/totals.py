@@ -25,7 +25,7 @@ NAMED_PAIRS = 10
 """Number of pairs of equal examples with different labels that dataset.json names."""
 
 UNNAMED = ("",)
-"""The only class of examples whose labels are numbers, by which they are counted."""
+"""The only class of examples that do not have one class each, by which they are counted."""
 
 ClassCounts = collections.Counter[tuple[str, str]]
 """Examples by split and class."""
@@ -36,6 +36,8 @@ class Totals:
     """Everything that is known about all examples of a source, or of a part of it."""
 
     counts: ClassCounts = dataclasses.field(default_factory=collections.Counter)
+    # Labels by split and class, where an example may have several.
+    labels: ClassCounts = dataclasses.field(default_factory=collections.Counter)
     # Unusable items, and duplicates between splits.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
     contradictions: int = 0  # pairs with equal content and different labels
@@ -56,6 +58,7 @@ class Totals:
         """
         # Unlike +=, update visits only the counts in `other`; there may be many parts and classes.
         self.counts.update(+other.counts)
+        self.labels.update(+other.labels)
         self.rejections += other.rejections
         self.contradictions += other.contradictions
         self.pairs = heapq.nsmallest(NAMED_PAIRS, self.pairs + other.pairs)

@@ -100,7 +100,7 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
 
 def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
     features = [dataset.feature(kind) for kind in ("label", "key")]
-    kinds = {one.name: tf.io.FixedLenFeature([], one.dtype) for one in features}
+    kinds = {one.name: tf.io.FixedLenFeature(one.shape, one.dtype) for one in features}
     parsed = tf.io.parse_example(batch, kinds)
     labels, keys = (parsed[one.name].numpy() for one in features)
     return labels, keys.tolist()

@@ -64,6 +64,14 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             **tables.DESCRIBED,
             "label": {"column": "fare", "type": "numeric", "log": True},
         },
+        "labels": {
+            "source": f"csv:{table}",
+            "shard_megabytes": 0.02,
+            **tables.DESCRIBED,
+            "columns": [one for one in tables.COLUMNS if one["name"] != "company"],
+            "crosses": [],
+            "label": {"column": "company", "type": "multilabel", "separator": " "},
+        },
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
 
@@ -109,7 +117,7 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["images", "variants", "split", "table", "numbers"])
+@pytest.mark.parametrize("name", ["images", "variants", "split", "table", "numbers", "labels"])
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
     folder, answered = answers
     expected = content(folder / f"{name}-local")

@@ -65,6 +65,17 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
             {"label": {"column": "tips", "type": "numeric", "above": 1}},
             "above makes classes, but type='numeric' predicts the number itself",
         ),
+        (
+            {"label": {"column": "tips", "type": "multilabel", "above": 1}},
+            "above does not fit type='multilabel'; leave it out",
+        ),
+        ({"label": {"type": "multilabel"}}, "or in indicators, columns of 0 and 1; name either"),
+        (
+            {"label": {"type": "multilabel", "indicators": ["hour", "x"]}},
+            "'hour' is also one of columns",
+        ),
+        ({"label": {"column": "tips", "indicators": ["x", "y"]}}, "are for several labels; add"),
+        ({"label": {"type": "multilabel", "indicators": ["x"]}}, "['x']: list two or more"),
         ({"source": "digits"}, "but source='digits' is not a table; use one, such as csv"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 from tests import tables
 from tests.refusals import refused
 from tests.tables import one_number, read_rows, write, write_csv
-from tests.trainer.data.picture_folders import content, rejected
+from tests.trainer.data.picture_folders import content, read_examples, rejected
 from trainer import process_pool
 from trainer.data import records
 from trainer.data.read.reader import InputShare, read_evaluation_batches
@@ -364,3 +364,56 @@ def test_number_to_predict_must_have_two_values(tmp_path):
         write, table, tmp_path / "out", **one_number("a", column="price", type="numeric")
     )
     assert "'price' has only one value in the training rows, 7; there is nothing to" in message
+
+
+TAGS = {"columns": [{"name": "a", "type": "numeric"}], "crosses": []}
+
+
+def test_several_labels_are_a_number_for_each_class(tmp_path):
+    given = ["x;y", "y", "", " z ;x;x", "y;z"]
+    made = [f"{n},{given[n % 5]}" for n in range(400)]
+    table = write_csv(tmp_path / "t.csv", made, "a,tags")
+    label = {"column": "tags", "type": "multilabel"}
+    dataset = write(table, tmp_path / "out", **TAGS, label=label)
+    assert dataset.classes == ["x", "y", "z"] and dataset.feature("label").shape == [3]
+    expected = [[1, 1, 0], [0, 1, 0], [0, 0, 0], [1, 0, 1], [0, 1, 1]]
+    rows = [(line_of(row), example["label"]) for row, example in read_pairs(dataset)]
+    assert dict(rows) == {n + 2: expected[n % 5] for n in range(400)}
+    counts = dataset.feature("label").statistics["by_split"]
+    assert {name: sum(of[name] for of in counts.values()) for name in "xyz"} == {
+        "x": 160, "y": 240, "z": 160,
+    }  # fmt: skip
+    assert sum(split.examples for split in dataset.splits.values()) == 400
+    _, labels, _ = next(iter(read_evaluation_batches(dataset, "test", InputShare(batch_size=8))))
+    assert labels.shape == (8, 3)
+    lists = pa.table({"a": range(400), "tags": [given[n % 5].split(";") for n in range(400)]})
+    pa.parquet.write_table(lists, tmp_path / "t.parquet")
+    source = {"source": f"parquet:{tmp_path / 't.parquet'}"}
+    same = write(table, tmp_path / "lists", **TAGS, label=label, **source)
+    assert [example["label"] for _, example in read_pairs(same)].count([0, 0, 0]) == 80
+    columns = [[n, *expected[n % 5]] for n in range(400)]
+    columns = [",".join(map(str, row)) for row in [*columns, [1, 1, 2, 0]]]
+    table = write_csv(tmp_path / "indicators.csv", columns, "a,x,y,z")
+    label = {"type": "multilabel", "indicators": ["x", "y", "z"]}
+    same = write(table, tmp_path / "indicators", **TAGS, label=label)
+    assert list(same.rejected["reasons"]) == ["label y is neither 0 nor 1"]
+    assert {line_of(row): example["label"] for row, example in read_pairs(same)} == dict(rows)
+
+
+def read_pairs(dataset: Dataset):
+    for split in dataset.splits:
+        for example in read_examples(dataset, split):
+            yield {"key": example["key"][0]}, example
+
+
+def test_label_that_no_row_has_is_refused(tmp_path):
+    table = write_csv(tmp_path / "t.csv", [f"{n},x;y" for n in range(100)], "a,tags")
+    label = {"column": "tags", "type": "multilabel", "classes": ["x", "y", "z"]}
+    message = refused(write, table, tmp_path / "out", **TAGS, label=label)
+    assert "label column 'tags': no usable row has 'z'" in message
+    label["classes"] = ["x", "z"]
+    assert "is not in classes: 'y'" in refused(write, table, tmp_path / "out", **TAGS, label=label)
+    table = write_csv(tmp_path / "t.csv", [f"{n},x" for n in range(100)], "a,tags")
+    del label["classes"]
+    message = refused(write, table, tmp_path / "out", **TAGS, label=label)
+    assert "has only one value, 'x'; a classifier needs two or more" in message

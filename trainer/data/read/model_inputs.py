@@ -39,7 +39,7 @@ class ImageInputs:
             serialized,
             {
                 self._image.name: tf.io.FixedLenFeature([], tf.string),
-                self._label.name: tf.io.FixedLenFeature([], self._label.dtype),
+                self._label.name: tf.io.FixedLenFeature(self._label.shape, self._label.dtype),
             },
         )
         return decode_images(features[self._image.name], self._image), features[self._label.name]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from trainer.data.records import pack_values
 from trainer.data.source import digest
-from trainer.data.tables.parsing import Rows
+from trainer.data.tables.parsing import Rows, is_list
 from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14
@@ -31,10 +31,10 @@ class Batch(NamedTuple):
     first: int
     rows: pa.RecordBatch
 
-    def read(self, wanted: Sequence[str]) -> Rows:
-        """Return the rows with the columns that are `wanted`.
+    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
+        """Return the rows with the columns that are `wanted`; those in `lists` may contain lists.
 
-        Raise InputError if a wanted column contains neither numbers nor text.
+        Raise InputError if any other wanted column contains neither numbers nor text.
         """
         names = self.rows.schema.names
         # Columns that are not wanted may have the same name: keep them in their order.
@@ -43,7 +43,12 @@ class Batch(NamedTuple):
             for _, column in sorted(zip(names, self.rows.columns, strict=True), key=itemgetter(0))
         ]
         by_name = dict(zip(sorted(names), columns, strict=True))
-        chosen = {name: _to_numbers_or_text(name, by_name[name]) for name in wanted}
+        chosen = {
+            name: by_name[name]
+            if name in lists and is_list(by_name[name])
+            else _to_numbers_or_text(name, by_name[name])
+            for name in wanted
+        }
         texts = [
             _to_bytes(column)
             for column in columns

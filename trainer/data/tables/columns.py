@@ -150,16 +150,23 @@ class Cross:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Label:
-    """A column of classes or of numbers, or the comparison of a column with a bound.
+    """A column of classes, of numbers or of several labels, or the comparison of a column.
 
-    The bound is a number, or a number times another column.
+    A comparison is with a number, or with a number times another column.
     """
 
     column: str = option("", help="Name in the table's header.")
     type: str = option(
         "classes",
-        help="What to predict: one of classes, or a numeric value, such as a price.",
-        choices=("classes", "numeric"),
+        help="What to predict: one of classes, a numeric value, such as a price, or any number of "
+        "labels (multilabel), such as tags.",
+        choices=("classes", "numeric", "multilabel"),
+    )
+    separator: str = option(
+        ";", help="Text between the labels of a multilabel column, unless it contains lists."
+    )
+    indicators: list[str] = option(
+        [], help="Columns of 0 and 1, one for each label, instead of a multilabel column."
     )
     log: bool = option(
         False,
@@ -186,11 +193,16 @@ class Label:
 
     @property
     def columns(self) -> list[str]:
-        return [self.column, *([self.times_column] if self.times_column else [])]
+        return [*filter(None, (self.column, self.times_column)), *self.indicators]
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Return whether an example may have any number of labels."""
+        return self.type == "multilabel"
 
     @property
     def number(self) -> Column | None:
-        """Return the label as a column of numbers; None if it is a class."""
+        """Return the label as a column of numbers; None if it is of another type."""
         if self.type != "numeric":
             return None
         return Column(name=self.column, type="numeric", log=self.log)

@@ -50,7 +50,7 @@ class Block(NamedTuple):
     first_line: int  # number of the first line
     text: bytes
 
-    def read(self, wanted: Sequence[str]) -> Rows:
+    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         """Return the rows with the columns that are `wanted`, without the header."""
         rows = _parse_block(self, wanted) or _parse_row_by_row(self, wanted)
         if self.first_line > 1:

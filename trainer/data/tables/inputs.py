@@ -52,7 +52,7 @@ class Category(NamedTuple):
 def parse_columns(
     serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
 ) -> dict[str, tf.Tensor]:
-    """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" [n]."""
+    """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" [n, ...]."""
     columns = list_columns(dataset)
     names_by_dtype = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
@@ -63,7 +63,8 @@ def parse_columns(
         if names
     }
     if label:
-        description["label"] = tf.io.FixedLenFeature([], dataset.feature("label").dtype)
+        feature = dataset.feature("label")
+        description["label"] = tf.io.FixedLenFeature(feature.shape, feature.dtype)
     features = tf.io.parse_example(serialized, description)
     raw = {
         name: features[FEATURES[dtype]][:, index]

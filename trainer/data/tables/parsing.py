@@ -14,6 +14,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
+import collections
 import json
 import math
 import re
@@ -40,7 +41,7 @@ from trainer.data.tables.columns import (
 )
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import MAX_FLOAT, parse_number
-from trainer.data.totals import UNNAMED, Totals, count_classes
+from trainer.data.totals import UNNAMED, ClassCounts, Totals, count_classes
 
 _SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
@@ -60,15 +61,19 @@ def parse_block(
 ) -> tuple[pa.RecordBatch, Totals]:
     """Return the usable rows of a block from the file `name`, and the totals of all its rows.
 
-    The columns are `digest`, `label` (the class, as text, or the number, float32), `split` (an
-    index into SPLITS), and `entries`, the encoded features.
+    The columns are `digest`, `label` (the class, as text, the number, float32, or several classes,
+    a list), `split` (an index into SPLITS), and `entries`, the encoded features.
     """
-    read: Rows = block.read(schema.needed)
+    sets = None
+    lists = [schema.label.column] if schema.label.is_multilabel else []
+    read: Rows = block.read(schema.needed, lists)
     bad: dict[int, str] = {}
     values = {
         column.name: _parse_values(column, read.columns[column.name], bad)
         for column in schema.measured
     }
+    if schema.label.is_multilabel:
+        sets = _parse_label_sets(schema.label, read.columns, bad)
     labels, codes = _parse_labels(schema.label, read.columns, values, bad)
     halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
     splits = _find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, bad)
@@ -87,7 +92,15 @@ def parse_block(
     numbers = read.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
     digests = pa.py_buffer(halves.astype(">u8").tobytes())
-    if schema.label.number:
+    label_counts: ClassCounts = collections.Counter()
+    if sets is not None:
+        label = sets.take(pa.array(kept))
+        names = label.flatten().dictionary_encode()
+        of_labels = splits[label.value_parent_indices().to_numpy()]
+        label_counts = count_classes(
+            of_labels, names.indices.to_numpy(), names.dictionary.to_pylist()
+        )
+    elif schema.label.number:
         label = pa.array(values[schema.label.column].astype(np.float32))
     else:
         label = pa.array(labels, pa.string()).take(pa.array(codes[kept]))
@@ -104,6 +117,7 @@ def parse_block(
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
     return rows, Totals(
         counts=count_classes(splits, codes[kept], labels),
+        labels=label_counts,
         rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=statistics,
@@ -207,8 +221,11 @@ def _parse_labels(
 ) -> tuple[Sequence[str], np.ndarray]:
     """Return classes and each row's index into them, int64 [n]; add rows without label to `bad`.
 
-    Numbers, which are among the parsed `values`, are all of one class without a name.
+    Where examples do not have one class each, all are of one without a name. Numbers are among the
+    parsed `values`.
     """
+    if label.is_multilabel:
+        return UNNAMED, np.zeros(len(columns[label.columns[0]]), np.int64)
     if label.number:
         for index in np.flatnonzero(np.isnan(values[label.column])).tolist():
             bad.setdefault(index, f"no label, {label.column} is missing")
@@ -239,6 +256,56 @@ def _parse_labels(
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)
     return label.classes, is_true.astype(np.int64)
+
+
+def is_list(column: pa.Array) -> bool:
+    """Return whether a column's values are lists."""
+    return pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+
+
+def _parse_label_sets(
+    label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
+) -> pa.Array:
+    """Return the labels of each row, lists of text [n], sorted; add bad rows to `bad`.
+
+    A row without a value has no label.
+    """
+    if label.indicators:
+        rows, names = _read_indicators(label, columns, bad)
+        n = len(columns[label.indicators[0]])
+    else:
+        raw = columns[label.column]
+        n = len(raw)
+        if not is_list(raw):
+            raw = pc.split_pattern(_to_texts(raw), label.separator)
+        rows, names = raw.value_parent_indices().to_numpy(), _to_texts(raw.flatten())
+    given = pc.not_equal(names, "").to_numpy(zero_copy_only=False)
+    rows, names = rows[given], names.filter(pa.array(given))
+    if label.classes:
+        unknown = pc.invert(pc.is_in(names, pa.array(label.classes))).to_numpy(zero_copy_only=False)
+        for index, name in zip(rows[unknown].tolist(), names.filter(unknown), strict=True):
+            text = name.as_py()[:_SHOWN]
+            bad.setdefault(index, f"label {label.column} is not in classes: {text!r}")
+    # Each label once, in a fixed order.
+    table = pa.table({"row": rows, "name": names}).group_by(["row", "name"]).aggregate([])
+    table = table.sort_by([("row", "ascending"), ("name", "ascending")])
+    sizes = np.bincount(table["row"].to_numpy(), minlength=n)
+    offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), table["name"].combine_chunks())
+
+
+def _read_indicators(
+    label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]
+) -> tuple[np.ndarray, pa.Array]:
+    """Return a row and a label's name for each 1."""
+    rows, names = [], []
+    for name in label.indicators:
+        numbers = _parse_numbers(name, columns[name], bad)
+        for index in np.flatnonzero(~np.isnan(numbers) & (numbers != 0) & (numbers != 1)).tolist():
+            bad.setdefault(index, f"label {name} is neither 0 nor 1: {numbers[index]:g}")
+        rows.append(np.flatnonzero(numbers == 1))
+        names += [name] * len(rows[-1])
+    return np.concatenate(rows), pa.array(names, pa.string())
 
 
 def _find_splits(

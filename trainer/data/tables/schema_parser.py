@@ -108,16 +108,16 @@ def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, 
 
 def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
     label = _build(Label, "label", entry, owner="a label")
+    if label.is_multilabel:
+        return _check_multilabel(label, columns)
+    if label.indicators:
+        raise InputError('label: indicators are for several labels; add "type": "multilabel"')
     if not label.column:
         raise InputError(
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
-    if label.column in columns:
-        raise InputError(
-            f"label: {label.column!r} is also one of columns, so the model would see the "
-            "answer; take it out of columns"
-        )
+    _check_unseen(label, columns)
     compared = list(label.comparisons)
     if label.log and not label.number:
         raise InputError('label: log is for numbers; add "type": "numeric", or leave log out')
@@ -140,6 +140,36 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
     if len(classes) == 1 or (compared and len(classes) != 2):
         remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
         raise InputError(f"label: classes={classes}: {remedy}")
+    return dataclasses.replace(label, classes=classes)
+
+
+def _check_unseen(label: Label, columns: Mapping[str, Column]) -> None:
+    for name in (label.column, *label.indicators):
+        if name in columns:
+            raise InputError(
+                f"label: {name!r} is also one of columns, so the model would see the answer; take "
+                "it out of columns"
+            )
+
+
+def _check_multilabel(label: Label, columns: Mapping[str, Column]) -> Label:
+    _check_unseen(label, columns)
+    used = [*label.comparisons, *(["log"] if label.log else [])]
+    if used:
+        raise InputError(f"label: {used[0]} does not fit type='multilabel'; leave it out")
+    if bool(label.column) == bool(label.indicators):
+        raise InputError(
+            "label: several labels are in one column, or in indicators, columns of 0 and 1; name "
+            "either"
+        )
+    if label.indicators and label.classes:
+        raise InputError("label: indicators name the classes themselves; leave classes out")
+    if not label.separator:
+        raise InputError("label: separator is empty; set the text between two labels")
+    classes = label.indicators or label.classes
+    _check_names("label: classes", classes)
+    if len(classes) == 1:
+        raise InputError(f"label: classes={classes}: list two or more")
     return dataclasses.replace(label, classes=classes)
 
 

@@ -44,7 +44,7 @@ class OpenSource:
     @property
     def counted(self) -> Sequence[str]:
         """Return the classes by which examples are counted."""
-        return self.classes or UNNAMED
+        return UNNAMED if self.label.shape or self.label.dtype != "int64" else self.classes
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the source once; return its totals and the rows of the examples that are kept."""

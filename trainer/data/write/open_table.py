@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trainer import formats
 from trainer.data.records import frame_records
-from trainer.data.schema import Feature
+from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind
@@ -62,6 +62,8 @@ class OpenTable(OpenSource):
         if number:
             settings = {"column": number.name, "log": number.log}
             self.label = dataclasses.replace(self.label, dtype=number.dtype, settings=settings)
+        elif self._schema.label.is_multilabel:
+            self.label = dataclasses.replace(self.label, shape=[len(self.classes)])
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the table; raise InputError if it has no rows, or its label can't be learned."""
@@ -84,7 +86,7 @@ class OpenTable(OpenSource):
 
     def check(self, totals: Totals) -> None:
         # Too many values of the label would take too much memory.
-        if len({name for _, name in totals.counts}) > MAX_CLASSES:
+        if len({name for _, name in (*totals.counts, *totals.labels)}) > MAX_CLASSES:
             raise InputError(
                 f"{self._label_column} has more than {MAX_CLASSES:,} distinct values; {_COMPARE}"
             )
@@ -95,10 +97,20 @@ class OpenTable(OpenSource):
             statistics = totals.statistics[-1].summarize(totals.examples)
             self.label = dataclasses.replace(self.label, statistics=statistics)
         else:
-            counted_names = {name for _, name in totals.counts}
+            several = self._schema.label.is_multilabel
+            counted_names = {name for _, name in (totals.labels if several else totals.counts)}
             self.classes = list(self._schema.label.classes) or sorted(
                 counted_names, key=_natural_key
             )
+            if several:
+                counts = {
+                    split: {name: totals.labels[split, name] for name in self.classes}
+                    for split in SPLITS
+                }
+                statistics = {"counts": counts["train"], "by_split": counts}
+                self.label = dataclasses.replace(
+                    self.label, shape=[len(self.classes)], statistics=statistics
+                )
         self._check_label(totals)
         self.features = [
             Feature(
@@ -121,7 +133,12 @@ class OpenTable(OpenSource):
     def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         classes = pa.array(self.classes, pa.string())
         for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
-            if self.classes:
+            if self.label.shape:
+                lists, counts = batch["label"], {0: len(batch)}
+                labels = np.zeros((len(batch), len(self.classes)), np.int64)
+                at = pc.index_in(lists.flatten(), classes).to_numpy()
+                labels[lists.value_parent_indices().to_numpy(), at] = 1
+            elif self.classes:
                 labels = pc.index_in(batch["label"], classes).to_numpy()
                 counts = dict(enumerate(np.bincount(labels).tolist()))
             else:
@@ -138,7 +155,7 @@ class OpenTable(OpenSource):
 
     @property
     def _label_column(self) -> str:
-        return f"source={self.options.source!r}: label column {self._schema.label.column!r}"
+        return f"source={self.options.source!r}: label column {self._schema.label.columns[0]!r}"
 
     def _check_label(self, totals: Totals) -> None:
         """Raise InputError if there are no rows, or only one value of the label."""
@@ -165,9 +182,16 @@ class OpenTable(OpenSource):
     def _check_classes(self, rows: int, first: str) -> None:
         column, order = self._label_column, self.classes
         if len(order) < 2:
-            raise InputError(
-                f"{column} has only one value, {order[0]!r}; a classifier needs two or more{first}"
-            )
+            found = f"only one value, {order[0]!r}" if order else "no value"
+            raise InputError(f"{column} has {found}; a classifier needs two or more{first}")
+        if self.label.shape:
+            counts = self.label.statistics["by_split"]
+            for name in order:
+                if not any(of[name] for of in counts.values()):
+                    raise InputError(
+                        f"{column}: no usable row has {name!r}; add some or remove the class"
+                    )
+            return
         if not self._schema.label.classes and _is_continuous(order, rows):
             raise InputError(
                 f"{column} contains numbers, not classes: {len(order):,} different ones in "
