@@ -11,6 +11,7 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import argument_name, clean_text, list_columns
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.statistics import QUANTILES, bucket_name
+from trainer.data.tables.words import draw_words
 from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.evaluation.drift import Drifts
@@ -59,6 +60,9 @@ def _build_feature(column: Feature, values: np.ndarray) -> Feature:
     missing = np.isnan(values) if column.dtype == "float32" else values == MISSING[column.dtype]
     figures: dict[str, Any] = {"missing": {"train": float(missing.mean())}}
     present = values[~missing]
+    if column.kind == "text":
+        texts = np.array([text.encode() for text in present.tolist()], object)
+        present = np.array(draw_words(texts, column.settings["words"]), object)
     if "quantiles" in column.statistics:
         quantiles = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
         figures["quantiles"] = list(map(float, quantiles))

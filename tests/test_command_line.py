@@ -68,7 +68,7 @@ def test_options_of_models_and_columns_are_listed(succeed):
     assert "backbone  str, default DenseNet121" in shown
     assert "backbone_options of MobileNetV3Large, MobileNetV3Small" in shown
     assert "NASNetMobile" in shown
-    *_, hashed, crosses, split_by = succeed("parameters columns").split("\n\n")
+    *_, hashed, _, crosses, split_by = succeed("parameters columns").split("\n\n")
     assert hashed.startswith("type hashed: text, or numbers used as names")
     names = [line.split()[0] for line in hashed.splitlines() if ", default " in line]
     assert names == ["buckets", "embedding", "missing"]

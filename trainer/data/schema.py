@@ -31,8 +31,8 @@ class Feature:
     int64; for several labels, 0 or 1 for each class, int64 [classes]; or a number to predict,
     float32, with the settings and statistics of a column) or "key" (bytes that say where the
     example came from). The kinds of a table's columns are "numeric", "bucketized" (float),
-    "identity" (int64), "vocabulary" and "hashed" (bytes); all columns share three features, see
-    trainer.data.tables.parsing. A "cross" is not in the
+    "identity" (int64), "vocabulary", "hashed" and "text" (bytes); all columns share three features,
+    see trainer.data.tables.parsing. A "cross" is not in the
     records: it is computed from the columns that its settings name.
     """
 
@@ -45,8 +45,8 @@ class Feature:
     # How the model encodes a column: boundaries, values, buckets, ...
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Statistics of a column over the training split: mean, deviation, a hundred quantiles (0.005,
-    # 0.015, ...), counts of values, or of hashes of the values of a hashed column; and under
-    # "missing" the share of missing values by split.
+    # 0.015, ...), counts of values, of hashes of the values of a hashed column, or of words drawn
+    # from texts; and under "missing" the share of missing values by split.
     statistics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -1,8 +1,8 @@
 """Drift between the training data of two datasets, by column and by class.
 
 Drift is computed from the statistics in dataset.json; no example is read. Numbers are binned at
-the earlier dataset's quantiles, the values of hashed columns by a hash; missing values have their
-own bin. For the bins' shares p (before) and q (now):
+the earlier dataset's quantiles, the values of hashed columns by a hash, and texts by one word drawn
+from each; missing values have their own bin. For the bins' shares p (before) and q (now):
 
     population stability index   sum((q - p) * ln(q / p)); by convention 0.1 is small, 0.25 large
     Jensen-Shannon distance      sqrt of the mean divergence from (p + q) / 2 in bits: 0 to 1

@@ -20,7 +20,7 @@ _BITS = 5
 def compute_column_aucs(
     values: ColumnValues, labels: DiskColumns, classes: int
 ) -> dict[str, float]:
-    """Return the ROC AUC of each column alone, by name.
+    """Return the ROC AUC of each column alone, by name; texts have none.
 
     It is the area of the second of two classes; with more classes, the mean over the RANKED most
     common classes, each against the rest, weighted by their rows. A row's score for a class is the
@@ -42,8 +42,11 @@ def compute_column_aucs(
     codes[ranked] = np.arange(len(ranked))
     sizes = counts.sum(axis=1, keepdims=True)
     rates = np.where(sizes > 0, counts / np.maximum(sizes, 1), 1 / classes)[:, ranked]
+    # A text's words may predict the label, but few texts are equal.
     return {
-        column.name: _compute_auc(column, values, labels, codes, rates) for column in values.columns
+        column.name: _compute_auc(column, values, labels, codes, rates)
+        for column in values.columns
+        if column.kind != "text"
     }
 
 

@@ -14,6 +14,9 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import row_values
 
+SHOWN = 500
+"""Number of characters of a value that the report shows."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorstExample:
@@ -65,7 +68,7 @@ class WorstExamples:
                     key=_format_value(example[kinds["key"].name][0]),
                     figures=figures,
                     picture=_decode(example, kinds["image"]) if "image" in kinds else None,
-                    row={name: _format_value(value) for name, value in row.items()},
+                    row={name: _shorten(_format_value(value)) for name, value in row.items()},
                 )
             )
         return listed
@@ -76,6 +79,10 @@ def _format_value(value: bytes | float | int | None) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return "" if value is None else f"{value:.7g}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
 def _decode(example: dict[str, list[Any]], image: Feature) -> np.ndarray:

@@ -73,7 +73,9 @@ def check_meaning(start: str, dataset: Dataset) -> None:
     for old, new in itertools.zip_longest(before.features, dataset.features):
         if not (old and new) or old.name != new.name or old.kind != new.kind:
             raise _misfit("they were trained with other columns, or in another order")
-        if old.settings.get("values") != new.settings.get("values"):
+        if any(
+            old.settings.get(name) != new.settings.get(name) for name in ("values", "vocabulary")
+        ):
             raise _misfit(f"column {new.name!r} has other values, or in another order")
 
 

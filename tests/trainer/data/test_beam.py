@@ -56,6 +56,11 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             "source": f"csv:{table}",
             "shard_megabytes": 0.02,
             **tables.DESCRIBED,
+            "columns": [
+                {"name": "company", "type": "text"} if column["name"] == "company" else column
+                for column in tables.COLUMNS
+            ],
+            "crosses": tables.CROSSES[:1],
             "split_by": {"group": "Zone Id"},
         },
         "numbers": {

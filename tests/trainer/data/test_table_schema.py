@@ -18,6 +18,7 @@ from trainer.errors import InputError
 
 NUMBER = {"name": "miles", "type": "numeric"}
 HASHED = {"name": "company", "type": "hashed"}
+TEXT = {"name": "comment", "type": "text"}
 PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
 
 
@@ -45,6 +46,12 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
         ({"crosses": [{"columns": ["hour"]}]}, "must name two or more different columns"),
         ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),
+        (
+            {"columns": [*tables.COLUMNS, TEXT], "crosses": [{"columns": ["hour", "comment"]}]},
+            "'comment' is a text, which has no categories to cross; take it out, or make it a",
+        ),
+        ({"columns": [{**TEXT, "size": 9}]}, "a text column takes no 'size'"),
+        ({"columns": [{**TEXT, "words": 0}]}, "words=0 is out of range: it must be at least 1"),
         (
             {"crosses": [{"columns": ["hour", "payment"], "embedding": -1}]},
             "embedding=-1 is out of",

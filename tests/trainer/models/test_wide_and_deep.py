@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 
 import keras
 import numpy as np
@@ -177,6 +178,52 @@ def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):
     assert steps.progress.epoch == 4
     for value, expected in zip(steps.model.variables, passes.model.variables, strict=True):
         np.testing.assert_array_equal(value.numpy(), expected.numpy())
+
+
+MOODS = {"good": ["great", "not bad", "love it"], "bad": ["awful", "not great", "bad"]}
+
+
+@pytest.fixture(scope="module")
+def comments(tmp_path_factory) -> Dataset:
+    """A table of comments, some of which only a pair of words tells apart."""
+    generator, folder = random.Random(0), tmp_path_factory.mktemp("comments")
+    rows = []
+    for number in range(1200):
+        mood = generator.choice([*MOODS])
+        words = generator.choices(["the", "film", "was", "a", "tale", "of", "two", "cities"], k=6)
+        words.insert(generator.randrange(7), generator.choice(MOODS[mood]))
+        rows.append(f"{' '.join(words)} <i>{number}</i> {'x' * 500},{number},{mood}")
+    table = tables.write_csv(folder / "t.csv", rows, "comment,number,mood")
+    columns = [{"name": "comment", "type": "text", "embedding": 4}]
+    label = {"column": "mood", "classes": ["bad", "good"]}
+    options = {"columns": columns, "crosses": [], "label": label}
+    return tables.write(table, folder / "records", **options)
+
+
+def test_texts_are_learned_and_their_signatures_agree(comments, tmp_path):
+    evaluation = train_and_evaluate(comments, tmp_path, **OPTIONS, epochs=3)
+    assert evaluation.accuracy > 0.95 and evaluation.slices == []
+    signatures = tf.saved_model.load(evaluation.model).signatures
+    asked = tf.constant(["Not BAD, the film!", "the film was not great", ""])
+    answers = signatures["serving_default"](comment=asked)["probabilities"].numpy()
+    assert answers[0, 1] > 0.8 and answers[1, 0] > 0.8
+    files = [comments.shard_uri(shard) for shard in comments.splits["test"].shards]
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(64)))
+    by_columns = signatures["serving_default"](**parse_columns(batch, comments))["probabilities"]
+    by_example = signatures["serving_examples"](examples=batch)["probabilities"]
+    np.testing.assert_allclose(by_columns, by_example, atol=1e-6)
+    page = report(tmp_path / "report.html", evaluation, comments).source
+    assert "words and pairs of words in the vocabulary" in page
+
+
+def test_report_shows_the_start_of_texts_as_text(comments, tmp_path):
+    network = check_model("wide_and_deep", comments, {}).build(comments)
+    export(network, comments, str(tmp_path / "model"))
+    evaluation = evaluate(str(tmp_path / "model"), comments.uri)
+    (mistake, *_) = evaluation.worst
+    assert len(mistake.row["comment"]) == 500 and mistake.row["comment"].endswith("\u2026")
+    page = report(tmp_path / "report.html", evaluation, comments).source
+    assert "&lt;i&gt;" in page and "<i>1" not in page
 
 
 @pytest.mark.slow

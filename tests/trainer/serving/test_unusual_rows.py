@@ -25,6 +25,13 @@ NUMBERS = [*POSITIVE, "-0.0", "-1e9"]
 HOURS = ["0", "23", "", "3.0", " 4", "nan"]
 NAMES = ["Cash", " Cash", "Cash\t", "Cash\u00a0", "\u3000Cash", "\u2028Cash\x1f", "\u00a0", ""]
 NAMES += ["8", "8.0", "8.50", "-3.000", "08", "1.0.0", "1e3", "caf\u00e9", "cafe\u0301", "\u65e5"]
+TEXTS = ["Good\0 day!", "I don\u2019t\tGO", "\u65e5\u672c\u8a9e \u2764\ufe0f", "a" * 99, "\u0301"]
+TEXTS += [
+    "one two " * 9,
+    "\u00c9T\u00c9 <b>&amp;",
+    '"quoted", "twice"',
+    "\u0130 \u03a3\u0391\u03a3",
+]
 COLUMNS = {
     "plain": (
         [*NUMBERS, "?", " ?", "NULL", "-999", "-999.0"],
@@ -39,6 +46,10 @@ COLUMNS = {
     "learned": ([*NAMES, "NULL", "NULL "], {"type": "vocabulary", "missing": ["NULL"]}),
     "listed": (NAMES, {"type": "vocabulary", "values": ["8.0", "Cash ", "caf\u00e9"]}),
     "hash": (NAMES, {"type": "hashed", "buckets": 50, "embedding": 3}),
+    "comment": (
+        [*NAMES, *TEXTS, "n/a"],
+        {"type": "text", "embedding": 2, "terms": 40, "words": 9, "missing": ["n/a"]},
+    ),
 }
 CROSSES = [{"columns": ["hour", "learned"]}, {"columns": ["place", "hash"], "buckets": 20}]
 
@@ -90,7 +101,7 @@ def as_json(row: dict[str, str]) -> dict:
     """Return a row as a program sends it, with numbers as such where they are names, too."""
     typed: dict = {}
     for name, text in row.items():
-        is_name = name in ("learned", "listed", "hash")
+        is_name = name in ("learned", "listed", "hash", "comment")
         try:
             number = float(text) if not is_name or text in ("8", "8.0", "-3.000") else text
         except ValueError:  # The empty text, or a marker.
@@ -250,6 +261,7 @@ def test_model_answers_other_forms_of_its_columns(flags, model):
         "learned": ["NULL", ""],
         "listed": ["Cash", "Cash"],
         "hash": ["a", "a"],
+        "comment": ["n/a", " "],
     }
     inputs = {
         name: tf.constant(values, tf.as_dtype(serve.structured_input_signature[1][name].dtype))

@@ -97,10 +97,14 @@ class RowInputs:
 
         numbers = inputs.number_count(self._dataset)
         ids = len(inputs.list_categories(self._dataset))
-        return {
+        symbolic = {
             "numbers": keras.KerasTensor((None, numbers), dtype="float32"),
             "ids": keras.KerasTensor((None, ids), dtype="int32"),
         }
+        if texts := inputs.list_texts(self._dataset):
+            width = sum(text.width for text in texts)
+            symbolic["words"] = keras.KerasTensor((None, width), dtype="int32")
+        return symbolic
 
     def signatures(self, predict: Function) -> dict[str, tuple[Function, Any]]:
         dataset, columns = self._dataset, list_columns(self._dataset)

@@ -6,6 +6,7 @@
         {"name": "latitude", "type": "bucketized", "quantiles": 10},
         {"name": "payment", "type": "vocabulary", "size": 20},
         {"name": "company", "type": "hashed", "buckets": 100, "embedding": 8},
+        {"name": "comment", "type": "text"},
     ]
     crosses = [{"columns": ["hour", "payment"], "buckets": 500}]
     label = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
@@ -34,6 +35,7 @@ KEYS = {
     "identity": ("buckets", "embedding", "missing"),
     "vocabulary": ("values", "size", "minimum_count", "embedding", "missing"),
     "hashed": ("buckets", "embedding", "missing"),
+    "text": ("terms", "minimum_count", "words", "embedding", "missing"),
 }
 """The settings of each type of column, in addition to its name and type."""
 
@@ -44,6 +46,7 @@ MEANINGS = {
     "identity": "a whole number that is a category, such as an hour; needs buckets",
     "vocabulary": "text, or numbers used as names: the listed values, or the most common ones",
     "hashed": "text, or numbers used as names, with too many values to list; needs buckets",
+    "text": "sentences in any language: their words, and pairs of adjacent words",
 }
 """The meaning of each type of column."""
 
@@ -53,6 +56,7 @@ DTYPES = {
     "identity": "int64",
     "vocabulary": "string",
     "hashed": "string",
+    "text": "string",
 }
 MOST_IDS = 2**31 - 1
 """Models get ids as int32."""
@@ -63,6 +67,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "at_most": operator.le,
     "equals": operator.eq,
 }
+WORD_CHARACTERS = 10
+"""A text is cut off after this many characters for each word that is read."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
 """Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
@@ -100,8 +106,21 @@ class Column:
     minimum_count: int = option(
         1, help="Number of training rows that must have a value for it to be learned.", minimum=1
     )
+    terms: int = option(
+        20_000,
+        help="Largest number of words and pairs of words to learn, the most common first.",
+        minimum=1,
+    )
+    words: int = option(
+        256,
+        help="Number of words of a text that are read; the rest is cut off.",
+        minimum=1,
+        maximum=10_000,
+    )
     embedding: int = option(
-        0, help="Dimension in the deep part; 0: indicators instead, or none for numbers.", minimum=0
+        0,
+        help="Dimension in the deep part; 0: indicators instead, or none for numbers and texts.",
+        minimum=0,
     )
     missing: list[str] = option(
         [], help='Texts that stand for a missing value, such as ["NULL", "NA", "?"].'
@@ -118,7 +137,14 @@ class Column:
     @property
     def is_categorical(self) -> bool:
         """Return whether the column has category ids, by its type or its buckets."""
-        return self.type != "numeric" or bool(self.boundaries or self.quantiles)
+        if self.type in ("numeric", "text"):
+            return bool(self.boundaries or self.quantiles)
+        return True
+
+    @property
+    def characters(self) -> int:
+        """Return the number of characters of a text that are read."""
+        return self.words * WORD_CHARACTERS
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that the column's type has, without `missing` if that is empty."""

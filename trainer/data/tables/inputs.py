@@ -1,10 +1,12 @@
-"""Convert columns of a table to the two inputs of a network: numbers and category ids.
+"""Convert columns of a table to the inputs of a network: numbers, category ids and words.
 
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
     numbers          float32 [n, number_count]: for each column of numbers, its position in each
                      bucket (0: below, 1: above), the normalized value if numeric, and whether it is
-                     missing
+                     missing; for each text, whether it is missing
     ids              int32 [n, categories]: the id of each category, 0 for a missing value
+    words            int32 [n, k], only if there are texts: for each text, the ids of its words,
+                     then of its pairs of words; 0 where there is none in the vocabulary
 
 Everything follows from dataset.json. There are no lookup tables to initialize, only stateless
 operations: the same code runs in the input pipeline of any worker of any tf.distribute strategy,
@@ -22,6 +24,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
 from trainer.data.tables.values import list_boolean_forms, parse_number
+from trainer.data.tables.words import list_terms, split_words
 
 NUMBER_LIMIT = 10.0
 """Normalized values are clipped to +-10 standard deviations: larger values are typing errors."""
@@ -34,6 +37,8 @@ _SPACES = (
     r"\x{3000}"
 )
 """The whitespace of Unicode, which Python and Arrow strip, as characters of a class of RE2."""
+_LISTS = {"vocabulary": "values", "text": "vocabulary"}
+"""The setting with the values that have an id, by kind of column."""
 MISSING: dict[str, float | int | str] = {"float32": math.nan, "int64": -1, "string": ""}
 """The value that stands for a missing value in a raw column, by type."""
 
@@ -47,6 +52,15 @@ class Category(NamedTuple):
     # True if the deep part gets indicators when there is no embedding. It gets positions in buckets
     # for numbers, and nothing for crosses.
     indicators: bool
+
+
+class Text(NamedTuple):
+    """A text's part of `words`: `width` ids from 0 (none) to size - 1."""
+
+    name: str
+    size: int
+    width: int
+    embedding: int  # dimension of its embedding in the deep part; 0: none
 
 
 def parse_columns(
@@ -139,6 +153,20 @@ def list_categories(dataset: Dataset) -> list[Category]:
     return categories
 
 
+def list_texts(dataset: Dataset) -> list[Text]:
+    """Return the texts in the order of their parts of `words`."""
+    return [
+        Text(
+            column.name,
+            size=len(column.settings["vocabulary"]) + 1,
+            width=2 * column.settings["longest"] - 1,
+            embedding=column.settings["embedding"],
+        )
+        for column in list_columns(dataset)
+        if column.kind == "text"
+    ]
+
+
 def list_crosses(dataset: Dataset) -> list[Feature]:
     """Return the crosses of a table's columns."""
     return [feature for feature in dataset.features if feature.kind == "cross"]
@@ -147,30 +175,32 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`."""
     columns = [column for column in list_columns(dataset) if column.dtype == "float32"]
-    return sum(
-        len(_bucket_edges(column)[1:]) + (column.kind == "numeric") + 1 for column in columns
-    )
+    widths = [len(_bucket_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in columns]
+    return sum(widths) + len(list_texts(dataset))
 
 
 class Encoder:
-    """Turns raw columns into {"numbers", "ids"}; may be created while a graph is traced."""
+    """Turns raw columns into the inputs of a network; may be created while a graph is traced."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._columns = list_columns(dataset)
         self._crosses = list_crosses(dataset)
         self._sizes = {column.name: _id_count(column) for column in self._columns}
         self._vocabularies = {
-            column.name: _hash_vocabulary(column.settings["values"])
+            column.name: _hash_vocabulary(values)
             for column in self._columns
-            if column.kind == "vocabulary" and column.settings["values"]
+            if (values := column.settings.get(_LISTS.get(column.kind, "")))
         }
 
     def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        numbers, ids = [], {}
+        numbers, ids, words = [], {}, []
         for column in self._columns:
             raw = columns[column.name]
             if column.dtype == "float32":
                 numbers.append(_encode_numbers(raw, column))
+            if column.kind == "text":
+                words.append(self._encode_words(raw, column))
+                numbers.append(tf.cast(tf.equal(raw, ""), tf.float32)[:, None])
             if self._sizes[column.name]:
                 ids[column.name] = self._encode_ids(raw, column)
         all_ids = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
@@ -178,6 +208,7 @@ class Encoder:
         return {
             "numbers": tf.concat(numbers or [none], axis=1),
             "ids": tf.cast(tf.stack(all_ids, axis=1) if all_ids else none, tf.int32),
+            **({"words": tf.cast(tf.concat(words, axis=1), tf.int32)} if words else {}),
         }
 
     def _encode_ids(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
@@ -195,6 +226,14 @@ class Encoder:
         else:
             ids = self._look_up(raw, column.name)
         return tf.where(tf.not_equal(raw, ""), ids, 0)
+
+    def _encode_words(self, raw: tf.Tensor, column: Feature) -> tf.Tensor:
+        """Return the ids of a text's words and pairs of words, int64 [n, width]."""
+        words = split_words(raw, column.settings["words"])
+        # No longer than the longest text in training, which keeps the model's input short.
+        terms = list_terms(words[:, : column.settings["longest"]])
+        ids = self._look_up(tf.reshape(terms, [-1]), column.name) - 1
+        return tf.reshape(ids, [-1, terms.shape[1]])
 
     def _look_up(self, text: tf.Tensor, name: str) -> tf.Tensor:
         """Return texts' ids, int64 [n]: 1 if not in the vocabulary, else 2 + the index in it."""
@@ -248,6 +287,8 @@ def _bucket_edges(column: Feature) -> np.ndarray:
 def _id_count(column: Feature) -> int:
     """Return the number of a column's ids, including the one for missing values; 0: no ids."""
     settings = column.settings
+    if column.kind == "text":
+        return 0
     if column.kind == "vocabulary":
         return len(settings["values"]) + 2
     if column.kind in ("identity", "hashed"):

@@ -7,8 +7,11 @@ number of processes and merged in any order, yield the same statistics.
 
 import collections
 import fractions
+import functools
+import itertools
+import math
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +19,24 @@ import pyarrow.compute as pc
 
 from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
+from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
+if TYPE_CHECKING:
+    from trainer.data.tables.words import Terms
+
 SAMPLE = 1 << 16
-"""Number of values that quantiles are computed from: the rows with the smallest hashes."""
+"""Number of values that quantiles, and the words of texts, are computed from: the rows with the
+smallest hashes."""
 
 QUANTILES = (np.arange(100) + 0.5) / 100
 """Quantiles of a column's numbers in dataset.json."""
 
 MAX_DISTINCT = 10**6
 """Largest number of different values from which a vocabulary is learned: some 100 MB."""
+
+MAX_DRAWN = 1000
+"""Number of words with which dataset.json describes the texts of a column."""
 
 _HASH_BUCKETS = 50
 """Number of counts that stand for the values of a hashed column, however many those are."""
@@ -50,6 +61,13 @@ def exact_sum(values: np.ndarray) -> int:
         for exponent in np.flatnonzero(sums).tolist():
             total += int(sums[exponent]) << lowest + exponent - 53 + _SHIFT + shift
     return total
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        return not math.isnan(parse_number(text.decode()))
+    except ValueError:
+        return False
 
 
 def bucket_name(text: str) -> str:
@@ -101,11 +119,12 @@ class Moments:
 class Sample:
     """The values with the `SAMPLE` smallest hashes: a random but reproducible sample."""
 
-    def __init__(self) -> None:
-        self.hashes, self.candidates = np.empty(0, np.uint64), np.empty(0)
+    def __init__(self, dtype: type = float) -> None:
+        self.hashes = np.empty(0, np.uint64)
+        self.candidates: np.ndarray = np.empty(0, dtype)
 
     def add(self, hashes: np.ndarray, values: np.ndarray) -> None:
-        """Add hashes, uint64 [n], and values, float64 [n]."""
+        """Add hashes, uint64 [n], and values, [n]."""
         self.hashes = np.concatenate([self.hashes, hashes])
         self.candidates = np.concatenate([self.candidates, values])
         if len(self.hashes) > 2 * SAMPLE:
@@ -113,9 +132,9 @@ class Sample:
 
     @property
     def values(self) -> np.ndarray:
-        """Return the sample, float64 [n]."""
+        """Return the sample, [n], in the order of hashes."""
         self._cut()
-        return self.candidates
+        return self.candidates[np.argsort(self.hashes, kind="stable")]
 
     def _cut(self) -> None:
         if len(self.hashes) > SAMPLE:
@@ -129,7 +148,8 @@ class ColumnStatistics:
     def __init__(self, column: Column) -> None:
         self.column = column
         self.missing = np.zeros(len(SPLITS), int)
-        self.moments, self.scaled, self.sample = Moments(), Moments(), Sample()
+        self.moments, self.scaled = Moments(), Moments()
+        self.sample = Sample(object if column.type == "text" else float)
         self.counts: collections.Counter[str] = collections.Counter()
 
     def add(self, values: Any, splits: np.ndarray, hashes: np.ndarray) -> None:
@@ -142,7 +162,14 @@ class ColumnStatistics:
         train = splits == 0
         if self.column.dtype == "string":
             missing = pc.equal(values, "").to_numpy(zero_copy_only=False)
-            self._count(values.filter(pa.array(train & ~missing)))
+            present = train & ~missing
+            if self.column.type == "text":
+                # What the model does not read takes no memory.
+                heads = pc.utf8_slice_codeunits(values, 0, self.column.characters)
+                texts = heads.cast(pa.binary()).to_numpy(zero_copy_only=False)
+                self.sample.add(hashes[present], texts[present])
+            else:
+                self._count(values.filter(pa.array(present)))
         else:
             missing = np.isnan(values)
             present = train & ~missing
@@ -176,9 +203,28 @@ class ColumnStatistics:
                 "too many for a vocabulary; make it a hashed column"
             )
 
+    @functools.cached_property
+    def _terms(self) -> "Terms":
+        """Return what a text column has learned; raise InputError if it contains numbers."""
+        from trainer.data.tables.words import learn_terms  # Imports TensorFlow.
+
+        texts = self.sample.values
+        if len(texts) and all(_is_number(text) for text in texts):
+            raise InputError(
+                f"columns: {self.column.name!r} is a text column, but contains only numbers, such "
+                f"as {texts[0].decode()}; make it numeric or, if they are names, a vocabulary"
+            )
+        column = self.column
+        return learn_terms(
+            texts, terms=column.terms, minimum_count=column.minimum_count, words=column.words
+        )
+
     def settings(self) -> dict[str, Any]:
         """Return the column's settings, including learned boundaries and values."""
         settings = self.column.settings()
+        if self.column.type == "text":
+            settings["longest"] = self._terms.longest
+            settings["vocabulary"] = self._terms.vocabulary
         if self.column.quantiles:
             shares = np.arange(1, self.column.quantiles) / self.column.quantiles
             sample = self.sample.values
@@ -211,6 +257,11 @@ class ColumnStatistics:
         if self.column.type == "vocabulary":
             figures["distinct"] = len(self.counts)
             figures["counts"] = {value: self.counts[value] for value in self.settings()["values"]}
+        if self.column.type == "text":
+            # A word of each text; those of the sample stand for all texts.
+            share = (rows["train"] - int(self.missing[0])) / max(1, len(self.sample.values))
+            drawn = itertools.islice(self._terms.drawn.items(), MAX_DRAWN)
+            figures["counts"] = {word: round(count * share) for word, count in drawn}
         if self.column.type == "identity":
             figures["counts"] = dict(sorted(self.counts.items(), key=lambda item: int(item[0])))
         if self.column.type == "hashed":
