@@ -20,6 +20,14 @@ COLUMNS: list[dict[str, Any]] = [
 ]
 CROSSES = [{"columns": ["hour", "payment"], "buckets": 1000}, {"columns": ["company", "miles"]}]
 LABEL = {"column": "tips", "above": 0.2, "times_column": "fare", "classes": ["small", "big"]}
+TEXTS: dict[str, Any] = {
+    "columns": [
+        {"name": "company", "type": "text", "embedding": 4} if one["name"] == "company" else one
+        for one in COLUMNS
+    ],
+    "crosses": CROSSES[:1],
+}
+"""Options by which the company is a text."""
 DESCRIBED = {"columns": COLUMNS, "crosses": CROSSES, "label": LABEL}
 
 

@@ -98,7 +98,7 @@ def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_
 
 
 def test_batches_are_normalized_over_all_devices(tmp_path):
-    dataset = tables.records(tmp_path, 700)
+    dataset = tables.records(tmp_path, 700, **tables.TEXTS)
     options = (
         "--model=wide_and_deep --epochs=2 --batch_size=56 --optimizer=sgd --learning_rate=0.05 "
         '--model_options={"hidden_units":[16,8],"batch_normalization":true}'

@@ -56,11 +56,7 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             "source": f"csv:{table}",
             "shard_megabytes": 0.02,
             **tables.DESCRIBED,
-            "columns": [
-                {"name": "company", "type": "text"} if column["name"] == "company" else column
-                for column in tables.COLUMNS
-            ],
-            "crosses": tables.CROSSES[:1],
+            **tables.TEXTS,
             "split_by": {"group": "Zone Id"},
         },
         "numbers": {

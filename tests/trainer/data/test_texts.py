@@ -2,19 +2,24 @@
 
 import csv
 import itertools
+import os
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipelines import request_drift
 from tests import tables
+from tests.child_processes import ROOT
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import content
 from trainer.data.schema import Dataset
 from trainer.data.tables import statistics, words
 from trainer.data.tables.inputs import Encoder, list_texts, parse_columns
 from trainer.data.tables.words import split_words
+from trainer.evaluation import drift
 
 
 def write_texts(folder, texts, **options) -> Dataset:
@@ -46,7 +51,7 @@ def words_of(text: str | bytes, limit: int = 50) -> list[str]:
         ("3.14 rock'n'roll #tag", "3 . 14 rocknroll # tag"),
         (
             "\u00c9T\u00c9 \u0130zmir \u03a3\u0391\u03a3",
-            "\u00e9t\u00e9 i\u0307zmir \u03c3\u03b1\u03c2",
+            "\u00e9t\u00e9 izmir \u03c3\u03b1\u03c2",
         ),
         ("Cafe\u0301 Stra\u00dfe", "cafe\u0301 stra\u00dfe"),
         ("\u65e5\u672c\u8a9eok\u30c6", "\u65e5 \u672c \u8a9e ok \u30c6"),
@@ -61,6 +66,17 @@ def words_of(text: str | bytes, limit: int = 50) -> list[str]:
 )
 def test_text_is_split_into_words(text, expected):
     assert words_of(text) == expected.split(" ") * bool(expected)
+
+
+def test_words_do_not_depend_on_the_locale():
+    code = (
+        "from trainer.data.tables.words import split_words\n"
+        "print(split_words(['TITLE \u0130zmir'], 2).numpy()[0].tolist())"
+    )
+    environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+    assert printed.stdout.decode().strip() == "[b'title', b'izmir']"
 
 
 def draw_text(generator) -> str:
@@ -112,7 +128,7 @@ def test_vocabulary_has_the_most_common_words_and_pairs(tmp_path):
     encoded = Encoder(dataset)({"comment": tf.constant(["GOOD day, good", "", "other"])})
     assert column.settings["longest"] == 3
     assert encoded["words"].numpy().tolist() == [[1, 2, 0, 3, 0], [0] * 5, [0] * 5]
-    assert encoded["numbers"].numpy().tolist() == [[0.0], [1.0], [0.0]]
+    assert encoded["ids"].numpy().tolist() == [[1], [0], [1]]
     least = write_texts(tmp_path / "least", texts * 2, minimum_count=12)
     assert least.features[0].settings["vocabulary"] == ["good", "day", "good day", "good good"]
 
@@ -161,3 +177,31 @@ def test_table_without_any_text_is_written(tmp_path):
     encoded = Encoder(dataset)({"comment": tf.constant(["some", ""])})
     assert encoded["words"].numpy().tolist() == [[0], [0]]
     assert content(tmp_path / "out")
+
+
+def test_other_words_are_drift(tmp_path):
+    generator = np.random.default_rng(4)
+
+    def draw(common: str, count: int) -> list[str]:
+        words = [*common.split(), *(f"w{number}" for number in range(300))]
+        shares = np.array([0.1] * 4 + [0.002] * 300)
+        return [" ".join(generator.choice(words, 8, p=shares)) for _ in range(count)]
+
+    before = write_texts(tmp_path / "before", draw("the a of to", 1500))
+    same, other = draw("the a of to", 700), draw("der ein von zu", 700)
+    now = {name: write_texts(tmp_path / name, texts) for name, texts in (("s", same), ("o", other))}
+    (column, _), _ = drift.measure(before, now["s"])
+    assert (column.name, column.is_drift) == ("comment", False)
+    (column, _), _ = drift.measure(before, now["o"])
+    assert (
+        column.name == "comment"
+        and column.is_drift
+        and column.bins["the"]
+        == (
+            pytest.approx(0.1, abs=0.03),
+            0,
+        )
+    )
+    for texts, is_drift in ((same, False), (other, True)):
+        ((column,), _), rows = request_drift.measure(before, [{"comment": one} for one in texts])
+        assert rows == 700 and column.is_drift is is_drift

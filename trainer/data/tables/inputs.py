@@ -3,8 +3,9 @@
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
     numbers          float32 [n, number_count]: for each column of numbers, its position in each
                      bucket (0: below, 1: above), the normalized value if numeric, and whether it is
-                     missing; for each text, whether it is missing
-    ids              int32 [n, categories]: the id of each category, 0 for a missing value
+                     missing
+    ids              int32 [n, categories]: the id of each category, 0 for a missing value; 1 for
+                     any text
     words            int32 [n, k], only if there are texts: for each text, the ids of its words,
                      then of its pairs of words; 0 where there is none in the vocabulary
 
@@ -140,7 +141,11 @@ def list_categories(dataset: Dataset) -> list[Category]:
     sizes = {column.name: _id_count(column) for column in list_columns(dataset)}
     categories = [
         Category(
-            column.name, sizes[column.name], column.settings["embedding"], column.dtype != "float32"
+            column.name,
+            sizes[column.name],
+            # That of a text is of its words.
+            column.settings["embedding"] if column.kind != "text" else 0,
+            indicators=column.dtype != "float32",
         )
         for column in list_columns(dataset)
         if sizes[column.name]
@@ -175,8 +180,9 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`."""
     columns = [column for column in list_columns(dataset) if column.dtype == "float32"]
-    widths = [len(_bucket_edges(one)[1:]) + (one.kind == "numeric") + 1 for one in columns]
-    return sum(widths) + len(list_texts(dataset))
+    return sum(
+        len(_bucket_edges(column)[1:]) + (column.kind == "numeric") + 1 for column in columns
+    )
 
 
 class Encoder:
@@ -200,7 +206,6 @@ class Encoder:
                 numbers.append(_encode_numbers(raw, column))
             if column.kind == "text":
                 words.append(self._encode_words(raw, column))
-                numbers.append(tf.cast(tf.equal(raw, ""), tf.float32)[:, None])
             if self._sizes[column.name]:
                 ids[column.name] = self._encode_ids(raw, column)
         all_ids = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
@@ -223,6 +228,8 @@ class Encoder:
             return tf.where(inside, raw + 1, 0)
         if column.kind == "hashed":
             ids = tf.strings.to_hash_bucket_fast(raw, settings["buckets"]) + 1
+        elif column.kind == "text":
+            ids = tf.ones_like(raw, tf.int64)
         else:
             ids = self._look_up(raw, column.name)
         return tf.where(tf.not_equal(raw, ""), ids, 0)
@@ -288,7 +295,7 @@ def _id_count(column: Feature) -> int:
     """Return the number of a column's ids, including the one for missing values; 0: no ids."""
     settings = column.settings
     if column.kind == "text":
-        return 0
+        return 2
     if column.kind == "vocabulary":
         return len(settings["values"]) + 2
     if column.kind in ("identity", "hashed"):

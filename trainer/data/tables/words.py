@@ -26,8 +26,8 @@ _UNSPACED = "".join(
     for script in ("Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 )
 _STEPS = (
-    # Apostrophes, so that don't is one word, and the selector of an emoji's colors.
-    (r"['\x{2018}\x{2019}\x{2bc}\x{fe0f}]", ""),
+    # Apostrophes, so that don't is one word; the dot of a Turkish I; the selector of emoji.
+    (r"['\x{2018}\x{2019}\x{2bc}\x{307}\x{fe0f}]", ""),
     (rf"([^\pL\pM\pN]|[{_UNSPACED}])", r" \1 "),
 )
 """What is replaced in a text in lower case, in the syntax of RE2."""
@@ -51,9 +51,11 @@ def split_words(texts: Any, words: int) -> tf.Tensor:
     Args:
         texts: string [n], UTF-8.
     """
-    # tf.strings.lower ends at a null character.
-    texts = tf.strings.regex_replace(tf.convert_to_tensor(texts, tf.string), r"[\pZ\pC]+", " ")
+    texts = tf.convert_to_tensor(texts, tf.string)
     texts = tf.strings.substr(texts, 0, words * WORD_CHARACTERS, unit="UTF8_CHAR")
+    # tf.strings.lower ends at a null character, and changes I by the locale's language.
+    texts = tf.strings.regex_replace(texts, r"[\pZ\pC]+", " ")
+    texts = tf.strings.regex_replace(texts, "I", "i")
     texts = tf.strings.lower(texts, encoding="utf-8")
     for pattern, replacement in _STEPS:
         texts = tf.strings.regex_replace(texts, pattern, replacement)
