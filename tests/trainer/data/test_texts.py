@@ -96,13 +96,13 @@ def draw_text(generator) -> str:
 def test_every_word_of_any_text_has_its_id(tmp_path):
     generator = np.random.default_rng(0)
     texts = [f"w {draw_text(generator)}" for _ in range(800)]
-    dataset = write_texts(tmp_path, texts, terms=10**5)
+    dataset = write_texts(tmp_path, texts * 2, terms=10**5)
     column = dataset.features[0]
     shards = [dataset.shard_uri(shard) for shard in dataset.splits["train"].shards]
     raw = parse_columns(tf.stack(list(tf.data.TFRecordDataset(shards))), dataset)
     ids = Encoder(dataset)(raw)["words"].numpy()
     (text,) = list_texts(dataset)
-    assert ids.shape == (len(texts), text.width) and ids.max() == text.size - 1
+    assert ids.shape == (2 * len(texts), text.width) and ids.max() == text.size - 1
     for row, value in zip(ids, raw["comment"].numpy(), strict=True):
         found = words_of(value)[: column.settings["longest"]]
         pairs = [f"{one} {other}" for one, other in itertools.pairwise(found)]
@@ -129,6 +129,8 @@ def test_vocabulary_has_the_most_common_words_and_pairs(tmp_path):
     assert column.settings["longest"] == 3
     assert encoded["words"].numpy().tolist() == [[1, 2, 0, 3, 0], [0] * 5, [0] * 5]
     assert encoded["ids"].numpy().tolist() == [[1], [0], [1]]
+    once = write_texts(tmp_path / "once", [*texts, "Otto 7"])
+    assert not {"otto", "7", "otto 7"} & {*once.features[0].settings["vocabulary"]}
     least = write_texts(tmp_path / "least", texts * 2, minimum_count=12)
     assert least.features[0].settings["vocabulary"] == ["good", "day", "good day", "good good"]
 

@@ -104,7 +104,10 @@ class Column:
         1000, help="Largest number of values to learn, the most common first.", minimum=1
     )
     minimum_count: int = option(
-        1, help="Number of training rows that must have a value for it to be learned.", minimum=1
+        1,
+        help="Number of training rows that must have a value for it to be learned; for the words "
+        "of texts, 2 or more.",
+        minimum=1,
     )
     terms: int = option(
         20_000,

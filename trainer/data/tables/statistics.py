@@ -215,9 +215,10 @@ class ColumnStatistics:
                 f"as {texts[0].decode()}; make it numeric or, if they are names, a vocabulary"
             )
         column = self.column
-        return learn_terms(
-            texts, terms=column.terms, minimum_count=column.minimum_count, words=column.words
-        )
+        # By words that no other text has, such as numbers and names, a model would tell the
+        # training rows apart.
+        least = max(2, column.minimum_count)
+        return learn_terms(texts, terms=column.terms, minimum_count=least, words=column.words)
 
     def settings(self) -> dict[str, Any]:
         """Return the column's settings, including learned boundaries and values."""
