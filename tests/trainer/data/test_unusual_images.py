@@ -1,13 +1,13 @@
 """Images of all formats, modes and sizes become pixels, or are rejected with a reason."""
 
 import io
-import struct
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.hurtful_images import tiff_of_a_tile
+from tests.odd_images import png, saved
 from tests.trainer.data.picture_folders import SIZE, picture
 from trainer.data.images.pixels import PixelFormat, RejectedError, symmetries
 from trainer.data.write.record_options import RecordOptions
@@ -20,12 +20,6 @@ def pixels(data: bytes, size: int = SIZE, **options) -> np.ndarray:
     spec = PixelFormat(RecordOptions(image_size=size, encoding="raw", **options))
     channels = options.get("channels", 3)
     return np.frombuffer(spec.encode(spec.decode(data)), np.uint8).reshape(size, size, channels)
-
-
-def saved(image: Image.Image, kind: str, **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def quadrants() -> Image.Image:
@@ -41,25 +35,6 @@ def corners(image: np.ndarray) -> list[tuple[int, ...]]:
     low, high = SIZE // 4, 3 * SIZE // 4
     places = ((low, low), (low, high), (high, low), (high, high))
     return [tuple(int(value > 127) * 255 for value in image[place]) for place in places]
-
-
-def png(width: int, height: int, bits: int, color_type: int, rows: bytes) -> bytes:
-    def chunk(name: bytes, body: bytes) -> bytes:
-        checksum = struct.pack(">I", zlib.crc32(name + body))
-        return struct.pack(">I", len(body)) + name + body + checksum
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0))
-    data = chunk(b"IDAT", zlib.compress(rows))
-    return b"\x89PNG\r\n\x1a\n" + head + data + chunk(b"IEND", b"")
-
-
-def tiff_of_a_giant_tile() -> bytes:
-    """Return a small image whose only tile would take 1.6 GB."""
-    tags = [(256, 16), (257, 16), (258, 8), (259, 8), (262, 1), (277, 1)]
-    tags += [(322, 40_000), (323, 40_000), (324, 134), (325, 12)]
-    head = b"II*\0" + struct.pack("<IH", 8, len(tags))
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    return head + entries + struct.pack("<I", 0) + zlib.compress(b"\0" * 1000)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF"])
@@ -217,7 +192,7 @@ REJECTED = {
     "large bomb": (png(60_000, 60_000, 1, 0, b"\0" * 10_000_000), "pixels"),
     "high": (png(1, 89_478_485, 1, 0, b"\0" * 1000), "a side of over 65,535 pixels"),
     "wide": (png(70_000, 2, 1, 0, b"\0" * 1000), "a side of over 65,535 pixels"),
-    "giant tile": (tiff_of_a_giant_tile(), "40000x40000: a tile of more than"),
+    "giant tile": (tiff_of_a_tile(40_000), "40000x40000: a tile of more than"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import http.client
 import io
 import json
@@ -36,10 +37,16 @@ def png(pixels: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def predicted(uri, instances) -> np.ndarray:
-    """Return the probabilities of instances by a predictor in this process, [n, classes]."""
+@functools.lru_cache(4)
+def loaded(uri) -> Predictor:
     predictor = Predictor()
     predictor.load(uri)
+    return predictor
+
+
+def predicted(uri, instances) -> np.ndarray:
+    """Return the probabilities of instances by a predictor in this process, [n, classes]."""
+    predictor = loaded(uri)
     answers = predictor.predict(predictor.preprocess({"instances": instances}))
     predictions = predictor.postprocess(answers)["predictions"]
     return np.array([prediction["probabilities"] for prediction in predictions])

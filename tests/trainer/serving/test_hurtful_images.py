@@ -29,10 +29,9 @@ LARGEST = b64(png(SIDE, SIDE, 1, 0, bytes((SIDE // 8 + 1) * SIDE)))
 
 
 @pytest.fixture
-def server(image_model):
-    with serve(image_model) as server:
-        assert server.ask([PHOTO])[0] == 200
-        yield server
+def server(image_server):
+    assert image_server.ask([PHOTO])[0] == 200
+    return image_server
 
 
 def total_bytes(server):
@@ -140,10 +139,11 @@ def test_killed_decoders_are_replaced(server):
     assert server.ask([PHOTO])[0] == 200
 
 
-def test_sigterm_ends_the_server_and_its_processes_while_pictures_are_decoded(server):
-    body = json.dumps({"instances": [b64(jpeg_of_scans(30))] * 8})
-    children = psutil.Process(server.process.pid).children()
-    with ThreadPoolExecutor(4) as pool:
+def test_sigterm_ends_the_server_and_its_processes_while_pictures_are_decoded(image_model):
+    body = json.dumps({"instances": [b64(jpeg_of_scans(30))] * 2})
+    with serve(image_model) as server, ThreadPoolExecutor(4) as pool:
+        assert server.ask([PHOTO])[0] == 200
+        children = psutil.Process(server.process.pid).children()
         for _ in range(4):
             pool.submit(server.send, "POST", server.route, body)
         time.sleep(0.5)

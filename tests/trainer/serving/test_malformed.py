@@ -3,12 +3,11 @@
 import json
 import random
 import re
-import struct
-import zlib
 
 import numpy as np
 import pytest
 
+from tests.odd_images import png as png_of
 from tests.refusals import mutated
 from tests.trainer.serving.serving_processes import b64, png
 from trainer.serving.image_instances import ImageInstances
@@ -18,16 +17,6 @@ GROWTH = 60e6
 """Bytes that a process may gain over the requests; one photo of 25 million pixels takes 75 MB."""
 
 
-def png_header(width, height):
-    """Return a PNG of a few bytes whose header declares a large image."""
-    chunks = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT"
-    framed = (
-        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
-        for chunk in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
-
-
 INSTANCES = re.split(
     r" \|\s",
     r"""null | true | "text" | 1e999 | [NaN] | {} | {"key": 1} | {"": 1} | {"b64": 3} |
@@ -35,7 +24,12 @@ INSTANCES = re.split(
 {"key": NaN, "b64": "QQ=="} | {"key": {}, "b64": "QQ=="} | {"image": "x"} | {"hour": 1e400} |
 {"miles": [1]} | {"payment": "\ud800"} | {"payment": true} | {"h\ud800": 1} | {"hour": 0.5}""",
 )
-IMAGES = [png_header(60_000, 60_000), png_header(0, 0), b"\xff\xd8\xff" * 1000, b"GIF89a"]
+IMAGES = [
+    png_of(60_000, 60_000, 8, 2, b""),
+    png_of(0, 0, 8, 2, b""),
+    b"\xff\xd8\xff" * 1000,
+    b"GIF89a",
+]
 IMAGES += [b"BM" + b"\xff" * 100, b"\n\x05\n\x03abc"]
 BODIES = [
     b"",
@@ -125,7 +119,7 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("image", b64(b"text"), "can't be read: not a JPEG, PNG, BMP, GIF, WEBP or TIFF image"),
         (
             "image",
-            b64(png_header(9000, 9000)),
+            b64(png_of(9000, 9000, 8, 2, b"")),
             "9000x9000 is too large; send at most 25,000,000 pixels",
         ),
         ("image", b64(b"\n\x05\n\x03abc"), "is neither a JPEG, PNG, BMP, GIF, WEBP or TIFF imag"),
