@@ -70,33 +70,33 @@ def trained(shared, digit_records) -> Path:
     return shared("trained", train)
 
 
-def _exported(folder, model, dataset, **options):
+def _export(folder, model, dataset, **options):
     from trainer.models import check_model
     from trainer.training.export import export
 
     export(check_model(model, dataset, options).build(dataset), dataset, str(folder))
-    return str(folder)
 
 
 @pytest.fixture(scope="session")
-def untrained_model(tmp_path_factory, digit_records):
+def untrained_model(shared, digit_records):
     """URI of the SavedModel of a network for `digit_records`, as it is before training."""
-    return _exported(tmp_path_factory.mktemp("untrained"), "small_cnn", digit_records)
+    return str(shared("untrained", lambda folder: _export(folder, "small_cnn", digit_records)))
 
 
 @pytest.fixture(scope="session")
-def row_records(tmp_path_factory):
+def row_records(shared):
     """900 rows of a made-up table."""
     from tests import tables
+    from trainer.data.schema import load_dataset
 
-    return tables.records(tmp_path_factory.mktemp("rows"), 900)
+    return load_dataset(f"{shared('rows', lambda folder: tables.records(folder, 900))}/records")
 
 
 @pytest.fixture(scope="session")
-def row_model(tmp_path_factory, row_records):
+def row_model(shared, row_records):
     """URI of the SavedModel of a network for `row_records`, as it is before training."""
-    folder = tmp_path_factory.mktemp("row-model")
-    return _exported(folder, "wide_and_deep", row_records, hidden_units=[16])
+    options = {"model": "wide_and_deep", "dataset": row_records, "hidden_units": [16]}
+    return str(shared("row-model", lambda folder: _export(folder, **options)))
 
 
 @pytest.fixture(scope="session")

@@ -40,8 +40,10 @@ def sample(generator, rows):
     return Dataset(**common, features=features, classes=["no", "yes"], splits={"train": split})
 
 
-@pytest.mark.parametrize("before", [1_000, 100_000])
-@pytest.mark.parametrize("now", [5, 20, 100, 1_000])
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [*((1_000, now) for now in (5, 20, 100, 1_000)), (100_000, 5), (100_000, 1_000)],
+)
 def test_another_sample_has_not_drifted(before, now):
     generator = np.random.default_rng([before, now])
     alarms = 0

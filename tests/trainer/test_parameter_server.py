@@ -20,6 +20,7 @@ from trainer.training.job import Job
 
 STEPS = 63
 """Steps of an epoch."""
+WITH_EVALUATOR = (("worker", 1), ("evaluator", 0))
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +29,11 @@ def records(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def training(records, folder: Path, epochs: int, more: str = "", roles=()):
+def training(records, folder: Path, epochs: int, more: str = "", roles=(("worker", 1),)):
     """Yield a cluster that trains a job in `run`, which logs to `folder`: it compiles its steps."""
     options = f"--strategy=parameter_server --learning_rate=0.002 --batch_size=16 {more}"
     flags = replicas.flags(records, folder / "run", f"--epochs={epochs} {options}")
-    roles = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), *roles]
+    roles = [("chief", 0), ("worker", 0), ("ps", 0), *roles]
     with replicas.Cluster("trainer.task", flags, roles, folder) as cluster:
         cluster.start_all()
         cluster.wait_for(lambda: "compiling the" in (folder / "chief-0.log").read_text())
@@ -59,7 +60,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_cancelled_job_ends_at_once_even_while_it_compiles(records, tmp_path):
-    with training(records, tmp_path, epochs=1) as cluster:
+    with training(records, tmp_path, epochs=1, roles=()) as cluster:
         for process in cluster.processes.values():
             process.terminate()
         assert cluster.processes["chief", 0].wait(20) == RETRY_EXIT_CODE, cluster.tails()
@@ -70,7 +71,7 @@ def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
     epochs, run = 5, tmp_path / "run"
     # The chief leaves validation to the evaluator.
     options = "--keep_epoch=last --evaluator_pool=3"
-    with training(records, tmp_path, epochs, options, [("evaluator", 0)]) as cluster:
+    with training(records, tmp_path, epochs, options, WITH_EVALUATOR) as cluster:
         cluster.wait_for(lambda: position(tmp_path) > 0)
         cluster.kill("worker", 1)
         assert position(tmp_path) < epochs * STEPS
@@ -134,8 +135,8 @@ def test_frozen_parameter_server_asks_for_a_retry(records, tmp_path):
 @pytest.mark.timeout(900)
 def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
     epochs, run, log = 64, tmp_path / "run", tmp_path / "chief-0.log"
-    options, more_roles = "--checkpoint_steps=25 --evaluator_pool=3", [("evaluator", 0)]
-    with training(records, tmp_path, epochs, options, more_roles) as cluster:
+    options = "--checkpoint_steps=25 --evaluator_pool=3"
+    with training(records, tmp_path, epochs, options, WITH_EVALUATOR) as cluster:
 
         def wait_for_progress() -> None:
             goal = position(tmp_path) + 50

@@ -190,7 +190,7 @@ def test_killed_hour_continues_after_its_last_row(hour, vertex, monkeypatch):
 
 
 def test_equal_polls_are_kept_once(hour, vertex):
-    vertex.outcomes = [Outcome(polls=5)]
+    vertex.outcomes = [Outcome(polls=3)]
     started = Step("run digits --detach --name one", "^status")
     waits = Step("status one", "^one  SUCCEEDED$", "it has ended")
     code, shown = hour({"name": "waits", "steps": [started, waits]})

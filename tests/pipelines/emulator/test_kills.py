@@ -1,10 +1,9 @@
-"""The emulator after kill -9, a clean stop, a damaged file, a stuck model server and many requests.
+"""The emulator after kill -9, a clean stop, a damaged file and a stuck model server.
 
 Only through its command, its port and its files.
 """
 
 import concurrent.futures
-import threading
 
 import psutil
 
@@ -46,53 +45,49 @@ def state_of(rehearsal, path):
     return rehearsal.ask("GET", path)["state"].removeprefix("JOB_STATE_")
 
 
-def test_job_of_a_killed_emulator_has_failed(tmp_path):
+def create_batch_prediction(rehearsal, folder):
+    """Create a batch prediction job; return its path below the location."""
+    (folder / "a.jsonl").write_text("[0]\n")
+    model = to_rest({"model": {**MODEL, "artifact_uri": str(folder)}})
+    assert "error" not in rehearsal.ask("POST", "models:upload", model)
+    job = changed(
+        REQUESTS["batch_prediction_job"],
+        model=f"{PARENT}/models/1",
+        input_config__gcs_source={"uris": [f"{folder}/a.jsonl"]},
+        output_config__gcs_destination={"output_uri_prefix": f"{folder}/out"},
+    )
+    name = rehearsal.ask("POST", "batchPredictionJobs", to_rest(job))["name"]
+    return name.removeprefix(f"{PARENT}/")
+
+
+def test_jobs_of_a_killed_emulator_have_failed(tmp_path):
     with emulated(tmp_path) as rehearsal:
-        path = create_job(rehearsal)
-        wait_for(lambda: state_of(rehearsal, path) == "RUNNING")
+        job = create_job(rehearsal)
+        wait_for(lambda: state_of(rehearsal, job) == "RUNNING")
         # A second emulator would take the runs of the first for killed ones.
         with started("emulator", cwd=tmp_path) as other:
             assert (other.wait(30), other.stdout.read()) == (2, "")
             assert "'emulated' is in use by another emulator" in other.stderr.read()
+        batch = create_batch_prediction(rehearsal, tmp_path)
+        # The model's server imports TensorFlow, which takes seconds.
+        assert state_of(rehearsal, batch) == "PENDING"
         replicas = below(rehearsal.process.pid)
         rehearsal.kill()
     assert not psutil.wait_procs(replicas, 30)[1]
     with emulated(tmp_path) as rehearsal:
-        job = rehearsal.ask("GET", path)
-        assert (job["state"], job["error"]["code"]) == ("JOB_STATE_FAILED", 13)
-        assert "process was killed" in job["error"]["message"]
-        assert job["createTime"] <= job["startTime"] <= job["endTime"]
-        assert [job] == rehearsal.ask("GET", "customJobs")["customJobs"]
-        # Vertex AI refuses no cancellation of a job that has ended.
-        rehearsal.ask("POST", f"{path}:cancel")
-        assert state_of(rehearsal, path) == "FAILED"
-        rehearsal.ask("DELETE", path)
-        assert rehearsal.ask("GET", "customJobs") == {}
-
-
-def test_batch_prediction_of_a_killed_emulator_has_failed(tmp_path):
-    (tmp_path / "a.jsonl").write_text("[0]\n")
-    with emulated(tmp_path) as rehearsal:
-        model = to_rest({"model": {**MODEL, "artifact_uri": str(tmp_path)}})
-        done = rehearsal.ask("POST", "models:upload", model)
-        job = changed(
-            REQUESTS["batch_prediction_job"],
-            model=f"{PARENT}/models/1",
-            input_config__gcs_source={"uris": [f"{tmp_path}/a.jsonl"]},
-            output_config__gcs_destination={"output_uri_prefix": f"{tmp_path}/out"},
-        )
-        assert "error" not in done
-        path = rehearsal.ask("POST", "batchPredictionJobs", to_rest(job))["name"]
-        path = path.removeprefix(f"{PARENT}/")
-        # The model's server imports TensorFlow, which takes seconds.
-        assert state_of(rehearsal, path) == "PENDING"
-        rehearsal.kill()
-    with emulated(tmp_path) as rehearsal:
-        job = rehearsal.ask("GET", path)
-        assert (job["state"], job["error"]["code"]) == ("JOB_STATE_FAILED", 13)
-        rehearsal.ask("POST", f"{path}:cancel")
-        rehearsal.ask("DELETE", path)
-        assert rehearsal.ask("GET", "batchPredictionJobs") == {}
+        killed = rehearsal.ask("GET", job)
+        assert "process was killed" in killed["error"]["message"]
+        assert killed["createTime"] <= killed["startTime"] <= killed["endTime"]
+        for path in (job, batch):
+            kind, _, _ = path.partition("/")
+            killed = rehearsal.ask("GET", path)
+            assert (killed["state"], killed["error"]["code"]) == ("JOB_STATE_FAILED", 13)
+            assert [killed] == rehearsal.ask("GET", kind)[kind]
+            # Vertex AI refuses no cancellation of a job that has ended.
+            rehearsal.ask("POST", f"{path}:cancel")
+            assert state_of(rehearsal, path) == "FAILED"
+            rehearsal.ask("DELETE", path)
+            assert rehearsal.ask("GET", kind) == {}
 
 
 def test_schedule_fires_once_for_a_time_also_after_a_kill(tmp_path):
@@ -140,23 +135,6 @@ def test_templates_experiments_and_clock_outlive_a_stop_and_a_kill(tmp_path, on_
             assert (code, "is above" in answer["error"]["message"]) == (400, True)
             assert rehearsal.send("GET", "/clock")[1]["now"] > clock["now"]
             rehearsal.kill()
-
-
-def test_requests_at_the_same_moment_are_all_answered(tmp_path):
-    count = 60
-    together = threading.Barrier(count)
-
-    def create(number):
-        together.wait()
-        path = f"endpoints?endpointId=endpoint-{number}"
-        return rehearsal.ask("POST", path, {"displayName": "digits"})["name"]
-
-    with emulated(tmp_path) as rehearsal:
-        with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            operations = set(pool.map(create, range(count)))
-        assert len(operations) == count
-        listed = rehearsal.ask("GET", "endpoints?pageSize=100")["endpoints"]
-        assert len(listed) == count
 
 
 def model_servers(rehearsal):

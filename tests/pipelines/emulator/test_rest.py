@@ -1,6 +1,8 @@
 """The emulator answers and refuses REST requests as Vertex AI does."""
 
+import concurrent.futures
 import functools
+import threading
 
 import pytest
 import yaml
@@ -135,6 +137,20 @@ def test_emulator_survives_a_damaged_schedule(ask):
     code, listed = ask("GET", f"{HERE}/schedules")
     assert (code, [one["name"][-1] for one in listed["schedules"]]) == (200, ["1"])
     file.unlink()
+
+
+def test_requests_at_the_same_moment_are_all_answered(ask):
+    count = 60
+    together = threading.Barrier(count)
+
+    def create(number):
+        together.wait()
+        path = f"{HERE}/endpoints?endpointId=endpoint-{number}"
+        return ask("POST", path, {"displayName": "digits"})[1]["name"]
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        assert len(set(pool.map(create, range(count)))) == count
+    assert len(ask("GET", f"{HERE}/endpoints?pageSize=100")[1]["endpoints"]) == count
 
 
 def test_object_is_downloaded_by_either_path(ask):
