@@ -111,25 +111,12 @@ def test_page_trains_locally_and_compiles(installed, repository):
     assert inputs["model"]["defaultValue"] == "shop.model:build"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("shop.model:build", "shop.models:build", "there is no module shop.models"),
-        (
-            "shop.labels:",
-            "shop.label:",
-            "shop.label can't be imported: ModuleNotFoundError: No mo",
-        ),
-        ("labels:scans", "labels:recipes", "(No such file or directory); correct its path"),
-        ("shop.steps:card", "shop.steps:cart", "has no KFP component 'cart'; did you mean 'card'?"),
-    ],
-)
-def test_mistake_in_the_recipe_is_one_line(installed, repository, old, new, message):
+def test_mistake_in_the_recipe_is_one_line(installed, repository):
     recipe = repository / "recipes" / "scans.toml"
-    recipe.write_text(recipe.read_text().replace(old, new))
+    recipe.write_text(recipe.read_text().replace("labels:scans", "labels:recipes"))
     command = str(installed / "vertex-training")
     error = run(command, "run", "scans", "--local", cwd=repository, code=2)
-    assert (message in error, error.count("\n")) == (True, 1), error
+    assert "(No such file or directory); correct its path" in error and error.count("\n") == 1
     assert not (repository / "runs").exists()
 
 

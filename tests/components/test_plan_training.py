@@ -6,12 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kfp import dsl
 
 from components.registry.model_upload import FILES_LABEL, PREBUILT
 from components.registry.registered_model import digest_dataset, training_labels
-from components.skip_training import skip_training
-from tests.components.artifacts import artifact, write_training_counts
+from tests.components.artifacts import write_training_counts
 from tests.components.plans import check_pools, describe, plan, planned
 from tests.registry_service import candidate, registry_at
 from trainer.data import schema
@@ -244,13 +242,3 @@ def test_registry_error_ends_the_step_with_one_line(service, records, refused):
     error = refused(decided, records)
     assert error.startswith("looking for a version of 'digits' trained on the same data: 403")
     assert "roles/aiplatform.user" in error
-
-
-def test_verdict_is_an_output_a_line_and_an_artifact(tmp_path, capsys):
-    decision = artifact(dsl.Artifact, tmp_path / "decision")
-    why = {"reason": "nothing changed since digits@3", "version": "digits@3"}
-    (verdict,) = skip_training.python_func(decision=decision, **why)
-    assert verdict == "skipped"
-    assert capsys.readouterr().out == "skipped: nothing changed since digits@3\n"
-    assert decision.metadata == {"verdict": "skipped", "role": "none", **why}
-    assert json.loads((tmp_path / "decision").read_text()) == decision.metadata

@@ -63,7 +63,12 @@ def test_executor_finds_each_component_by_its_name(tmp_path):
     place = {"cwd": tmp_path, "env": environment}
     ended = subprocess.run(command, **place, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads((tmp_path / "decision").read_text())["reason"] == "nothing changed"
+    assert "\nskipped: nothing changed\n" in ended.stdout
+    why = {"reason": "nothing changed", "version": "digits@1"}
+    recorded = {"verdict": "skipped", "role": "none", **why}
+    assert json.loads((tmp_path / "decision").read_text()) == recorded
+    outputs = json.loads((tmp_path / "output.json").read_text())
+    assert outputs["parameterValues"] == {"verdict": "skipped"}
     index = (COMPONENTS / "kfp_config.ini").read_text()
     named = re.findall(r"^(\w+) = components/\1.py$", index, re.MULTILINE)
     files = [file.stem for file in COMPONENTS.glob("*.py") if "\n@component\n" in file.read_text()]

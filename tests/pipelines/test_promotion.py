@@ -99,14 +99,3 @@ def test_rollback_whose_end_fails_is_not_kept_quiet(succeed, refused, tmp_path, 
 )
 def test_invalid_arguments_are_refused(refused, arguments, message):
     assert message in refused(f"promote digits {arguments}")
-
-
-@pytest.mark.parametrize("content", ["{", "3", '{"last": 1}'])
-def test_damaged_local_registry_is_named_and_kept(refused, tmp_path, content):
-    file = tmp_path / "runs" / FOLDER_NAME / "models" / "digits.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(content)
-    error = refused("promote digits --local --version 1")
-    assert "digits.json can't be read (" in error
-    assert "repair it, or delete it" in error
-    assert file.read_text() == content

@@ -63,9 +63,8 @@ def test_loss_that_is_not_finite_is_an_error(few, tmp_path):
         train(few, tmp_path, **SMALL, optimizer="sgd", learning_rate=1e38)
 
 
-@pytest.mark.parametrize("seed", [2**32 - 1, 2**53])
-def test_large_seed_is_usable(few, tmp_path, seed):
-    run = train(few, tmp_path, **{**SMALL, "epochs": 1}, seed=seed, augmentation="model")
+def test_large_seed_is_usable(few, tmp_path):
+    run = train(few, tmp_path, **{**SMALL, "epochs": 1}, seed=2**53, augmentation="model")
     assert np.isfinite(run.progress.history[0]["loss"])
 
 

@@ -129,16 +129,6 @@ def test_runs_of_two_regions_have_their_own_folders(ask):
     assert folders == ["twin.europe-west4.123456", "twin.us-central1.123456"]
 
 
-def test_emulator_survives_a_damaged_schedule(ask):
-    file = ask.folder / f"emulated/resources{HERE[3:]}/schedules/9.json"
-    file.write_text("{")
-    wait_for(lambda: "9.json can't be read" in (ask.folder / "errors").read_text())
-    assert ask("GET", f"{HERE}/schedules/9")[1]["error"]["status"] == "FAILED_PRECONDITION"
-    code, listed = ask("GET", f"{HERE}/schedules")
-    assert (code, [one["name"][-1] for one in listed["schedules"]]) == (200, ["1"])
-    file.unlink()
-
-
 def test_requests_at_the_same_moment_are_all_answered(ask):
     count = 60
     together = threading.Barrier(count)
