@@ -16,6 +16,7 @@ from trainer.models import MODELS
 from trainer.models.backbone_table import BACKBONES
 from vertex_facts import resource_names
 
+PREBUILT = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15"
 REGION = "projects/p/locations/us-central1"
 KEY = f"{REGION}/keyRings/r/cryptoKeys/k"
 TABLE = {"source": "csv:trips.csv", "model": "wide_and_deep"}
@@ -126,18 +127,10 @@ def test_valid_values_are_accepted(values):
         ({"tensorboard": f"{REGION}/tensorboards/2"}, "tensorboards/2'", "service_account"),
         ({"tensorboard": "projects/1/x"}, "'projects/1/x'", "projects/PROJECT/"),
         ({"network": "projects/p/global/networks/n"}, "networks/n'", "gcloud projects"),
-        (
-            {"encryption_spec_key_name": f"{KEY}/cryptoKeyVersions/1"},
-            "/cryptoKeyVersions/1'",
-            "cryptoKeys/KEY",
-        ),
+        ({"encryption_spec_key_name": f"{KEY}/versions/1"}, "/versions/1'", "cryptoKeys/KEY"),
         ({"service_account": "user:t@p.iam.gserviceaccount.com"}, "'user:t@", "NAME@PROJECT.iam"),
         ({"serving_image": "https://image"}, "'https://image'", "/training:1"),
-        (
-            {"serving_image": "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15"},
-            "cpu.2-15'",
-            ":latest",
-        ),
+        ({"serving_image": PREBUILT}, "cpu.2-15'", ":latest"),
         ({"image_uri": "My image"}, "image_uri='My image'", "/training:1"),
         ({"scheduling_strategy": "LOW_COST"}, "scheduling_strategy='LOW_COST'", "'FLEX_START'"),
         ({"scheduling_strategy": "FLEX_START"}, "accelerator_type=''", "STANDARD"),

@@ -252,10 +252,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         ("serve dgits", "did you mean 'digits'?"),
         ("predict digits", "Missing argument 'FILE'"),
         ("predict digits a.png --endpoint 'a b'", "neither a URL, such as"),
-        (
-            "predict digits a.jsonl --endpoint http://a:99999",
-            "http://a:99999/predict' is not a URL,",
-        ),
+        ("predict digits a.jsonl --endpoint http://a:99999", "//a:99999/predict' is not a URL,"),
         ("predict digits a.png --endpoint 7", "no project: give --project, set GOOG"),
         ("predict digits a.png --endpoint 7 --model-name m", "--endpoint excludes --model-name"),
     ],

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import keras
@@ -72,16 +73,20 @@ STEEP = {"epochs": 6, "learning_rate": 0.1, "monitor": "accuracy", **SMALL_MODEL
 """Options of a training whose best epoch is not the last."""
 
 
-@pytest.mark.parametrize(("keep", "patience"), [("best", 2), ("last", 0)])
-def test_model_has_the_weights_of_the_epoch_to_keep(few, tmp_path, keep, patience):
-    run = train(few, tmp_path, **STEEP, early_stopping_patience=patience, keep_epoch=keep)
-    progress, epochs = run.progress, len(run.progress.history)
-    assert progress.stopped == ("no better accuracy in 2 epochs" if patience else "")
-    assert progress.best_epoch == epochs - patience if patience else progress.best_epoch < epochs
-    assert run.kept_epoch == (progress.best_epoch if keep == "best" else epochs)
+@pytest.fixture(scope="module")
+def steep(few, tmp_path_factory):
+    """Train with STEEP, into a folder named by the epoch to keep; return the runs by that name."""
+    folder = tmp_path_factory.mktemp("steep")
+    return {keep: train(few, folder / keep, **STEEP, keep_epoch=keep) for keep in ("best", "last")}
+
+
+@pytest.mark.parametrize(("keep", "epoch"), [("best", 5), ("last", 6)])
+def test_model_has_the_weights_of_the_epoch_to_keep(few, steep, keep, epoch):
+    run = steep[keep]
+    assert (run.progress.best_epoch, run.kept_epoch) == (5, epoch)
     ((images, labels, _),) = read_evaluation_batches(few, "validation", InputShare(batch_size=40))
     accuracy = np.mean(np.argmax(run.model(images, training=False), -1) == labels)
-    kept = progress.history[run.kept_epoch - 1]
+    kept = run.progress.history[epoch - 1]
     assert accuracy == pytest.approx(kept["validation_accuracy"])
 
 
@@ -97,9 +102,7 @@ def dying(call, number):
     return call_and_die
 
 
-def test_best_weights_outlive_a_run_that_dies(few, tmp_path, monkeypatch):
-    whole = train(few, tmp_path / "whole", **STEEP)
-    assert whole.kept_epoch == 5
+def test_best_weights_outlive_a_run_that_dies(few, steep, tmp_path, monkeypatch):
     # Between the best weights, the second that are saved, and their checkpoint; and after it.
     for name, number in (("save_best", 2), ("save", 5)):
         with monkeypatch.context() as patch, pytest.raises(InterruptedError):
@@ -107,12 +110,13 @@ def test_best_weights_outlive_a_run_that_dies(few, tmp_path, monkeypatch):
             train(few, tmp_path / name, **STEEP)
         resumed = train(few, tmp_path / name, **STEEP)
         assert resumed.kept_epoch == 5
-        for ours, theirs in zip(resumed.model.variables, whole.model.variables, strict=True):
+        whole = steep["best"].model.variables
+        for ours, theirs in zip(resumed.model.variables, whole, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_run_of_a_version_without_the_option_keeps_what_it_did(few, tmp_path):
-    train(few, tmp_path, **STEEP, keep_epoch="last")
+def test_run_of_a_version_without_the_option_keeps_what_it_did(few, steep, tmp_path):
+    shutil.copytree(steep["last"].base, tmp_path, dirs_exist_ok=True)
     signature = tmp_path / "checkpoints" / "run.json"
     config = write_config(TrainingConfig(**STEEP), str(tmp_path))
     for path in (signature, Path(config)):

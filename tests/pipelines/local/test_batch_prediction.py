@@ -92,10 +92,7 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
     ):
         assert words in refused("run", "chicago_taxi", "--local", "--batch", pattern)
     for option, words in (
-        (
-            "--set=epochs=3",
-            "--batch: batch prediction has no parameter 'epochs'; known: batch_size,",
-        ),
+        ("--set=epochs=3", "--batch: batch prediction has no parameter 'epochs'; known: batch_s"),
         ("--set=machine_type=n9", "--batch: machine_type='n9'"),
         ("--set=output=rows.csv/answers", "/rows.csv is not a folder; give another folder"),
         ("--set=replica_count=0", "--batch: replica_count=0"),

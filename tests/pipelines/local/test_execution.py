@@ -106,6 +106,7 @@ def test_untaken_branch_is_skipped(small_package, tmp_path):
 
 BROKEN = "ValueError: shard 3 has no end"
 STEP = "create-records: the step"
+ENDED = "was ended by SIGTERM from outside this run; run it again"
 NO_MEMORY = "was ended by SIGKILL, most often for lack of memory; free memory and run it again"
 
 
@@ -119,11 +120,7 @@ def acting(chief):
         ({"source": "missing"}, "create-records: source='missing' is not a folder", []),
         ({"source": "broken"}, f"create-records: {BROKEN}", [f"  {BROKEN}"]),
         ({"source": "SIGKILL"}, f"{STEP} {NO_MEMORY}", []),
-        (
-            {"source": "SIGTERM"},
-            f"{STEP} was ended by SIGTERM from outside this run; run it again",
-            [],
-        ),
+        ({"source": "SIGTERM"}, f"{STEP} {ENDED}", []),
         ({"source": "SIGSEGV"}, f"{STEP} crashed with SIGSEGV; its log shows what it did last", []),
         (
             acting("crash"),
