@@ -7,11 +7,12 @@ first, and its context comes late; lists and logs come in pages, the first of th
 
 import base64
 import datetime
-import http.server
 import json
 import re
 import threading
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.json_server import JsonServer
 
 NUMBER = "771234509876"
 PARENT = f"projects/{NUMBER}/locations/us-central1"
@@ -19,32 +20,25 @@ STATES = ["QUEUED", "PENDING", "PENDING", *["RUNNING"] * 6]
 """States of a run, one per answer; then it has succeeded."""
 
 
-class IndependentServer(http.server.ThreadingHTTPServer):
+class IndependentServer(JsonServer):
     """A server on a port of 127.0.0.1; a context manager.
 
     Attributes:
         accounts: members in the answers to getIamPolicy.
     """
 
-    daemon_threads = True
-
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._reply)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.lock = threading.Lock()
         self.runs, self.schedules, self.operations = {}, {}, {}
         self.accounts = ["user:jane.roe@acme-corp.example", "group:all@acme-corp.example"]
         self._next = 4611686018427387904
 
-    def __enter__(self):
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+    def _reply(self, verb, path, headers, content):
+        parts = urlsplit(path)
+        body = json.loads(content) if content and "json" in headers["Content-Type"] else {}
+        return self.answer(verb, unquote(parts.path), parse_qs(parts.query), body)
 
     def number(self):
         self._next += 7919
@@ -241,26 +235,3 @@ ROUTES = {
     r"POST /v1/projects/.+:testIamPermissions": grant,
     r"POST /v1/projects/.+:getIamPolicy": get_policy,
 }
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-
-    def log_message(self, *_):
-        """Print nothing."""
-
-    def serve(self):
-        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = urlsplit(self.path)
-        body = json.loads(content) if content and "json" in self.headers["Content-Type"] else {}
-        given = (self.command, unquote(parts.path), parse_qs(parts.query), body)
-        status, answer = self.server.answer(*given)
-        text = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=UTF-8")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve  # noqa: N815

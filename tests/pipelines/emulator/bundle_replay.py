@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import gzip
-import http.server
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from components.vertex.recording import _parse
 from pipelines.cloud.first_hour import TIME
 from pipelines.cloud.scrubbing import PLACEHOLDER
 from tests.child_processes import ROOT
+from tests.json_server import JsonServer
 
 FOLDER = Path(__file__).parent / "bundles"
 PATHS = [*sorted(FOLDER.iterdir()), *map(Path, filter(None, [os.getenv("FIRST_HOUR_BUNDLE")]))]
@@ -58,7 +58,7 @@ def identify(call, query, body):
     return HEX.sub("<HEX>", TIME.sub("", text))
 
 
-class Replay(http.server.ThreadingHTTPServer):
+class Replay(JsonServer):
     """A server of a bundle's answers on a port of 127.0.0.1; a context manager.
 
     Attributes:
@@ -66,10 +66,8 @@ class Replay(http.server.ThreadingHTTPServer):
         settings: of the bundle's project, with names that lead to this server.
     """
 
-    daemon_threads = True
-
     def __init__(self, bundle):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._reply)
         self.url = f"127.0.0.1:{self.server_address[1]}"
         self.problems, self._known = [], {}
         self._pipelines = dict(bundle["pipelines"])
@@ -137,15 +135,13 @@ class Replay(http.server.ThreadingHTTPServer):
         elif isinstance(recorded, str) and isinstance(sent, str):
             self._known.update(zip(HEX.findall(recorded), HEX.findall(sent), strict=False))
 
-    def __enter__(self):
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
+    def _reply(self, verb, path, headers, body):
+        parts = urlsplit(path)
+        if parts.path == "/token":
+            return 200, {"access_token": "replayed", "expires_in": 3600}
+        query = {key: value for key, value in parse_qsl(parts.query) if key[0] != "$"}
+        status, answer = self.answer(f"{verb} {unquote(parts.path)}", query, _parse(body, headers))
+        return status, answer or {}
 
 
 def is_optional(call):
@@ -154,36 +150,6 @@ def is_optional(call):
     Google's client asks for a bucket in a thread, if it comes to it; only the emulator has a clock.
     """
     return call == "GET /clock" or re.fullmatch(r"GET /storage/v1/b/[^/]+", call) is not None
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-
-    def log_message(self, *_):
-        """Print nothing."""
-
-    def serve(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = urlsplit(self.path)
-        if parts.path == "/token":
-            status, answer = 200, {"access_token": "replayed", "expires_in": 3600}
-        else:
-            query = {key: value for key, value in parse_qsl(parts.query) if key[0] != "$"}
-            call = f"{self.command} {unquote(parts.path)}"
-            status, answer = self.server.answer(call, query, _parse(body, self.headers))
-        if not status:
-            self.close_connection = True
-            return
-        is_text = isinstance(answer, str)
-        content = answer.encode() if is_text else json.dumps(answer or {}).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve  # noqa: N815
 
 
 def check_in_process(path):

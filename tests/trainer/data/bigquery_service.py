@@ -17,7 +17,7 @@ from google.cloud.bigquery_storage_v1.services.big_query_read.transports import 
     BigQueryReadGrpcTransport,
 )
 
-from tests.trainer.data.json_server import json_server
+from tests.json_server import JsonServer
 from trainer.data.sources import bigquery
 
 _SERVICE = "google.cloud.bigquery.storage.v1.BigQueryRead"
@@ -117,7 +117,7 @@ def running_queries(results: dict[str, str]) -> Iterator[None]:
         jobs[job["jobReference"]["jobId"]] = job
         return 200, job
 
-    def answer(method: str, path: str, body: bytes) -> tuple[int, Any]:
+    def answer(method: str, path: str, _: Any, body: bytes) -> tuple[int, Any]:
         if method == "POST":
             return insert(path, json.loads(body))
         path = path.partition("?")[0]
@@ -128,11 +128,11 @@ def running_queries(results: dict[str, str]) -> Iterator[None]:
         done = {"jobReference": job["jobReference"], "jobComplete": True, "totalRows": "600"}
         return 200, {**done, "schema": {"fields": []}}
 
-    with json_server(answer) as port:
+    with JsonServer(answer) as server:
         client = google_bigquery.Client(
             project="my-project",
             credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": f"http://127.0.0.1:{port}"},
+            client_options={"api_endpoint": f"http://127.0.0.1:{server.server_port}"},
         )
         with mock.patch.object(bigquery, "open_query_client", lambda project: client):
             yield

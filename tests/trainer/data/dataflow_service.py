@@ -20,7 +20,7 @@ from apache_beam.utils import retry
 from google.cloud import dataflow
 from google.protobuf import json_format
 
-from tests.trainer.data.json_server import json_server
+from tests.json_server import JsonServer
 from trainer.data import storage
 
 WORKER = f"{sys.executable} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null".encode()
@@ -49,12 +49,12 @@ class DataflowService:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         # Beam tries again after pauses of up to twelve seconds.
-        with mock.patch.object(retry.Clock, "sleep"), json_server(self._answer) as port:
+        with mock.patch.object(retry.Clock, "sleep"), JsonServer(self._answer) as server:
             # Beam speaks REST without credentials to this name alone.
-            self.endpoint = f"http://localhost:{port}"
+            self.endpoint = f"http://localhost:{server.server_port}"
             yield
 
-    def _answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    def _answer(self, method: str, path: str, _: Any, body: bytes) -> tuple[int, dict[str, Any]]:
         if method == "POST" and self._refuses:
             status, message = self._refuses
             return status, {"error": {"code": status, "message": message}}
