@@ -87,7 +87,7 @@ class Cluster:
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain\n{self.tails()}"
             assert self.processes["chief", 0].poll() is None, f"it ended early\n{self.tails()}"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def tails(self) -> str:
         """Return the last lines of each replica, for a message."""

@@ -19,7 +19,7 @@ RESOURCE = re.compile(r"(?:pipelineJobs|schedules|customJobs)/[\w-]+")
 CALL = re.compile(
     r"(POST|PATCH|DELETE) (/v1/projects/[^/]+/locations/[^/]+/(?:pipelineJobs|schedules).*)"
 )
-TRAINING_SECONDS, ENDLESS_SECONDS = 4, 600
+TRAINING_SECONDS, ENDLESS_SECONDS = 2, 600
 
 
 class Feed:

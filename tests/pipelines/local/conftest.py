@@ -21,7 +21,7 @@ def wait_for(condition, seconds=240):
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"still false after {seconds} s"
-        time.sleep(0.02)
+        time.sleep(0.05)
     return value
 
 
