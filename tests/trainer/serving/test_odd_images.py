@@ -16,7 +16,7 @@ from tests.trainer.serving.served_pixels import (
     stored_pixels,
     write_records,
 )
-from tests.trainer.serving.serving_processes import b64, predicted, serve
+from tests.trainer.serving.serving_processes import b64, predicted
 from trainer.data.images.pixels import PixelFormat
 from trainer.data.records import serialize
 from trainer.data.schema import EXTRA_ASSETS, find_training_data
@@ -86,18 +86,6 @@ def test_signature_reads_files_within_a_level_or_refuses_them_by_name(served, fi
         "WebP": "is neither a JPEG nor a PNG",
     }.items():
         assert words in refusals[form]
-
-
-@pytest.mark.parametrize("served", OPTIONS[1:], indirect=True, ids=str)
-def test_server_answers_files_as_their_records(served, files):
-    _, uri, pixels, reasons = served
-    with serve(uri) as server:
-        status, content = server.ask([b64(files[name]) for name in pixels])
-        assert status == 200, content
-        answers = revealed([answer["probabilities"] for answer in content["predictions"]])
-        np.testing.assert_array_equal(answers, [*pixels.values()])
-        status, content = server.ask([b64(files[name]) for name in reasons])
-    assert (status, len(content["instances"])) == (400, len(reasons))
 
 
 def test_model_without_a_description_refuses_what_it_reads_in_another_way(tmp_path, digit_records):
