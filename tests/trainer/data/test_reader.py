@@ -211,10 +211,8 @@ def test_changed_dataset_json_is_refused(dataset, old, new, reason):
     assert re.search(rf"dataset.json does .*{reason}.*run create_tfrecords", message)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    ["multi_worker_mirrored", pytest.param("parameter_server", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
 def test_job_on_damaged_records_ends_without_training(tmp_path, dataset, monkeypatch, strategy):
     # A replica that has waited for so long does not wait again.
     monkeypatch.setenv(rejoin.WAITED_SINCE, str(time.time() - rejoin.PATIENCE_SECONDS - 1))
