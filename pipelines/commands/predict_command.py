@@ -77,7 +77,7 @@ def predict(
         return
     rows = [{"Instance": name, **_format_answer(prediction)} for name, prediction in predictions]
     titles = list(rows[0])
-    numbers = [title for title in titles if title not in ("Instance", "Label")]
+    numbers = [title for title in titles if title not in ("Instance", "Label", "Labels")]
     show_table(titles, [list(row.values()) for row in rows], right=numbers)
 
 
@@ -88,7 +88,9 @@ def _format_answer(prediction: dict[str, Any]) -> dict[str, str]:
         for name, value in prediction.items()
         if name not in ("key", "model_version") and not isinstance(value, list)
     }
-    if probabilities := prediction.get("probabilities"):
+    if "labels" in prediction:
+        cells["Labels"] = ", ".join(prediction["labels"]) or "none"
+    elif probabilities := prediction.get("probabilities"):
         cells["Probability"] = f"{max(probabilities):.4f}"
     return cells
 

@@ -25,7 +25,7 @@ _COLORS = {
 }
 LISTED = 20
 """Default number of runs that are listed."""
-_METRICS = ("accuracy", "roc_auc", "log_loss", "r2")
+_METRICS = ("accuracy", "r2", "example_f1", "roc_auc", "log_loss")
 _WIDE, _NARROW = 39, 26
 """Columns of the metrics of both splits, and of the validation split alone."""
 _WIDTH = 32 + _WIDE

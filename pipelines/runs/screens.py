@@ -13,7 +13,7 @@ from trainer.formats import clock, decimal
 
 _HEADLINE = (
     "accuracy", "f1", "roc_auc", "log_loss", "expected_calibration_error", "r2", "rmse", "mae",
-    "coverage",
+    "coverage", "example_f1", "micro_f1", "macro_f1", "mean_average_precision", "exact_match",
 )  # fmt: skip
 _NO_BREAK = "\xa0"
 """A non-breaking space."""

@@ -19,13 +19,13 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import tomllib
 
 from tests.benchmarks.measuring import Row, core_seconds, peak_megabytes, run, timed
 from trainer.data.schema import load_dataset
 from trainer.data.write import output, spill
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
+from trainer.toml_reader import tomllib
 
 ROWS = 1_000_000
 CHUNK = 100_000

@@ -11,7 +11,7 @@ from pipelines import recipe
 from tests import child_processes
 from tests.child_processes import ROOT
 
-RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "flowers", "housing", "mnist")
+RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "emotions", "flowers", "housing", "mnist")
 """The recipes of the project."""
 
 

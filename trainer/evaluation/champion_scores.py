@@ -57,7 +57,7 @@ def _score_pairs(model: ServedModel, candidate: Answers) -> Pairs:
     try:
         for batch in model.read_stored_batches():
             end = start + len(batch)
-            labels = candidate.read("label", start, end)
+            labels = candidate.read_labels(start, end)
             scores, knows = model.task.score_champion(labels, model.answer_unchecked(batch))
             pairs.add(candidate.scores(start, end), scores)
             start, knows_a_label = end, knows_a_label or knows

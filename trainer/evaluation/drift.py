@@ -92,11 +92,12 @@ def measure(before: Dataset, now: Dataset) -> Drifts:
     """Compare labels and columns of the training splits of two datasets."""
     counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
     rows, others = sum(counts[1]), {}
-    if before.classes and now.classes:
+    # Several labels, and numbers, are not counted by class: they have statistics.
+    pairs = list(zip((before, now), counts, strict=True))
+    if all(len(dataset.classes) == len(count) for dataset, count in pairs):
         zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
         others[LABEL] = [
-            zeros | dict(zip(dataset.classes, count, strict=True))
-            for dataset, count in zip((before, now), counts, strict=True)
+            zeros | dict(zip(dataset.classes, count, strict=True)) for dataset, count in pairs
         ]
     return measure_columns(before, now.features, rows, others)
 
@@ -117,7 +118,6 @@ def measure_columns(
         {
             feature.name: feature
             for feature in features
-            # Labels that are numbers have statistics.
             if feature.kind not in _NOT_COLUMNS or feature.statistics
         }
         for features in (before.features, now)
@@ -159,6 +159,8 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     if "quantiles" in now.statistics:
         pair = _count_numbers(before.statistics["quantiles"], now.statistics["quantiles"], present)
     else:
+        if now.kind == "label":  # An example may have any number of labels.
+            present = [float(sum(of.statistics["counts"].values())) for of in (before, now)]
         counts, forms = (
             before.statistics["counts"],
             list_boolean_forms([*before.statistics["counts"]]),

@@ -57,12 +57,13 @@ class GateOptions:
         help="What a model must be besides the floors if there is no champion: above_baseline (by "
         "more than noise, its accuracy is above that of always answering the most common class, "
         "or its log loss below that of the classes' frequencies, or its squared error below that "
-        "of always answering the mean) or any.",
+        "of always answering the mean, or its F1 above that of the best constant labels) or any.",
         choices=(ABOVE_BASELINE, "any"),
     )
     champion_metric: str = option(
         AUTO,
-        help="Metric for comparing a model with the champion; auto: accuracy, or r2 for numbers.",
+        help="Metric for comparing a model with the champion; auto: accuracy, r2 for numbers, "
+        "example_f1 for several labels.",
         choices=(AUTO, *(metric for metrics in COMPARISONS.values() for metric in metrics)),
     )
     confidence: float = option(

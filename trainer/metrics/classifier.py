@@ -211,13 +211,22 @@ def _roc(hits: np.ndarray, misses: np.ndarray, scores: np.ndarray) -> list[np.nd
 
 
 def compute_class_metrics(
-    classes: Sequence[str], matrix: np.ndarray, rankings: Sequence[Ranking | None]
+    classes: Sequence[str],
+    rankings: Sequence[Ranking | None],
+    *,
+    right: np.ndarray,
+    support: np.ndarray,
+    predicted: np.ndarray,
 ) -> list[ClassMetrics]:
-    """Return the metrics of each class against the rest, from the confusion matrix.
+    """Return the metrics of each class against the rest, from numbers of examples, int [classes].
 
     A class that has examples but is never predicted has precision 0.
+
+    Args:
+        right: examples of the class that are predicted as such.
+        support: examples of the class.
+        predicted: examples that are predicted as of the class.
     """
-    right, support, predicted = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     rates = np.stack([right / np.maximum(predicted, 1), right / np.maximum(support, 1),
                       2 * right / np.maximum(support + predicted, 1)], axis=1)  # fmt: skip
     rows = []
@@ -277,12 +286,10 @@ def curves(
 ) -> tuple[list[Curve], list[Curve]]:
     """Return the ROC and PR curves to draw, each of at most 200 points.
 
-    Two classes: the curve of the second one. Up to ten: every class that has examples.
-    More: the mean over all classes, and the four classes with the smallest area.
+    Up to ten: every class that has examples. More: the mean over all classes, and the four classes
+    with the smallest area.
     """
     defined = [(name, ranking) for name, ranking in zip(classes, rankings, strict=True) if ranking]
-    if len(classes) == 2:
-        defined = defined[-1:]
     roc = [(name, ranking.roc_auc, ranking.roc[:2], ranking.grid_tpr) for name, ranking in defined]
     pr = [
         (name, ranking.pr_auc, ranking.precision_recall, ranking.grid_precision)

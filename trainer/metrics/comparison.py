@@ -14,6 +14,7 @@ paired test detects differences that two separate intervals hide.
   Permutation, Parametric, and Bootstrap Tests of Hypotheses, 3rd ed.), interval by the
   paired percentile bootstrap (Efron and Tibshirani 1993, An Introduction to the Bootstrap).
 - r2: the same of squared errors, as shares of the variance of the labels.
+- example_f1: the same of 1 - F1, of the labels of each example.
 
 If two models differ only by chance, the exact test and the permutation test judge the candidate to
 be better with a probability of at most 1 - confidence.
@@ -37,7 +38,7 @@ class Scores(NamedTuple):
     """A model's scores on each example, in stored order."""
 
     correct: np.ndarray | None  # bool [n]; None if labels are numbers
-    losses: np.ndarray | None  # float64 [n], nats or squared errors; None where undefined
+    losses: np.ndarray | None  # float64 [n]: nats, squared errors or 1 - F1; None where undefined
     numbers: np.ndarray | None = None  # labels that are numbers, float64 [n]
 
 
@@ -157,6 +158,8 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
         means = pairs.losses / n
         if metric == "r2":
             gains, means = gains / pairs.variance, 1 - means / pairs.variance
+        if metric == "example_f1":
+            means = 1 - means
         difference = float(gains.sum()) / n
         generator = np.random.default_rng(0)
         p_value = sign_flip_test(gains, generator)

@@ -84,6 +84,10 @@ class Answers(DiskColumns, abc.ABC):
         with storage.catch_write_errors(tempfile.gettempdir()):
             self._key_writer.write_batch(pa.record_batch([keys], schema=_KEYS))
 
+    def read_labels(self, start: int, stop: int) -> np.ndarray:
+        """Return the labels of the examples from `start` to `stop`, as in the records."""
+        return self.read("label", start, stop)
+
     def key_batches(self) -> Iterator[list[bytes]]:
         """Yield the keys in the batches in which they were added."""
         self._key_writer.close()

@@ -1,30 +1,13 @@
-"""Metrics of answers that are numbers, with intervals, from sums over groups of examples.
-
-Groups make the bootstrap's cost independent of the number of examples: each is one example of a
-small split, and neighbors of a large one. Examples are stored in the order of a digest, so groups
-are random samples.
-"""
+"""Metrics of answers that are numbers, with intervals."""
 
 import dataclasses
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
 
-GROUPS = 2048
-"""Largest number of groups."""
-_RESAMPLES = 2000
-_CELLS = 2_000_000  # numbers held in memory by one round of resampling
+from trainer.metrics.intervals import Estimate, GroupSums, estimate
+
 _COLUMNS = 5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A metric with its 95% interval (bootstrap, BCa: Efron 1987, JASA 82:171-185)."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,27 +23,25 @@ class Part:
     coverage: float | None  # share of labels within their interval
 
 
-class Sums:
-    """Sums over groups of examples, added in blocks of labels and answers, float [m]."""
+class Sums(GroupSums):
+    """Sums over groups of examples, added in blocks of labels and answers, float [m].
+
+    The columns are examples, |error|, error², label and label²; labels are less the first one.
+    """
 
     def __init__(self, examples: int) -> None:
-        self._size = -(-examples // GROUPS)
-        # By group: examples, |error|, error², label, label²; labels are less the first one.
-        self.groups = np.zeros((-(-examples // self._size), _COLUMNS))
+        super().__init__(examples, _COLUMNS)
         self._cross = np.zeros(2)  # errors; errors times labels
-        self._added, self._origin = 0, 0.0
+        self._origin = 0.0
 
-    def add(self, labels: np.ndarray, answers: np.ndarray) -> None:
+    def add_answers(self, labels: np.ndarray, answers: np.ndarray) -> None:
         labels = labels.astype(np.float64)
         errors = answers - labels
         if not self._added:
             self._origin = float(labels[0])
         labels -= self._origin
-        columns = np.ones_like(errors), np.abs(errors), errors**2, labels, labels**2
-        places = np.arange(self._added, self._added + len(errors)) // self._size
-        np.add.at(self.groups, places, np.stack(columns, axis=1))
+        self.add([np.ones_like(errors), np.abs(errors), errors**2, labels, labels**2])
         self._cross += errors.sum(), (errors * labels).sum()
-        self._added += len(errors)
 
     @property
     def label_mean(self) -> float:
@@ -91,27 +72,7 @@ class Sums:
 
     def estimate(self) -> list[Estimate]:
         """Return mae, rmse and r2; the labels must differ."""
-        # Imported here, because it takes half a second, which the command line must not wait for.
-        from scipy import stats
-
-        values = _compute(*self.groups.T, axis=0)
-        low, high = values, values
-        if len(self.groups) > 1:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-                low, high = stats.bootstrap(
-                    tuple(self.groups.T),
-                    _compute,
-                    paired=True,
-                    vectorized=True,
-                    n_resamples=_RESAMPLES,
-                    batch=max(1, _CELLS // self.groups.size),
-                    rng=np.random.default_rng(0),
-                ).confidence_interval
-            # Without any variation, as if all errors are 0, the ends are NaN.
-            low, high = (np.where(np.isnan(end), values, end) for end in (low, high))
-        rows = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
-        return [Estimate(value=value, low=least, high=most) for value, least, most in rows]
+        return estimate(self.groups, _compute)
 
 
 def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:

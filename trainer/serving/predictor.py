@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,13 +186,19 @@ class Predictor:
         return outcomes
 
 
+def _decode(texts: Iterable[bytes]) -> list[str]:
+    return [text.decode(errors="replace") for text in texts]
+
+
 def _list_answers(outputs: dict[str, tf.Tensor]) -> list[Any]:
     """Return what a signature answers to each instance, or an error message."""
     values = {name: outputs[name].numpy() for name in sorted(outputs)}
     lists = {name: value.tolist() for name, value in values.items()}
     for name, value in values.items():
-        if value.dtype == object:
-            lists[name] = [text.decode(errors="replace") for text in lists[name]]
+        if value.dtype == object and value.ndim == 1:
+            lists[name] = _decode(lists[name])
+        elif value.dtype == object:  # labels that an instance has; "" is none
+            lists[name] = [_decode(filter(None, row)) for row in lists[name]]
     answers: list[Any] = [
         dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)
     ]

@@ -10,13 +10,18 @@ A task is one file of this folder. Everything else asks the task of its dataset:
 
 from trainer.data.schema import Dataset
 from trainer.tasks.base import Task
-from trainer.tasks.kinds import REGRESSION, kind_of_records
+from trainer.tasks.kinds import MULTILABEL, REGRESSION, kind_of_records
 
 
 def task_of(dataset: Dataset) -> Task:
     """Return the task of the dataset's label."""
     # Imported here, because a model can be chosen without TensorFlow.
-    if kind_of_records(dataset) is REGRESSION:
+    kind = kind_of_records(dataset)
+    if kind is MULTILABEL:
+        from trainer.tasks.multilabel import Multilabel
+
+        return Multilabel(dataset)
+    if kind is REGRESSION:
         from trainer.tasks.regression import Regression
 
         return Regression(dataset)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
+from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
 from trainer.formats import percent
 from trainer.metrics import BLOCK, COMPARISONS, classifier
@@ -51,7 +52,6 @@ By chance alone, one of a hundred equally good slices is so far below in one of 
 
 _MATRIX_SHOWN = 20
 _CONFUSIONS_SHOWN = 10
-_RIGHT, _WRONG = (40, 125, 200), (220, 105, 25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -514,7 +514,7 @@ class ClassEvaluation(Evaluation):
             if times := int(wrong[true, predicted]):
                 names = self.classes[true], self.classes[predicted]
                 commonest.append((*names, times, shares[true, predicted]))
-        return {"picture": _color_cells(shares), "commonest": commonest}
+        return {"picture": color_cells(shares), "commonest": commonest}
 
     def _draw_curves(self) -> list[dict[str, Any]]:
         """Draw ROC and precision over recall, with areas in the legend; empty if undefined."""
@@ -562,9 +562,16 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     error, bins = classifier.calibration(sums)
     correct = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
-    rows = classifier.compute_class_metrics(classes, matrix, rankings)
-    ranked_rows = rows[1:] if len(classes) == 2 else rows
-    roc_curves, pr_curves = classifier.curves(classes, rankings)
+    rows = classifier.compute_class_metrics(
+        classes,
+        rankings,
+        right=matrix.diagonal(),
+        support=matrix.sum(axis=1),
+        predicted=matrix.sum(axis=0),
+    )
+    ranked = slice(1 if len(classes) == 2 else 0, None)  # Of two, the second is the positive one.
+    ranked_rows = rows[ranked]
+    roc_curves, pr_curves = classifier.curves(classes[ranked], rankings[ranked])
     second = rankings[1] if len(classes) == 2 else None
     return {
         "accuracy": correct / n,
@@ -630,16 +637,6 @@ def _compute_aucs(
         filled += counts
     rankings = [classifier.rank(part) for part in np.split(examples, ends[1:-1])]
     return [ranking.roc_auc if ranking else None for ranking in rankings]
-
-
-def _color_cells(shares: np.ndarray) -> np.ndarray:
-    """Return one pixel per cell; empty cells are transparent, which fits light and dark mode."""
-    pixels = np.zeros((*shares.shape, 4), np.uint8)
-    pixels[..., :3] = _WRONG
-    pixels[..., 3] = np.round(255 * np.sqrt(shares))
-    diagonal = np.arange(len(shares))
-    pixels[diagonal, diagonal, :3] = _RIGHT
-    return pixels
 
 
 def _is_mostly_wrong(rate: float | None, total: int) -> bool:

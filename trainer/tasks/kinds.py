@@ -34,22 +34,34 @@ REGRESSION = Kind(
     values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
     options=("loss",),
 )
-KINDS = (CLASSIFICATION, REGRESSION)
+MULTILABEL = Kind(
+    labels="several at once",
+    metrics=(
+        "example_f1", "micro_f1", "micro_precision", "micro_recall", "macro_f1",
+        "mean_average_precision", "roc_auc", "exact_match", "log_loss",
+    ),
+    values={"monitor": ("loss", "example_f1"), "champion_metric": ("auto", "example_f1")},
+    options=(),
+)  # fmt: skip
+KINDS = {"classes": CLASSIFICATION, "numeric": REGRESSION, "multilabel": MULTILABEL}
+"""The kinds by the type of a label."""
 
 
 def kind_of(label: Mapping[str, Any]) -> Kind:
     """Return the kind of task that a label of the records' options has."""
-    return REGRESSION if label.get("type") == "numeric" else CLASSIFICATION
+    return KINDS.get(label.get("type", ""), CLASSIFICATION)
 
 
 def kind_of_records(dataset: Dataset) -> Kind:
     labels = [feature for feature in dataset.features if feature.kind == "label"]
-    return REGRESSION if any(one.dtype == "float32" for one in labels) else CLASSIFICATION
+    if any(label.shape for label in labels):
+        return MULTILABEL
+    return REGRESSION if any(label.dtype == "float32" for label in labels) else CLASSIFICATION
 
 
 def check_options(kind: Kind, *groups: Any) -> None:
     """Raise InputError for an option of the dataclasses `groups` that does not fit the labels."""
-    others = {name for one in KINDS if one is not kind for name in one.options}
+    others = {name for one in KINDS.values() if one is not kind for name in one.options}
     for group in groups:
         for field in dataclasses.fields(group):
             name, value = field.name, getattr(group, field.name)

@@ -17,7 +17,8 @@ from trainer.metrics import COMPARISONS, regressor
 from trainer.metrics.classifier import wilson_interval
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
-from trainer.metrics.regressor import Estimate, Part, Sums
+from trainer.metrics.intervals import Estimate
+from trainer.metrics.regressor import Part, Sums
 from trainer.metrics.slices import Cut, Slices, list_cuts
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 
@@ -148,7 +149,7 @@ class Regression(Task):
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "NumberEvaluation":
         sums, covered, width = Sums(answers.rows), 0, 0.0
         for labels, predicted, low, high in answers.blocks():
-            sums.add(labels, predicted)
+            sums.add_answers(labels, predicted)
             covered += int(((low <= labels) & (labels <= high)).sum())
             width += float((high - low).astype(np.float64).sum())
         if not sums.label_variance > 0:

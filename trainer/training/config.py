@@ -129,7 +129,7 @@ class TrainingConfig:
         "loss",
         help="Validation metric that keep_epoch, early_stopping_patience and plateau_patience "
         "watch.",
-        choices=("loss", "accuracy", "mae"),
+        choices=("loss", "accuracy", "mae", "example_f1"),
     )
     fine_tune_epochs: int = option(
         0,

@@ -1,0 +1,489 @@
+"""Several labels: an example has any number of classes, and an answer gives any number of them."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from trainer.data.schema import Dataset
+from trainer.drawing.cells import color_cells
+from trainer.errors import InputError
+from trainer.metrics import BLOCK, COMPARISONS, classifier, label_sets
+from trainer.metrics.classifier import ClassMetrics, Curve, wilson_interval
+from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
+from trainer.metrics.disk_columns import Answers, ColumnValues, spans
+from trainer.metrics.intervals import Estimate
+from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
+from trainer.metrics.slices import Cut, Slices, list_cuts
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+
+SEPARATOR = ";"
+"""Text between the labels of an example in predictions.csv and the report."""
+MOST_PROBABILITIES = 10_000_000
+"""Most probabilities in predictions.csv."""
+_PAIRS_SHOWN = 10
+
+# Shares above which something becomes a finding.
+_CHANCE = 0.05
+_WIDE_INTERVAL = 0.1
+_OVERFITTING = 0.1
+_MIN_STANDARD_ERRORS = 3.5
+"""A slice is named if its F1 is this number of standard errors below that of the split."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Multilabel(Task):
+    """Labels are 0 or 1 for each class, int64 [n, classes]; outputs are logits.
+
+    The loss is the sum of the classes' binary cross-entropies, in nats: the negative log-likelihood
+    of an example's labels. `example_f1` is measured with probabilities of at least one half.
+    """
+
+    thresholds: tuple[float, ...] = ()  # of outputs, by class; empty: 0, a probability of one half
+
+    metrics = ("example_f1",)
+    rising = frozenset(metrics)
+    answered = ("probabilities", "labels")
+
+    @property
+    def outputs(self) -> int:
+        return len(self.dataset.classes)
+
+    def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
+        labels, given = tf.cast(labels, tf.float32), tf.cast(outputs >= 0, tf.float32)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs)
+        hits, sizes = tf.reduce_sum(labels * given, 1), tf.reduce_sum(labels + given, 1)
+        f1 = tf.where(sizes > 0, 2 * hits / tf.maximum(sizes, 1.0), 1.0)
+        return [tf.reduce_sum(losses, axis=1), f1]
+
+    def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        return lambda labels, outputs: self.scores(labels, outputs)[0]
+
+    def calibrate(self, validated: Iterator[tuple[np.ndarray, tf.Tensor]]) -> "Multilabel":
+        """Choose the labels' thresholds, those with the highest micro F1 in validation."""
+        counts = OutputCounts(self.outputs)
+        for labels, outputs in validated:
+            counts.add(labels, np.asarray(outputs, np.float32))
+        return dataclasses.replace(self, thresholds=tuple(counts.choose_thresholds().tolist()))
+
+    def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return `probabilities`, float32 [n, classes], and `labels`, string [n, classes].
+
+        A label that is not given is "" in its place.
+        """
+        outputs = tf.cast(outputs, tf.float32)
+        thresholds = tf.constant(self.thresholds or [0.0] * self.outputs)
+        labels = tf.where(outputs >= thresholds, tf.constant([self.dataset.classes]), "")
+        return {"probabilities": tf.sigmoid(outputs), "labels": labels}
+
+    def check_answers(self, outputs: Outputs, model: str) -> None:
+        classes, values = self.dataset.classes, outputs["probabilities"]
+        if values.ndim != 2 or values.shape[1] != len(classes):
+            raise InputError(
+                f"the model at {model} returns probabilities of shape {list(values.shape)}, but "
+                f"{self.dataset.uri} has {len(classes)} labels: it was trained on other data"
+            )
+        if not (np.isfinite(values) & (values >= 0) & (values <= 1)).all():
+            raise InputError(
+                f"the model at {model} returns probabilities that are not from 0 to 1: its "
+                "training diverged; lower learning_rate, or set gradient_clip_norm"
+            )
+        for place, (name, column) in enumerate(zip(classes, outputs["labels"].T, strict=True)):
+            other = set(column.tolist()) - {b"", name.encode()}
+            if other:
+                raise InputError(
+                    f"the model at {model} answers {min(other).decode(errors='replace')!r} where "
+                    f"{self.dataset.uri} has label {place}, {name!r}: it was trained on other "
+                    "labels, or on another order of them"
+                )
+
+    def open_answers(self, rows: int) -> "LabelAnswers":
+        return LabelAnswers(rows, self.dataset.classes)
+
+    def score_champion(self, labels: np.ndarray, outputs: Outputs) -> tuple[Scores, bool]:
+        """Score names of labels; a label that the dataset does not have is wrong."""
+        places = {name.encode(): place for place, name in enumerate(self.dataset.classes)}
+        given, unknown = np.zeros(labels.shape, bool), np.zeros(len(labels), int)
+        for column in outputs["labels"].T:
+            for name in {*column.tolist()} - {b""}:
+                if name in places:
+                    given[:, places[name]] |= column == name
+                else:
+                    unknown += column == name
+        is_label = labels.astype(bool)
+        correct = (given == is_label).all(axis=1) & (unknown == 0)
+        losses = 1 - example_f1(is_label, given, unknown)
+        return Scores(correct, losses), bool(given.any())
+
+    def find_contradiction(self, pairs: Pairs, recorded: Mapping[str, Any]) -> str:
+        """Return "": the registry's schema has no metric of the labels that are given."""
+        return ""
+
+    def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "LabelEvaluation":
+        classes = self.dataset.classes
+        sums = LabelSums(answers.rows, len(classes))
+        losses = 0.0
+        for labels, given, probabilities in answers.blocks():
+            sums.add(labels, given)
+            losses += float(_losses(labels, probabilities).sum())
+        support = sums.together.diagonal()
+        rankings = [answers.rank(number) for number in range(len(classes))]
+        per_class = classifier.compute_class_metrics(
+            classes,
+            rankings,
+            right=sums.right,
+            support=support,
+            predicted=sums.given_together.diagonal(),
+        )
+        constants = ConstantSums(answers.rows, np.argsort(-support, kind="stable"))
+        for labels, given, _ in answers.blocks():
+            constants.add(labels, given)
+        f1, micro_f1, micro_precision, micro_recall = sums.estimate()
+        _, pr_curves = classifier.curves(classes, rankings)
+        return LabelEvaluation(
+            answers=answers,
+            classes=classes,
+            sums=sums,
+            constants=constants,
+            example_f1=f1,
+            micro_f1=micro_f1,
+            micro_precision=micro_precision,
+            micro_recall=micro_recall,
+            macro_f1=classifier.mean([row.f1 for row in per_class]),
+            mean_average_precision=classifier.mean([row.pr_auc for row in per_class]),
+            roc_auc=classifier.mean([row.roc_auc for row in per_class]),
+            exact_match=sums.exact / answers.rows,
+            exact_match_interval=wilson_interval(sums.exact, answers.rows),
+            log_loss=losses / answers.rows,
+            per_class=per_class,
+            pr_curves=pr_curves,
+            unlearned=_list_unlearned(self.dataset),
+            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            **fields,
+        )
+
+    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
+        name = self.metrics[0]
+        train, validation = training["train"][name], training["validation"].get(name)
+        if validation is None or train - validation <= _OVERFITTING:
+            return None
+        return Finding("overfitting", True, {"train": train, "validation": validation})
+
+
+class LabelAnswers(Answers):
+    """Labels and answers of a split's examples.
+
+    Columns: for each class, by its index, the probability (float32) and, by ("code", index), 1 if
+    the example has the label, plus 2 if the answer gives it (uint8).
+    """
+
+    def __init__(self, rows: int, classes: Sequence[str]) -> None:
+        columns: dict[Any, Any] = dict.fromkeys(range(len(classes)), np.float32)
+        columns |= {("code", number): np.uint8 for number in range(len(classes))}
+        super().__init__(rows, columns)
+        self.classes = list(classes)
+
+    def add_batch(self, labels: np.ndarray, outputs: Outputs, keys: list[bytes]) -> None:
+        codes = labels.astype(np.uint8) + 2 * (outputs["labels"] != b"").astype(np.uint8)
+        columns: dict[Any, np.ndarray] = dict(enumerate(outputs["probabilities"].T))
+        self.add(columns | {("code", number): code for number, code in enumerate(codes.T)}, keys)
+
+    def read_labels(self, start: int, stop: int) -> np.ndarray:
+        return self._read_codes(start, stop) & 1
+
+    def rate_badness(
+        self, labels: np.ndarray, outputs: Outputs
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Return the loss of examples whose labels are not exactly right; 0 for the others."""
+        is_label, given = labels.astype(bool), outputs["labels"] != b""
+        losses = _losses(is_label, outputs["probabilities"])
+        figures = {
+            "labels": np.array(self._join(is_label)),
+            "given": np.array(self._join(given)),
+            "loss": losses,
+        }
+        return np.where((is_label != given).any(axis=1), losses, 0), figures
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield labels and given labels, bool, and probabilities: [m, classes] each."""
+        for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
+            codes = self._read_codes(start, stop)
+            columns = [self.read(number, start, stop) for number in range(len(self.classes))]
+            yield (codes & 1).astype(bool), codes >= 2, np.stack(columns, axis=1)
+
+    def scores(self, start: int, stop: int) -> Scores:
+        codes = self._read_codes(start, stop)
+        labels, given = (codes & 1).astype(bool), codes >= 2
+        return Scores((labels == given).all(axis=1), 1 - example_f1(labels, given))
+
+    def rank(self, number: int) -> classifier.Ranking | None:
+        """Rank the examples by the probability of a label; see `classifier.rank`."""
+        order = np.empty(self.rows, np.uint32)
+        for start, stop in spans(self.rows):
+            positive = self.read(("code", number), start, stop) & 1
+            probability = self.read(number, start, stop)
+            order[start:stop] = classifier.pack_scores(positive.astype(bool), probability)
+        return classifier.rank(order)
+
+    def titles(self) -> list[str]:
+        if self.rows * len(self.classes) > MOST_PROBABILITIES:
+            print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
+        shown = [f"probability_{self.classes[number]}" for number in self._shown]
+        return ["label", "prediction", "f1_loss", *shown]
+
+    def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
+        codes = self._read_codes(start, stop)
+        losses = self.scores(start, stop).losses
+        assert losses is not None
+        # As text, each has as many digits as a float32.
+        columns = (pa.array(self.read(number, start, stop)) for number in self._shown)
+        probabilities = [column.cast(pa.string()).to_pylist() for column in columns]
+        return [self._join(codes & 1), self._join(codes >> 1), losses.tolist(), *probabilities]
+
+    def _read_codes(self, start: int, stop: int) -> np.ndarray:
+        columns = [self.read(("code", n), start, stop) for n in range(len(self.classes))]
+        return np.stack(columns, axis=1)
+
+    def _join(self, chosen: np.ndarray) -> list[str]:
+        names: list[list[str]] = [[] for _ in chosen]
+        for row, place in np.argwhere(chosen).tolist():
+            names[row].append(self.classes[place])
+        return [SEPARATOR.join(of) for of in names]
+
+    @property
+    def _shown(self) -> range:
+        """Return the classes whose probabilities are in predictions.csv."""
+        is_small = self.rows * len(self.classes) <= MOST_PROBABILITIES
+        return range(len(self.classes) if is_small else 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantLabels:
+    """The best constant answer to a split, and how likely chance makes a model that good."""
+
+    labels: str  # the commonest labels, joined
+    example_f1: float
+    # Probability of at least the model's advantage if it is no better (sign-flip test).
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelEvaluation(Evaluation):
+    """The evaluation of answers that are sets of labels."""
+
+    template = "multilabel.html.j2"
+    schema = "classification_metrics_1.0.0"
+    comparisons = COMPARISONS["f1_loss"]
+
+    classes: list[str]
+    sums: LabelSums
+    constants: ConstantSums
+    example_f1: Estimate  # mean of the F1 of an example's labels
+    micro_f1: Estimate  # of all pairs of an example and a label
+    micro_precision: Estimate
+    micro_recall: Estimate
+    # Means over the labels that have examples in the split.
+    macro_f1: float | None
+    mean_average_precision: float | None
+    roc_auc: float | None
+    exact_match: float  # share of examples with exactly the right labels
+    exact_match_interval: tuple[float, float]  # 95% (Wilson)
+    log_loss: float  # of all labels of an example, in nats
+    per_class: list[ClassMetrics]
+    pr_curves: list[Curve]
+    unlearned: list[str]  # labels without an example in the training split
+    answers: LabelAnswers
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        return "example_f1", self.example_f1.value
+
+    @functools.cached_property
+    def baseline(self) -> ConstantLabels:
+        chosen, f1, gains = self.constants.best()
+        return ConstantLabels(
+            labels=SEPARATOR.join(self.classes[place] for place in chosen),
+            example_f1=f1,
+            p_value=sign_flip_test(gains, np.random.default_rng(0)),
+        )
+
+    def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
+        is_above = self.baseline.p_value <= 1 - confidence + 1e-12
+        return is_above, f"{'above' if is_above else 'not reliably above'} {self._constant}"
+
+    @property
+    def _constant(self) -> str:
+        answer = repr(self.baseline.labels) if self.baseline.labels else "no label"
+        return f"always answering {answer} ({self.baseline.example_f1:.4f})"
+
+    def explain_not_above(self, confidence: float) -> str:
+        return (
+            f"example F1 {self.example_f1.value:.4f}, not above {self._constant} at "
+            f"{100 * confidence:g}% confidence, p {self.baseline.p_value:.3g}"
+        )
+
+    def scalars(self) -> dict[str, float]:
+        values: dict[str, float | None] = {}
+        for name in ("example_f1", "micro_f1", "micro_precision", "micro_recall"):
+            estimate: Estimate = getattr(self, name)
+            values[name] = estimate.value
+            values[f"{name}_low"], values[f"{name}_high"] = estimate.low, estimate.high
+        values["exact_match_low"], values["exact_match_high"] = self.exact_match_interval
+        names = "macro_f1", "mean_average_precision", "roc_auc", "exact_match", "log_loss"
+        values |= {name: getattr(self, name) for name in (*names, "examples")}
+        values["baseline_example_f1"] = self.baseline.example_f1
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def registry_metrics(self) -> dict[str, Any]:
+        blocks = ((labels, probabilities) for labels, _, probabilities in self.answers.blocks())
+        metrics = {
+            "auPrc": self.mean_average_precision,
+            "auRoc": self.roc_auc,
+            "logLoss": self.log_loss,
+            "confidenceMetrics": label_sets.operating_points(blocks),
+        }
+        return {name: value for name, value in metrics.items() if value is not None}
+
+    def find_findings(self) -> Iterator[Finding]:
+        baseline, f1 = self.baseline, self.example_f1
+        by_chance = baseline.p_value > _CHANCE
+        kind = "not_above_baseline" if by_chance else "baseline"
+        yield Finding(kind, by_chance, {"labels": baseline.labels, "f1": baseline.example_f1})
+        if f1.high - f1.low > _WIDE_INTERVAL:
+            values = {"examples": self.examples, "points": 100 * (f1.high - f1.low)}
+            yield Finding("wide_interval", True, values)
+        lists = {
+            "unlearned": self.unlearned,
+            "absent": [row.name for row in self.per_class if not row.support],
+            "never_given": [
+                row.name for row in self.per_class if row.support and not row.predicted
+            ],
+        }
+        for kind, names in lists.items():
+            if names:
+                yield Finding(kind, True, {"names": names[:3], "more": len(names) - 3})
+        given = [row for row in self.per_class if row.predicted and row.f1 is not None]
+        if given:
+            weakest = min(given, key=lambda row: (row.f1 or 0.0, -row.support))
+            yield Finding("weakest", False, {"row": weakest})
+        yield from self._find_weak_slice()
+
+    def _find_weak_slice(self) -> Iterator[Finding]:
+        """Yield the slice that is most standard errors below the whole split, if beyond chance."""
+        whole = self.example_f1
+        # Of a single example, from the interval of the mean.
+        deviation = (whole.high - whole.low) / (2 * 1.96) * math.sqrt(self.examples)
+        if not deviation:
+            return
+        weak = [
+            (
+                (whole.value - (part.figures["example_f1"] or 0.0))
+                * math.sqrt(part.examples)
+                / deviation,
+                {"column": cut.column, "part": part, "f1": whole.value},
+            )
+            for cut in self.slices
+            for part in cut.slices
+        ]
+        away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
+        if away >= _MIN_STANDARD_ERRORS:
+            yield Finding("weak_slice", True, values)
+
+    def page(self, dataset: Dataset) -> dict[str, Any]:
+        """Return the drawings of curves and of labels that occur together, and tables of labels."""
+        from trainer.drawing import plots  # imports Matplotlib
+
+        weakest_first = sorted(self.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
+        legend = [
+            (n, curve.name or "mean", curve.area) for n, curve in enumerate(self.pr_curves, 1)
+        ]
+        areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
+        drawing = None
+        if self.pr_curves:
+            description = f"Precision over recall: {areas}"
+            drawing = plots.draw_curves(
+                self.pr_curves, "recall", "precision", description, steps=True
+            )
+        matrices = self.sums.together, self.sums.given_together
+        sizes = self.sums.mean_sizes
+        return {
+            "exact": self.sums.exact,
+            "mean_sizes": sizes,
+            "curves": drawing,
+            "legend": legend,
+            "together": [_draw_together(matrix) for matrix in matrices],
+            "pairs": self._list_pairs(),
+            "balance": _count_labels(dataset),
+            "per_class": weakest_first,
+        }
+
+    def _list_pairs(self) -> list[tuple[str, str, int, int]]:
+        """Return the pairs of labels that are most often together, with counts in answers."""
+        pairs = np.triu(self.sums.together, 1)
+        order = np.argsort(-pairs, axis=None, kind="stable")[:_PAIRS_SHOWN]
+        places = (divmod(int(index), len(pairs)) for index in order)
+        return [
+            (
+                self.classes[one],
+                self.classes[other],
+                int(pairs[one, other]),
+                int(self.sums.given_together[one, other]),
+            )
+            for one, other in places
+            if pairs[one, other]
+        ]
+
+
+def _losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the negative log-likelihood of each example's labels, float64 [n], in nats."""
+    least = float(np.finfo(np.float32).eps)
+    wide = np.clip(probabilities.astype(np.float64), least, 1 - least)
+    losses: np.ndarray = -np.log(np.where(labels, wide, 1 - wide)).sum(axis=1)
+    return losses
+
+
+def _draw_together(matrix: np.ndarray) -> np.ndarray:
+    """Draw the share of each label's examples that have each other label."""
+    return color_cells(matrix / np.maximum(1, matrix.diagonal()[:, None]))
+
+
+def _list_unlearned(dataset: Dataset) -> list[str]:
+    counts = dataset.feature("label").statistics["counts"]
+    return [name for name in dataset.classes if not counts[name]]
+
+
+def _count_labels(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
+    """Return each label with its examples, their share and bar length in every split."""
+    by_split = dataset.feature("label").statistics["by_split"]
+    splits = [(name, split.examples) for name, split in dataset.splits.items() if split.examples]
+    rows = [
+        [(by_split[split][name], by_split[split][name] / total) for split, total in splits]
+        for name in dataset.classes
+    ]
+    most = max((share for row in rows for _, share in row), default=0.0) or 1.0
+    return [
+        (name, [(count, share, share / most) for count, share in row])
+        for name, row in zip(dataset.classes, rows, strict=True)
+    ]
+
+
+def _measure_slices(cut: Cut, values: ColumnValues, answers: LabelAnswers) -> Slices:
+    """Return the F1 and the number of labels of an example, means over slices."""
+    sums, start = np.zeros((len(cut.names), 3)), 0
+    for labels, given, _ in answers.blocks():
+        stop = start + len(labels)
+        groups = cut.group_of(values.read(cut.column, start, stop))
+        f1 = example_f1(labels, given)
+        np.add.at(sums, groups, np.stack([np.ones_like(f1), f1, labels.sum(axis=1)], axis=1))
+        start = stop
+    sizes = [int(n) for n in sums[:, 0]]
+    figures = [
+        {"example_f1": f1 / max(1, n), "labels": count / max(1, n)}
+        for n, f1, count in sums.tolist()
+    ]
+    return cut.slices(sizes, figures)
