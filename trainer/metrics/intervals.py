@@ -6,7 +6,6 @@ are random samples.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ _CELLS = 2_000_000  # numbers held in memory by one round of resampling
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A metric with its 95% interval (bootstrap, BCa: Efron 1987, JASA 82:171-185)."""
+    """A metric with its 95% interval (percentile bootstrap)."""
 
     value: float
     low: float
@@ -56,18 +55,16 @@ def estimate(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> list[Est
     values = compute(*groups.T, axis=0)
     low, high = values, values
     if len(groups) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            low, high = stats.bootstrap(
-                tuple(groups.T),
-                compute,
-                paired=True,
-                vectorized=True,
-                n_resamples=_RESAMPLES,
-                batch=max(1, _CELLS // groups.size),
-                rng=np.random.default_rng(0),
-            ).confidence_interval
-        # Without any variation, as if all errors are 0, the ends are NaN.
-        low, high = (np.where(np.isnan(end), values, end) for end in (low, high))
+        # Of skewed errors, accelerated intervals (BCa) contain the truth no more often.
+        low, high = stats.bootstrap(
+            tuple(groups.T),
+            compute,
+            paired=True,
+            vectorized=True,
+            n_resamples=_RESAMPLES,
+            batch=max(1, _CELLS // groups.size),
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
     rows = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
     return [Estimate(value=value, low=least, high=most) for value, least, most in rows]

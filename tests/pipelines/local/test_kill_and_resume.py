@@ -1,6 +1,8 @@
-"""A run of the digits recipe that is killed as a whole, and one that is never stopped."""
+"""Runs of each task that are killed as a whole, and ones that are never stopped."""
 
 import csv
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +15,18 @@ from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoi
 from tests.pipelines.local.conftest import is_alive, wait_for
 from tests.pipelines.local.package_runs import descendants
 
-COMMAND = [sys.executable, "-m", "pipelines", "run", "digits", "--local"]
-SETTINGS = ["--set", "epochs=6", "--set", "min_accuracy=0"]
+RECIPES = ("digits", "housing", "emotions")
+"""A recipe of each task."""
 
 
-def finish(folder, *arguments):
-    result = subprocess.run(
-        [*COMMAND, f"--runs-directory={folder}", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+def command(recipe, folder, *arguments):
+    run = [sys.executable, "-m", "pipelines", "run", recipe, "--local"]
+    return [*run, f"--runs-directory={folder}", *arguments]
+
+
+def finish(recipe, folder, *arguments):
+    called = command(recipe, folder, *arguments)
+    result = subprocess.run(called, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     return run_folders.load_by_name(folder, "latest")
 
@@ -36,13 +39,25 @@ def curves(run):
     return [{name: value for name, value in row.items() if name not in timed} for row in rows]
 
 
+def settings_of(recipe):
+    settings = ["--set=epochs=6", "--set=floors={}"]
+    if recipe == "digits":
+        return [*settings, "--set=min_accuracy=0"]
+    table = Path(os.environ.get("REAL_DATA_DIR", ""), recipe, "data.csv")
+    if not table.is_file():
+        pytest.skip(f"REAL_DATA_DIR has no {recipe}/data.csv")
+    return [*settings, f"--set=source=csv:{table}"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
-    whole = finish(tmp_path / "whole", *SETTINGS)
-    folder = tmp_path / "killed"
-    command, nowhere = [*COMMAND, f"--runs-directory={folder}", *SETTINGS], subprocess.DEVNULL
-    with started(command, cwd=ROOT, stdout=nowhere, stderr=nowhere) as process:
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_killed_run_ends_with_the_bits_of_an_unkilled_one(recipe, tmp_path):
+    settings = settings_of(recipe)
+    whole = finish(recipe, tmp_path / "whole", *settings)
+    folder, nowhere = tmp_path / "killed", subprocess.DEVNULL
+    called = command(recipe, folder, *settings)
+    with started(called, cwd=ROOT, stdout=nowhere, stderr=nowhere) as process:
         saved = folder / "latest/artifacts/plan-training/training/checkpoints/checkpoint"
         wait_for(saved.exists, seconds=300)
         children = descendants(process)
@@ -50,7 +65,7 @@ def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
     killed = run_folders.load_by_name(folder, "latest")
     assert killed.state == "KILLED"
     assert not (folder / "latest" / "summary.json").exists()
-    resumed = finish(folder, "--resume")
+    resumed = finish(recipe, folder, "--resume")
     assert (resumed.name, resumed.state) == (killed.name, "SUCCEEDED")
     # It continued rather than started again.
     log = folder / "latest" / "logs" / "custom-training-job" / "chief-0.log"
@@ -62,3 +77,24 @@ def test_killed_run_ends_with_the_bits_of_an_unkilled_one(tmp_path):
     assert len(exported(ours)) > 5
     assert exported(ours) == exported(theirs)
     assert_equal_arrays(newest_checkpoint(ours), newest_checkpoint(theirs))
+    if recipe != "digits":  # See test_batch_prediction.
+        check_batch_prediction(recipe, (folder / "latest").resolve(), tmp_path)
+
+
+def check_batch_prediction(recipe, run, folder):
+    """Predict the records of the test split in a batch, as the evaluation did."""
+    with (run / "artifacts/evaluate-model/predictions.csv").open(newline="") as file:
+        expected = list(csv.DictReader(file))
+    shards = run / "artifacts/create-tfrecords/records/test-*.tfrecord"
+    called = command(recipe, run.parent, f"--batch={shards}", f"--set=output={folder}/answers")
+    subprocess.run(called, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    files = sorted((folder / "answers").glob("*/prediction.results-*"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    answers = [json.loads(line)["prediction"] for line in lines]
+    for answer, row in zip(answers, expected, strict=True):
+        if recipe == "emotions":
+            assert answer["labels"] == list(filter(None, row["prediction"].split(";")))
+        else:
+            columns = {"value": "prediction", "low": "low", "high": "high"}
+            for name, column in columns.items():
+                assert answer[name] == pytest.approx(float(row[column]), rel=1e-4)
