@@ -7,7 +7,12 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+from sklearn.metrics import (
+    mean_absolute_error,
+    mean_pinball_loss,
+    r2_score,
+    root_mean_squared_error,
+)
 
 from pipelines.parameters import check_parameters
 from tests import replicas, tables
@@ -158,6 +163,42 @@ def test_objectives_are_errors_in_standard_deviations(dataset, tmp_path, log):
     answered = task.answers(tf.constant(outputs))
     assert list(answered) == ["value"]
     np.testing.assert_allclose(mae, np.abs(answered["value"] - labels), rtol=1e-4)
+
+
+def test_adaptive_intervals_are_as_wide_as_errors_are_large(tmp_path):
+    """Errors are proportional to the size: one width for all is too wide for the smallest homes."""
+    widths, covered = {}, {}
+    for adaptive in (False, True):
+        folder = tmp_path / str(adaptive)
+        folder.mkdir()
+        label = {"column": "price", "type": "numeric", "adaptive": adaptive}
+        dataset = write(folder, lines(4000), label=label)
+        answers = train_and_evaluate(dataset, folder / "run", epochs=12).answers
+        label, value, low, high = (answers.read(name) for name in ("label", "value", "low", "high"))
+        assert ((low <= value) & (value <= high)).all()
+        inside, fifth = (low <= label) & (label <= high), np.argsort(value)[: len(value) // 5]
+        assert abs(inside.mean() - CONFIDENCE) < 0.06
+        widths[adaptive], covered[adaptive] = (high - low)[fifth].mean(), inside[fifth].mean()
+    assert widths[True] < 0.6 * widths[False]
+    assert covered[True] < 0.97 < covered[False]
+
+
+def test_quantiles_are_learned_by_the_pinball_loss(tmp_path):
+    dataset = write(tmp_path, lines(300), label={**LABEL, "adaptive": True})
+    statistics = dataset.feature("label").statistics
+    labels = np.array([100_000, 500_000], np.float32)
+    outputs = np.array([[0.5, -0.5, 0.9], [-1.0, -2.0, 3.0]], np.float32)
+    scaled = (np.log1p(labels) - statistics["mean"]) / statistics["deviation"]
+    expected = (scaled - outputs[:, 0]) ** 2
+    for column, share in ((1, 0.05), (2, 0.95)):
+        expected += [
+            mean_pinball_loss([own], [end], alpha=share)
+            for own, end in zip(scaled, outputs[:, column], strict=True)
+        ]
+    task = task_of(dataset)
+    assert task.outputs == 3
+    objective = task.make_objective(TrainingConfig(**OPTIONS))
+    np.testing.assert_allclose(objective(tf.constant(labels), outputs), expected, rtol=1e-4)
 
 
 def test_few_validation_examples_give_no_intervals(tmp_path):

@@ -87,8 +87,8 @@ def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
 def conformal_quantile(errors: np.ndarray, confidence: float) -> float:
     """Return the half width of an interval that contains a new label with `confidence`.
 
-    Split conformal prediction (Lei et al. 2018, JASA 113:1094-1111): of n absolute errors on
-    examples that the model was not trained on, the ceil((n + 1) * confidence)-th smallest.
+    Split conformal prediction (Lei et al. 2018, JASA 113:1094-1111): of n errors on examples that
+    the model was not trained on, the ceil((n + 1) * confidence)-th smallest.
     """
     rank = int(np.ceil((len(errors) + 1) * confidence))
     return float(np.partition(errors, rank - 1)[rank - 1])

@@ -24,6 +24,8 @@ from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 
 CONFIDENCE = 0.9
 """Share of new labels that an interval contains."""
+_ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+"""The quantiles at the ends of an interval."""
 LEAST_CALIBRATION = 50
 """Least examples of the validation split from which intervals are made."""
 _LOSSES = {
@@ -50,10 +52,12 @@ class Regression(Task):
     """Labels are numbers; a model's output is the label in deviations from the training mean.
 
     With `log`, it is log(1 + label) that is standardized. The loss is the squared error of the
-    output, whichever loss is minimized, so that training and validation can be compared.
+    output, whichever loss is minimized, so that training and validation can be compared. With
+    `adaptive`, two more outputs are the ends of the interval, by quantile regression.
     """
 
-    half_width: float | None = None  # of the outputs' interval; None: answers have none
+    # By which the outputs' interval exceeds the output, or its learned ends; None: no interval.
+    margin: float | None = None
 
     metrics = ("mae",)
     rising = frozenset[str]()
@@ -61,7 +65,7 @@ class Regression(Task):
 
     @property
     def outputs(self) -> int:
-        return 1
+        return 3 if self._adaptive else 1
 
     def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
         errors = self._scale(labels) - outputs[:, 0]
@@ -69,28 +73,49 @@ class Regression(Task):
 
     def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         loss = _LOSSES[config.loss]
-        return lambda labels, outputs: loss(self._scale(labels)[:, None], outputs)
+
+        def objective(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+            scaled = self._scale(labels)[:, None]
+            losses = loss(scaled, outputs[:, :1])
+            if self._adaptive:
+                # The pinball loss of quantiles (Koenker and Bassett 1978, Econometrica 46:33-50).
+                errors, shares = scaled - outputs[:, 1:], tf.constant(_ENDS)
+                losses += tf.reduce_sum(tf.maximum(shares * errors, (shares - 1) * errors), axis=1)
+            return losses
+
+        return objective
 
     def calibrate(self, validated: Iterator[tuple[np.ndarray, np.ndarray]]) -> "Regression":
-        """Make intervals from the errors in validation, if those are enough."""
-        batches = [
-            np.abs(self._scale(tf.constant(labels)) - outputs[:, 0])
-            for labels, outputs in validated
-        ]
+        """Make intervals from the errors in validation, if those are enough.
+
+        Learned ends are moved so that as many labels are between them as promised (conformalized
+        quantile regression: Romano, Patterson and Candes 2019, NeurIPS 32:3543-3553).
+        """
+        batches = []
+        for labels, outputs in validated:
+            low, high = self._find_ends(outputs)
+            scaled = self._scale(tf.constant(labels))
+            batches.append(tf.maximum(low - scaled, scaled - high).numpy())
         errors = np.concatenate(batches) if batches else np.empty(0)
         if len(errors) < LEAST_CALIBRATION:
             return self
-        half_width = regressor.conformal_quantile(errors, CONFIDENCE)
-        return dataclasses.replace(self, half_width=half_width)
+        return dataclasses.replace(self, margin=regressor.conformal_quantile(errors, CONFIDENCE))
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `value` and, if calibrated, `low` and `high`: float32 [n], in the label's unit."""
-        center = tf.cast(outputs[:, 0], tf.float32)
+        outputs = tf.cast(outputs, tf.float32)
+        center = outputs[:, 0]
         answers = {"value": self._unscale(center)}
-        if self.half_width is not None:
-            answers["low"] = self._unscale(center - self.half_width)
-            answers["high"] = self._unscale(center + self.half_width)
+        if self.margin is not None:
+            low, high = self._find_ends(outputs)
+            answers["low"] = self._unscale(tf.minimum(low - self.margin, center))
+            answers["high"] = self._unscale(tf.maximum(high + self.margin, center))
         return answers
+
+    def _find_ends(self, outputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return what the margin is added to: the learned ends of the interval, or the output."""
+        center = outputs[:, 0]
+        return (outputs[:, 1], outputs[:, 2]) if self._adaptive else (center, center)
 
     def _scale(self, labels: tf.Tensor) -> tf.Tensor:
         mean, deviation = self._statistics["mean"], self._statistics["deviation"]
@@ -114,6 +139,10 @@ class Regression(Task):
     @property
     def _log(self) -> bool:
         return bool(self.dataset.feature("label").settings["log"])
+
+    @property
+    def _adaptive(self) -> bool:
+        return bool(self.dataset.feature("label").settings.get("adaptive"))
 
     def check_answers(self, outputs: Outputs, model: str) -> None:
         for name, values in outputs.items():

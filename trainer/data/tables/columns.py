@@ -202,6 +202,11 @@ class Label:
         help="Learn log(1 + value) of a numeric label, so that equal ratios count as equal errors; "
         "for values of at least 0.",
     )
+    adaptive: bool = option(
+        False,
+        help="Of a numeric value: learn how wide each interval must be (quantile regression), "
+        "instead of one width for all.",
+    )
     above: float | None = option(None, help="yes if the column is above this number.")
     at_least: float | None = option(None, help="yes if the column is at least this number.")
     below: float | None = option(None, help="yes if the column is below this number.")

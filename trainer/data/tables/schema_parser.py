@@ -124,8 +124,8 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         )
     _check_unseen(label, columns)
     compared = list(label.comparisons)
-    if label.log and not label.number:
-        raise InputError('label: log is for numbers; add "type": "numeric", or leave log out')
+    for name in _find_used(label) if not label.number else ():
+        raise InputError(f'label: {name} is for numbers; add "type": "numeric", or leave it out')
     if label.number and (compared or label.classes):
         other = compared[0] if compared else "classes"
         raise InputError(
@@ -148,6 +148,11 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
     return dataclasses.replace(label, classes=classes)
 
 
+def _find_used(label: Label) -> list[str]:
+    """Return the options of numbers that a label has."""
+    return [name for name in ("log", "adaptive") if getattr(label, name)]
+
+
 def _check_unseen(label: Label, columns: Mapping[str, Column]) -> None:
     for name in (label.column, *label.indicators):
         if name in columns:
@@ -159,7 +164,7 @@ def _check_unseen(label: Label, columns: Mapping[str, Column]) -> None:
 
 def _check_multilabel(label: Label, columns: Mapping[str, Column]) -> Label:
     _check_unseen(label, columns)
-    used = [*label.comparisons, *(["log"] if label.log else [])]
+    used = [*label.comparisons, *_find_used(label)]
     if used:
         raise InputError(f"label: {used[0]} does not fit type='multilabel'; leave it out")
     if bool(label.column) == bool(label.indicators):

@@ -60,7 +60,8 @@ class OpenTable(OpenSource):
         self.classes, self.features = list(self._schema.label.classes), []
         number = self._schema.label.number
         if number:
-            settings = {"column": number.name, "log": number.log}
+            adaptive = self._schema.label.adaptive
+            settings = {"column": number.name, "log": number.log, "adaptive": adaptive}
             self.label = dataclasses.replace(self.label, dtype=number.dtype, settings=settings)
         elif self._schema.label.is_multilabel:
             self.label = dataclasses.replace(self.label, shape=[len(self.classes)])
