@@ -40,6 +40,7 @@ class Totals:
     labels: ClassCounts = dataclasses.field(default_factory=collections.Counter)
     # Unusable items, and duplicates between splits.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
+    starts: tuple[str, str] | None = None  # those of a split by time
     contradictions: int = 0  # pairs with equal content and different labels
     # The first NAMED_PAIRS of these pairs, sorted.
     pairs: list[list[str]] = dataclasses.field(default_factory=list)
@@ -60,6 +61,7 @@ class Totals:
         self.counts.update(+other.counts)
         self.labels.update(+other.labels)
         self.rejections += other.rejections
+        self.starts = self.starts or other.starts
         self.contradictions += other.contradictions
         self.pairs = heapq.nsmallest(NAMED_PAIRS, self.pairs + other.pairs)
         self.content = self.content + other.content

@@ -73,6 +73,12 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             "crosses": [],
             "label": {"column": "company", "type": "multilabel", "separator": " "},
         },
+        "times": {
+            "source": f"csv:{table}",
+            "shard_megabytes": 0.02,
+            **tables.DESCRIBED,
+            "split_by": {"time": "Zone Id"},
+        },
         "digits": {"source": "digits", "image_size": 8, "channels": 1, "shard_megabytes": 0.05},
     }
 
@@ -118,7 +124,9 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["images", "variants", "split", "table", "numbers", "labels"])
+@pytest.mark.parametrize(
+    "name", ["images", "variants", "split", "table", "numbers", "labels", "times"]
+)
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
     folder, answered = answers
     expected = content(folder / f"{name}-local")

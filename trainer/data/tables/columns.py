@@ -244,12 +244,20 @@ class Label:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitBy:
-    """The column that decides a row's split; with neither, a digest of the row decides it."""
+    """The column that decides a row's split; without one, a digest of the row decides it."""
 
     group: str = option(
         "", help="Column of groups, such as patients: rows with an equal value are in one split."
     )
     column: str = option("", help="Column that names each row's split: train, validation or test.")
+    time: str = option(
+        "", help="Column of dates, times or numbers: the newest rows are for the test."
+    )
+
+    @property
+    def name(self) -> str:
+        """Return the column's name; empty without one."""
+        return self.group or self.column or self.time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,8 +279,7 @@ class TableSchema:
     def needed(self) -> list[str]:
         """Return the names that every header must have."""
         names = [*(column.name for column in self.columns), *self.label.columns]
-        split_by = self.split_by.group or self.split_by.column
-        return list(dict.fromkeys([*names, *([split_by] if split_by else [])]))
+        return list(dict.fromkeys([*names, *filter(None, [self.split_by.name])]))
 
 
 def list_columns(dataset: Dataset) -> list[Feature]:

@@ -40,6 +40,7 @@ from trainer.data.tables.columns import (
     TableSchema,
 )
 from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.tables.times import Starts, TimeScan, parse_time, parse_times
 from trainer.data.tables.values import MAX_FLOAT, parse_number
 from trainer.data.totals import UNNAMED, ClassCounts, Totals, count_classes
 
@@ -56,13 +57,29 @@ class Rows(NamedTuple):
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
 
+def scan_times(block: Any, column: str) -> TimeScan:
+    """Return the times of a block's rows."""
+    read: Rows = block.read([column])
+    halves = np.frombuffer(read.digests, ">u8")[::2].astype(np.uint64)
+    scan = TimeScan()
+    scan.add(_to_texts(read.columns[column]).to_numpy(zero_copy_only=False), halves)
+    return scan
+
+
 def parse_block(
-    block: Any, name: str, schema: TableSchema, split_fractions: Sequence[float]
+    block: Any,
+    name: str,
+    schema: TableSchema,
+    split_fractions: Sequence[float],
+    starts: Starts | None = None,
 ) -> tuple[pa.RecordBatch, Totals]:
     """Return the usable rows of a block from the file `name`, and the totals of all its rows.
 
     The columns are `digest`, `label` (the class, as text, the number, float32, or several classes,
     a list), `split` (an index into SPLITS), and `entries`, the encoded features.
+
+    Args:
+        starts: those of a split by time.
     """
     sets = None
     lists = [schema.label.column] if schema.label.is_multilabel else []
@@ -76,7 +93,10 @@ def parse_block(
         sets = _parse_label_sets(schema.label, read.columns, bad)
     labels, codes = _parse_labels(schema.label, read.columns, values, bad)
     halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
-    splits = _find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, bad)
+    if starts:
+        splits = _split_by_time(schema.split_by.time, read.columns, starts, bad)
+    else:
+        splits = _find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
     if bad:
@@ -122,6 +142,7 @@ def parse_block(
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
         statistics=statistics,
         entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
+        starts=starts,
     )
 
 
@@ -341,6 +362,19 @@ def _find_splits(
     for index in np.flatnonzero(np.isin(codes, list(unfit))).tolist():
         bad.setdefault(index, unfit[codes[index]])
     return splits[codes]
+
+
+def _split_by_time(
+    name: str, columns: Mapping[str, pa.Array], starts: Starts, bad: dict[int, str]
+) -> np.ndarray:
+    """Return the index of each row's split, uint8 [n]; add rows without a time to `bad`."""
+    texts = _to_texts(columns[name]).to_pylist()
+    times = parse_times(texts)
+    for index in np.flatnonzero(np.isnan(times)).tolist():
+        shown = f"{name} is not a time: {texts[index][:_SHOWN]!r}"
+        bad.setdefault(index, shown if texts[index] else f"no time, {name} is missing")
+    bounds = [parse_time(start) if start else math.inf for start in starts]
+    return np.searchsorted(bounds, times, side="right").astype(np.uint8)
 
 
 def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:

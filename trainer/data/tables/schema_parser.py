@@ -187,12 +187,12 @@ def _parse_split_by(
     entry: Mapping[str, Any], label: Label, columns: Mapping[str, Column]
 ) -> SplitBy:
     split_by = _build(SplitBy, "split_by", entry, owner="it")
-    if entry and bool(split_by.group) == bool(split_by.column):
+    if entry and sum(map(bool, (split_by.group, split_by.column, split_by.time))) != 1:
         raise InputError(
-            f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, or of '
-            'splits, as {"column": "split"} does'
+            f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, of '
+            'times, as {"time": "date"} does, or of splits, as {"column": "split"} does'
         )
-    if (split_by.group or split_by.column) in label.columns:
+    if split_by.name in label.columns:
         raise InputError(
             f"split_by={entry} names a column of the label, so that a class would be in one split "
             "alone; use another column"

@@ -157,13 +157,23 @@ class RecordsPipeline:
         yield assign_splits(rows, present, self.source.classes, self.source.options.split_fractions)
 
     def _add_table(self, pipeline: Any) -> tuple[Any, Any]:
-        parsed = (
+        blocks = (
             pipeline
             | "Source" >> beam.Create(range(len(self.source.opened.names)))
             | "Spread files" >> beam.Reshuffle()
             | "Read" >> self._make_step(self.source.opened.blocks)
             | "Spread" >> beam.Reshuffle()
-            | "Parse" >> self._make_step(lambda block: [self.source.parse(block)])
+        )
+        starts = None
+        if self.source.is_split_by_time:
+            scans = blocks | "Scan" >> self._make_step(lambda block: [self.source.scan(block)])
+            merged = scans | "Times" >> beam.CombineGlobally(self.source.merge_scans)
+            found = merged | "Starts" >> self._make_step(
+                lambda scan: [self.source.find_starts(scan)]
+            )
+            starts = beam.pvalue.AsSingleton(found)
+        parsed = blocks | "Parse" >> self._make_step(
+            lambda block, starts: [self.source.parse(block, starts)], starts
         )
         rows = parsed | "Rows" >> beam.Map(lambda pair: pair[0])
         return rows, parsed | "Counted" >> beam.Map(lambda pair: pair[1])

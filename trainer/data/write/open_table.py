@@ -1,11 +1,12 @@
 """A table as a source of records, parsed on all cores.
 
-The table is read once, whatever its size. All cores parse it in blocks and gather statistics
-(tables/parsing.py); the encoded rows are kept in partitions (spill.py) until their shards are
-written.
+The table is read once, whatever its size; twice, if its rows are split by time. All cores parse it
+in blocks and gather statistics (tables/parsing.py); the encoded rows are kept in partitions
+(spill.py) until their shards are written.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -17,9 +18,10 @@ import pyarrow.compute as pc
 from trainer import formats
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
-from trainer.data.tables.parsing import parse_block, suggest_missing
+from trainer.data.tables.parsing import parse_block, scan_times, suggest_missing
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind
+from trainer.data.tables.times import Starts, TimeScan
 from trainer.data.totals import Totals
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
@@ -69,9 +71,15 @@ class OpenTable(OpenSource):
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the table; raise InputError if it has no rows, or its label can't be learned."""
         totals, rows = Totals(), Spill()
-        files = range(len(self.opened.names))
-        blocks = (block for file in files for block in self.opened.blocks(file))
-        for parsed, part in processes.map(self.parse, blocks, size=1):
+        starts = None
+        if self.is_split_by_time:
+            scans = processes.map(self.scan, self._read_blocks(), size=1)
+            starts = self.find_starts(self.merge_scans(scans))
+            column = self._schema.split_by.time
+            shown = (f"{split} from {start}" for split, start in _name_starts(starts).items())
+            print(f"create_tfrecords: splits by {column}: {', '.join(shown)}")
+        parse = functools.partial(self.parse, starts=starts)
+        for parsed, part in processes.map(parse, self._read_blocks(), size=1):
             rows.add(parsed)
             totals.merge(part)
             self.check(totals)
@@ -80,10 +88,33 @@ class OpenTable(OpenSource):
         self.conclude(totals)
         return totals, rows
 
-    def parse(self, block: Any) -> tuple[pa.RecordBatch, Totals]:
+    def _read_blocks(self) -> Iterator[Any]:
+        for file in range(len(self.opened.names)):
+            yield from self.opened.blocks(file)
+
+    @property
+    def is_split_by_time(self) -> bool:
+        """Return whether `parse` needs what `find_starts` returns of all blocks."""
+        return bool(self._schema.split_by.time)
+
+    def scan(self, block: Any) -> TimeScan:
+        """Return the times of a block's rows; every core runs this."""
+        return scan_times(block, self._schema.split_by.time)
+
+    def merge_scans(self, scans: Iterable[TimeScan]) -> TimeScan:
+        merged = TimeScan()
+        for scan in scans:
+            merged.merge(scan)
+        return merged
+
+    def find_starts(self, scan: TimeScan) -> Starts:
+        """Return when splits start; raise InputError if a split would be empty."""
+        return scan.find_starts(self._schema.split_by.time, self.options.split_fractions)
+
+    def parse(self, block: Any, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
         """Parse a block as `parse_block` does; every core runs this."""
         name = self.opened.names[block.file]
-        return parse_block(block, name, self._schema, self.options.split_fractions)
+        return parse_block(block, name, self._schema, self.options.split_fractions, starts)
 
     def check(self, totals: Totals) -> None:
         # Too many values of the label would take too much memory.
@@ -93,6 +124,8 @@ class OpenTable(OpenSource):
             )
 
     def conclude(self, totals: Totals) -> None:
+        if totals.starts:
+            self.details = {**self.details, "split_starts": _name_starts(totals.starts)}
         columns = totals.statistics[: len(self._schema.columns)]
         if self._schema.label.number:
             statistics = totals.statistics[-1].summarize(totals.examples)
@@ -198,6 +231,10 @@ class OpenTable(OpenSource):
                 f"{column} contains numbers, not classes: {len(order):,} different ones in "
                 f"{formats.number_of(rows, 'rows')}, from {order[0]} to {order[-1]}; {_COMPARE}"
             )
+
+
+def _name_starts(starts: Starts) -> dict[str, str]:
+    return {split: start for split, start in zip(SPLITS[1:], starts, strict=True) if start}
 
 
 def _is_continuous(values: list[str], rows: int) -> bool:
