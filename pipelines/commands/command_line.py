@@ -6,7 +6,6 @@ a second.
 
 import errno
 import io
-import json
 import os
 import re
 import sys
@@ -18,7 +17,6 @@ import typer
 
 from components.vertex.cloud_errors import CloudError
 from pipelines import api, parameter_list, startup
-from pipelines import recipe as recipes
 from pipelines.commands import (
     clean_command,
     compile_command,
@@ -28,6 +26,7 @@ from pipelines.commands import (
     monitor_command,
     predict_command,
     promote_command,
+    recipe_commands,
     run_command,
     runs_command,
     schedule_commands,
@@ -36,7 +35,6 @@ from pipelines.commands import (
     tensorboard_command,
 )
 from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_values
-from pipelines.console import show_table
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
 from vertex_facts import UsageError
@@ -111,34 +109,6 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     return EXIT_CODE
 
 
-@app.command("recipes")
-def list_recipes(
-    schema: Annotated[
-        bool,
-        typer.Option("--schema", help="Print the JSON schema of recipes instead, for an editor."),
-    ] = False,
-) -> int:
-    """List the recipes."""
-    if schema:
-        print(json.dumps(recipes.json_schema(), indent=1))
-        return 0
-    rows, broken = [], []
-    for name in recipes.list_names():
-        try:
-            recipe = recipes.load(name)
-        except InputError as error:
-            broken.append(one_line(error))
-            continue
-        parameters = recipe.parameters
-        replicas = str(sum(parameters.machines.replicas.values()))
-        source, model = parameters.records.source, parameters.training.model
-        rows.append((name, recipe.summary, model, replicas, source))
-    show_table(("Recipe", "Summary", "Model", "Replicas", "Source"), rows)
-    for message in broken:
-        print(f"error: {message}", file=sys.stderr)
-    return EXIT_CODE if broken else 0
-
-
 @app.command("parameters")
 def list_parameters(
     word: Annotated[
@@ -200,6 +170,7 @@ app.command()(monitor_command.monitor)
 app.command()(emulator_command.emulator)
 app.command()(first_hour_command.first_hour)
 app.command()(clean_command.clean)
+app.add_typer(recipe_commands.app, name="recipes")
 app.add_typer(schedule_commands.app, name="schedule")
 
 

@@ -31,6 +31,11 @@ class Batch(NamedTuple):
     first: int
     rows: pa.RecordBatch
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of all columns."""
+        return list(self.rows.schema.names)
+
     def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         """Return the rows with the columns that are `wanted`; those in `lists` may contain lists.
 

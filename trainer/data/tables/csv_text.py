@@ -50,6 +50,11 @@ class Block(NamedTuple):
     first_line: int  # number of the first line
     text: bytes
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of all columns."""
+        return self.header
+
     def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         """Return the rows with the columns that are `wanted`, without the header."""
         rows = _parse_block(self, wanted) or _parse_row_by_row(self, wanted)

@@ -62,7 +62,7 @@ def scan_times(block: Any, column: str) -> TimeScan:
     read: Rows = block.read([column])
     halves = np.frombuffer(read.digests, ">u8")[::2].astype(np.uint64)
     scan = TimeScan()
-    scan.add(_to_texts(read.columns[column]).to_numpy(zero_copy_only=False), halves)
+    scan.add(to_texts(read.columns[column]).to_numpy(zero_copy_only=False), halves)
     return scan
 
 
@@ -189,13 +189,13 @@ def _parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
 
 def _clean_texts(raw: pa.Array) -> pa.Array:
     """Return values as `clean_text` does, "" where missing."""
-    texts = _to_texts(raw)
+    texts = to_texts(raw)
     if pc.any(pc.match_substring(texts, ".0")).as_py():
         texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
     return texts
 
 
-def _to_texts(raw: pa.Array) -> pa.Array:
+def to_texts(raw: pa.Array) -> pa.Array:
     """Return values as text without surrounding whitespace, "" where missing."""
     text = _format_decimals(raw) if pa.types.is_decimal(raw.type) else raw.cast(pa.string())
     return pc.utf8_trim_whitespace(pc.fill_null(text, "") if text.null_count else text)
@@ -252,7 +252,7 @@ def _parse_labels(
             bad.setdefault(index, f"no label, {label.column} is missing")
         return UNNAMED, np.zeros(len(values[label.column]), np.int64)
     if not label.comparisons:
-        texts = _to_texts(columns[label.column])
+        texts = to_texts(columns[label.column])
         if label.classes:
             encoded = pc.fill_null(pc.index_in(texts, pa.array(label.classes, pa.string())), -1)
             names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
@@ -298,8 +298,8 @@ def _parse_label_sets(
         raw = columns[label.column]
         n = len(raw)
         if not is_list(raw):
-            raw = pc.split_pattern(_to_texts(raw), label.separator)
-        rows, names = raw.value_parent_indices().to_numpy(), _to_texts(raw.flatten())
+            raw = pc.split_pattern(to_texts(raw), label.separator)
+        rows, names = raw.value_parent_indices().to_numpy(), to_texts(raw.flatten())
     given = pc.not_equal(names, "").to_numpy(zero_copy_only=False)
     rows, names = rows[given], names.filter(pa.array(given))
     if label.classes:
@@ -368,7 +368,7 @@ def _split_by_time(
     name: str, columns: Mapping[str, pa.Array], starts: Starts, bad: dict[int, str]
 ) -> np.ndarray:
     """Return the index of each row's split, uint8 [n]; add rows without a time to `bad`."""
-    texts = _to_texts(columns[name]).to_pylist()
+    texts = to_texts(columns[name]).to_pylist()
     times = parse_times(texts)
     for index in np.flatnonzero(np.isnan(times)).tolist():
         shown = f"{name} is not a time: {texts[index][:_SHOWN]!r}"
