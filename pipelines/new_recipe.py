@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines import recipe
 from trainer.data import storage
-from trainer.data.tables.proposal import Proposal, propose
+from trainer.data.write.proposal import Proposal, propose
 from trainer.errors import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -203,9 +203,7 @@ def _describe_label(
         ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
         return {"column": name, "type": "numeric", **log}, ranks[:, None]
     for separator in SEPARATORS:
-        parts = collections.Counter(
-            part.strip() for text in values.distinct for part in text.split(separator)
-        )
+        parts = {part.strip() for text in names for part in text.split(separator)}
         several = sum(separator in text for text in names)
         if several > 1 and len(parts) < min(len(names), MOST_CLASSES):
             given = {} if separator == SEPARATORS[0] else {"separator": separator}
