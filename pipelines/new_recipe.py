@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import recipe
+from pipelines.table_proposal import Proposal, propose
 from trainer.data import storage
-from trainer.data.write.proposal import Proposal, propose
 from trainer.errors import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

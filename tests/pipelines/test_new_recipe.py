@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from pipelines import new_recipe, recipe
+from pipelines.table_proposal import propose
 from tests.tables import write_csv
-from trainer.data.write.proposal import propose
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -123,7 +123,7 @@ def test_rows_without_a_label_are_allowed_to_be_rejected(tmp_path):
 
 
 def test_large_table_is_read_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.data.write.proposal.SAMPLE_ROWS", 200)
+    monkeypatch.setattr("pipelines.table_proposal.SAMPLE_ROWS", 200)
     monkeypatch.setattr("trainer.data.tables.csv_text.BLOCK_BYTES", 1000)
     table = write_csv(tmp_path / "t.csv", [f"{n % 10},{n % 2}" for n in range(5000)], "a,y")
     proposal = propose(f"csv:{table}", "y")

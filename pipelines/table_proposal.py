@@ -205,7 +205,7 @@ def _describe_label(
     for separator in SEPARATORS:
         parts = {part.strip() for text in names for part in text.split(separator)}
         several = sum(separator in text for text in names)
-        if several > 1 and len(parts) < min(len(names), MOST_CLASSES):
+        if several > 1 and len(parts) <= min(len(names), MOST_CLASSES):
             given = {} if separator == SEPARATORS[0] else {"separator": separator}
             return {"column": name, "type": "multilabel", **given}, None
     if len(names) > MOST_CLASSES or rows < FEW_ROWS * len(names):
