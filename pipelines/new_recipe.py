@@ -11,7 +11,7 @@ from trainer.data import storage
 from trainer.errors import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_STEPS = 6000
+_STEPS = 8000
 """Training steps of a table, whatever its size, within the limits of epochs."""
 _REJECTED = "max_rejected_fraction"
 _LARGE = 100_000
@@ -44,7 +44,7 @@ def choose_options(proposal: Proposal) -> dict[str, Any]:
     rows = proposal.rows if proposal.is_whole else max(_LARGE, proposal.rows)
     if all(column["type"] == "text" for column in proposal.columns):
         return {"model": "wide_and_deep", "epochs": 12, "early_stopping_patience": 3}
-    batch_size = min(512, max(32, 2 ** round(rows / 100).bit_length() // 2))
+    batch_size = min(256, max(32, 2 ** round(rows / 100).bit_length() // 2))
     epochs = min(100, max(8, _STEPS * batch_size // rows))
     return {
         "model": "wide_and_deep",
@@ -60,6 +60,7 @@ def choose_options(proposal: Proposal) -> dict[str, Any]:
 
 def _format(name: str, source: str, label: str, proposal: Proposal) -> str:
     read = "all" if proposal.is_whole else "the first"
+    is_number = proposal.label.get("type") == "numeric"
     lines = [
         f"# {label.capitalize()} of {source}",
         "#",
@@ -68,6 +69,7 @@ def _format(name: str, source: str, label: str, proposal: Proposal) -> str:
         f"# Command:    python -m pipelines run {name} --local",
         "",
         _assign("source", source),
+        *(["# With log = true, equal ratios count as equal errors."] if is_number else []),
         _assign("label", proposal.label),
         "columns = [",
         *(f"  {_to_toml(column)}," for column in proposal.columns),

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from trainer.data.schema import ROWS
 from trainer.data.sources import parse_source
+from trainer.data.tables.cells import is_list, to_texts
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
-from trainer.data.tables.parsing import is_list, to_texts
 from trainer.data.tables.times import parse_times
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
@@ -199,9 +199,8 @@ def _describe_label(
     if numbers is not None and (
         len(names) > FEW_CLASSES or (len(names) > 2 and not _is_whole(numbers))
     ):
-        log = {"log": True} if _is_skewed(numbers) else {}
         ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
-        return {"column": name, "type": "numeric", **log}, ranks[:, None]
+        return {"column": name, "type": "numeric"}, ranks[:, None]
     for separator in SEPARATORS:
         parts = {part.strip() for text in names for part in text.split(separator)}
         several = sum(separator in text for text in names)

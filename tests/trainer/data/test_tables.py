@@ -328,6 +328,26 @@ def test_numbers_of_any_size_become_finite_inputs(tmp_path):
         assert np.isfinite(inputs["numbers"]).all()
 
 
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        # Zero has one of ten buckets, the others share nine.
+        ([max(0, n - 900) for n in range(1000)], range(1, 100, 11)),
+        # No more values than buckets: each has its own.
+        ([0] * 900 + [1, 2, 5] * 20, (1, 2, 5)),
+        (range(1000), range(100, 1000, 100)),
+    ],
+)
+def test_frequent_value_has_one_bucket(tmp_path, values, bounds):
+    made = [f"{value},{n % 2},{n}" for n, value in enumerate(values)]
+    table = write_csv(tmp_path / "t.csv", made, "a,y,n")
+    columns = [{"name": "a", "type": "numeric", "quantiles": 10}]
+    options = {"columns": columns, "crosses": [], "label": {"column": "y"}}
+    dataset = write(table, tmp_path / "out", **options, split_fractions=[0.98, 0, 0.02])
+    # Without the rows of the test.
+    assert dataset.features[0].settings["boundaries"] == pytest.approx(list(bounds), abs=8)
+
+
 def test_number_to_predict_is_a_float_with_the_statistics_of_the_training_split(tmp_path):
     table = write_csv(tmp_path / "t.csv", tables.lines(600))
     dataset = write(table, tmp_path / "out", label={"column": "fare", "type": "numeric"})

@@ -89,7 +89,8 @@ class Column:
     )
     quantiles: int = option(
         0,
-        help="Number of buckets with equal shares of the training split; 0: none.",
+        help="Number of buckets with equal shares of the training split, but for values that are "
+        "more frequent; 0: none.",
         minimum=0,
         maximum=10_000,
     )

@@ -75,6 +75,27 @@ def bucket_name(text: str) -> str:
     return f"hash {zlib.crc32(text.encode()) % _HASH_BUCKETS}"
 
 
+def _cut(values: np.ndarray, buckets: int) -> np.ndarray:
+    """Return bounds, float64 [k], between buckets of equal shares of values, [n]; k < buckets.
+
+    Frequent values, such as 0, would take several buckets. They get one each, and the other values
+    share the rest.
+    """
+    if not len(values):
+        return values
+    distinct, counts = np.unique(values, return_counts=True)
+    share = len(values) / buckets
+    if counts.max() <= share:
+        return np.quantile(values, np.arange(1, buckets) / buckets)
+    if len(distinct) <= buckets:
+        return distinct[1:]
+    while (smaller := np.minimum(counts, share).sum() / buckets) < share * (1 - 1e-9):
+        share = smaller
+    before = np.cumsum(np.minimum(counts, share)) - np.minimum(counts, share)
+    starts = np.diff(np.floor(before / share + 1e-6), prepend=-1) > 0
+    return distinct[starts][1:]
+
+
 class Moments:
     """Count, mean, deviation, minimum and maximum of values, rounded to float32."""
 
@@ -227,9 +248,7 @@ class ColumnStatistics:
             settings["longest"] = self._terms.longest
             settings["vocabulary"] = self._terms.vocabulary
         if self.column.quantiles:
-            shares = np.arange(1, self.column.quantiles) / self.column.quantiles
-            sample = self.sample.values
-            cuts = np.quantile(sample, shares).tolist() if len(sample) else []
+            cuts = _cut(self.sample.values, self.column.quantiles).tolist()
             settings["boundaries"] = sorted({float(np.float32(cut)) for cut in cuts})
         if self.column.type == "vocabulary" and not self.column.values:
             # By falling count, then by name: the order of rows does not matter.
