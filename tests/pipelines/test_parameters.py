@@ -244,7 +244,8 @@ def test_page_on_sources_has_every_column_type(tmp_path):
         rows = sections[kind].replace("`", "").splitlines()
         for field in dataclasses.fields(group):
             assert (row(group, field) in rows) == (field.name in KEYS.get(kind, (field.name,)))
-    (tmp_path / "trips.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    whole = re.search(r"in a recipe\n+```toml\n(.*?)```", page, re.DOTALL)[1]
+    (tmp_path / "trips.toml").write_text(whole)
     records = recipe.load("trips", tmp_path).parameters.records
     # Taxi trips have no texts.
     assert {column["type"] for column in records.columns} == set(KEYS) - {"text"}

@@ -1,5 +1,6 @@
 """Numbers to predict: training, answers with intervals, metrics, the gate, serving, the report."""
 
+import base64
 import csv
 import json
 import random
@@ -7,6 +8,8 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
+from sklearn.datasets import load_digits
 from sklearn.metrics import (
     mean_absolute_error,
     mean_pinball_loss,
@@ -20,6 +23,8 @@ from tests.refusals import refused
 from tests.trainer.report.report_page import HISTORY, TRAINING, Page
 from tests.trainer.training_runs import train
 from trainer.data.schema import Dataset
+from trainer.data.write.record_options import RecordOptions
+from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
 from trainer.evaluation import drift, gate, prediction_file
 from trainer.evaluation.champion_scores import score
@@ -316,6 +321,39 @@ def test_drift_of_the_label_is_measured(dataset, tmp_path):
     dearer = write(tmp_path, lines(2400, factor=2))
     moved = drift.measure(dataset, dearer).columns
     assert [one.name for one in moved if one.is_drift] == ["label"]
+
+
+def test_ink_of_digits_is_learned_from_pictures(tmp_path):
+    digits = load_digits()
+    for number, pixels in enumerate(digits.images):
+        picture = Image.fromarray((pixels * 15).astype(np.uint8))
+        picture.save(tmp_path / f"{number}.png")
+    ink = digits.images.sum(axis=(1, 2))
+    rows = [f"{number}.png,{value},{number // 20}" for number, value in enumerate(ink)]
+    tables.write_csv(tmp_path / "labels.csv", rows, "file,ink,writer")
+    options = {
+        "source": f"images:{tmp_path}",
+        "label": {"column": "ink", "type": "numeric"},
+        "split_by": {"group": "writer"},
+        "image_size": 8, "channels": 1, "encoding": "raw",
+    }  # fmt: skip
+    records = tmp_path.with_name("ink-records")
+    dataset = create_tfrecords(RecordOptions(**options), str(records), progress=lambda line: None)
+    trained = train(dataset, tmp_path, model="small_cnn", epochs=4)
+    export(trained.model, dataset, str(tmp_path / "model"))
+    found = evaluate(str(tmp_path / "model"), dataset.uri)
+    assert found.r2.value > 0.8 and found.coverage
+    predictor = Predictor("ink@1")
+    predictor.load(found.model)
+    encoded = base64.b64encode((tmp_path / "7.png").read_bytes()).decode()
+    request = predictor.preprocess({"instances": [{"image_bytes": {"b64": encoded}}]})
+    (answer,) = predictor.postprocess(predictor.predict(request))["predictions"]
+    assert answer["low"] < answer["value"] < answer["high"]
+    assert answer["value"] == pytest.approx(ink[7], rel=0.2)
+    page = write_page(tmp_path, found, dataset)
+    assert "R² of ink on the test split" in page.text
+    assert [one.picture.shape for one in found.worst] == [(8, 8, 1)] * len(found.worst)
+    assert page.text.count("Largest errors") and "data:image/png" in page.source
 
 
 def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):

@@ -34,11 +34,16 @@ class Reference(NamedTuple):
     position: int
 
 
+AnyLabel = int | str | float | list[str]
+"""The index of a class in the source's classes or, if a table has the labels, a class, a number or
+several names."""
+
+
 class Example(NamedTuple):
     """A listed example."""
 
     reference: Reference
-    label: int  # index of its class in the source's classes
+    label: AnyLabel
     digest: bytes  # digest of its content, `DIGEST_BYTES` long
     split: str  # one of SPLITS if the source has its own splits, else empty
 

@@ -6,6 +6,7 @@ Beam is in a layer of its own over .venv (make dataflow), so each run is another
 import importlib.util
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,25 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
         picture(8).save(split / f"{place}.png")
     tables.write_csv(table / "0.csv", tables.lines(1200))
     tables.write_csv(table / "1.csv", [*tables.lines(1200)[1:], "too,short"])
+    labeled = shutil.copytree(images, folder / "labeled")
+    rows = [
+        f"{path.relative_to(images)},{'a;b' if number % 3 else ''},{number % 30}"
+        for number, path in enumerate(sorted(images.rglob("*.*")))
+    ]
+    tables.write_csv(labeled / "labels.csv", [*rows, "gone.png,a,1"], "file,tags,patient")
     small = {"image_size": 16, "max_rejected_fraction": 0.1}
     here = {**small, "source": f"images:{images}"}
     variants = {"augmentation": "records", "augmentation_variants": 3, "encoding": "raw"}
     return {
         "images": {**here, "shard_megabytes": 0.02},
         "variants": {**here, **variants},
+        "labeled": {
+            **small,
+            "source": f"images:{labeled}",
+            "label": {"column": "tags", "type": "multilabel"},
+            "split_by": {"group": "patient"},
+            "shard_megabytes": 0.01,
+        },
         "split": {**small, "source": f"images:{split}", "shard_megabytes": 0.01},
         "table": {
             "source": f"csv:{table}",
@@ -125,7 +139,7 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
 
 
 @pytest.mark.parametrize(
-    "name", ["images", "variants", "split", "table", "numbers", "labels", "times"]
+    "name", ["images", "variants", "labeled", "split", "table", "numbers", "labels", "times"]
 )
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
     folder, answered = answers

@@ -23,6 +23,7 @@ from tests.trainer.data.picture_folders import (
 from trainer.data.schema import SPLITS, load_dataset
 from trainer.data.sources import Example, Reference, digest
 from trainer.data.write import spill
+from trainer.data.write.labels import ClassIndices
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.split_plan import plan_splits
 from trainer.data.write.writer import create_tfrecords
@@ -34,7 +35,7 @@ def listed(numbers):
 
 def planned(examples, fractions=(0.8, 0.1, 0.1)):
     """Return keys by split, in their order."""
-    _, rows = plan_splits(iter(examples), ["a", "b"], fractions)
+    _, rows = plan_splits(iter(examples), ClassIndices(["a", "b"]), fractions)
     return {
         split: [key for part in rows.read_shard(split, 0, 1) for key in part["key"].to_pylist()]
         for split in SPLITS
@@ -88,7 +89,7 @@ def test_plan_of_many_examples_takes_little_memory(monkeypatch):
     pyarrow.set_memory_pool(pool)
     tracemalloc.start()
     try:
-        totals, _ = plan_splits(examples, ["a"], [0.8, 0.1, 0.1])
+        totals, _ = plan_splits(examples, ClassIndices(["a"]), [0.8, 0.1, 0.1])
         peak = tracemalloc.get_traced_memory()[1] + pool.max_memory()
     finally:
         tracemalloc.stop()

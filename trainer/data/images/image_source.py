@@ -17,6 +17,7 @@ from trainer.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.records import Values
+    from trainer.data.tables.columns import Label
 
 
 class ImageSource(SourceKind):
@@ -27,6 +28,7 @@ class ImageSource(SourceKind):
     unit = "images"  # plural noun for examples, for messages
     location = ""  # URI that the source reads, if any
     classes: list[str]  # names of the classes, in the order of label indices
+    label: Label | None = None  # the column of a table that labels are from; None: classes
     features: list[Feature]  # features of the examples
     details: ClassVar[dict[str, Any]] = {}  # entries for dataset.json in addition to the options
 
@@ -40,7 +42,7 @@ class ImageSource(SourceKind):
     def check_options(cls, options: SourceOptions) -> list[str]:
         if options.columns or options.crosses or options.label or options.split_by:
             raise InputError(
-                "columns, crosses, label and split_by describe a table, but "
+                "columns, crosses, label and split_by describe a table or labels.csv, but "
                 f"source={options.source!r} is not a table; use one, such as csv:URI, or leave "
                 "them out"
             )

@@ -54,7 +54,7 @@ class BigQueryReader(TableKind):
         self._streams = [stream.name for stream in session.streams]
         self.names = [self.name] * len(self._streams)
         self._schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
-        check_header("the query" if is_query else place, self._schema.names, schema)
+        check_header("the query" if is_query else place, self._schema.names, schema.needed)
 
     @classmethod
     def takes(cls, place: str) -> bool:

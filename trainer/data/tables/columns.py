@@ -254,6 +254,11 @@ class SplitBy:
     time: str = option(
         "", help="Column of dates, times or numbers: the newest rows are for the test."
     )
+    path: str = option(
+        "",
+        help="For images: a regular expression that finds a group in each path, such as "
+        "patient-[0-9]+; images of a group are in one split.",
+    )
 
     @property
     def name(self) -> str:

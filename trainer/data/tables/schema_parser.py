@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,38 @@ def parse_schema(options: SourceOptions) -> TableSchema:
     _check_names("columns and crosses", [*by_name, *(cross.name for cross in crosses)])
     label = _parse_label(options.label, by_name)
     split_by = _parse_split_by(options.split_by, label, by_name)
+    if split_by.path:
+        raise InputError(
+            "split_by: path is for images; a row has none, but may have a group, column or time"
+        )
     return TableSchema(columns=parsed, crosses=crosses, label=label, split_by=split_by)
+
+
+def parse_image_labels(options: SourceOptions) -> TableSchema:
+    """Check `label` and `split_by` of images with a table of labels; the schema has no columns."""
+    label = _parse_label(options.label, {})
+    check_path_pattern(options)
+    split_by = _parse_split_by(options.split_by, label, {})
+    return TableSchema(columns=[], crosses=[], label=label, split_by=split_by)
+
+
+def check_path_pattern(options: SourceOptions) -> None:
+    """Raise InputError unless `path` of split_by is a regular expression.
+
+    Without a label, it is the only way to split images of one folder.
+    """
+    split_by = _build(SplitBy, "split_by", options.split_by, owner="it")
+    if options.split_by and not options.label and not split_by.path:
+        raise InputError(
+            f"split_by={options.split_by} names a column of labels.csv, but label names none; set "
+            'label, too, or split by groups in paths, as {"path": "patient-[0-9]+"} does'
+        )
+    try:
+        re.compile(split_by.path)
+    except re.error as error:
+        raise InputError(
+            f"split_by: path={split_by.path!r} is not a regular expression: {error}"
+        ) from None
 
 
 def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
@@ -187,7 +219,8 @@ def _parse_split_by(
     entry: Mapping[str, Any], label: Label, columns: Mapping[str, Column]
 ) -> SplitBy:
     split_by = _build(SplitBy, "split_by", entry, owner="it")
-    if entry and sum(map(bool, (split_by.group, split_by.column, split_by.time))) != 1:
+    ways = (split_by.group, split_by.column, split_by.time, split_by.path)
+    if entry and sum(map(bool, ways)) != 1:
         raise InputError(
             f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, of '
             'times, as {"time": "date"} does, or of splits, as {"column": "split"} does'

@@ -66,3 +66,9 @@ def _split_by_time(
         bad.setdefault(index, shown if texts[index] else f"no time, {name} is missing")
     bounds = [parse_time(start) if start else math.inf for start in starts]
     return np.searchsorted(bounds, times, side="right").astype(np.uint8)
+
+
+def draw_split(group: str, fractions: Sequence[float]) -> str:
+    """Return the split of a group, as `find_splits` does."""
+    hashes = np.frombuffer(digest(group.encode()), ">u8")[1:].astype(np.uint64)
+    return SPLITS[draw_splits(hashes, fractions)[0]]

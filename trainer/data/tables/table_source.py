@@ -58,7 +58,7 @@ class FileReader(TableKind):
         self.details: dict[str, Any] = {"files": len(self._uris)}
         self._headers = [self._read_header(uri) for uri in self._uris]
         for uri, header in zip(self._uris, self._headers, strict=True):
-            check_header(uri, header, schema)
+            check_header(uri, header, schema.needed)
 
     @classmethod
     def find_classes(cls, place: str, options: SourceOptions) -> list[str]:
@@ -94,11 +94,11 @@ class FileReader(TableKind):
         return uris
 
 
-def check_header(table: str, header: Sequence[str], schema: TableSchema) -> None:
-    """Raise InputError if a header lacks a column of the schema or has it twice."""
+def check_header(table: str, header: Sequence[str], needed: Sequence[str]) -> None:
+    """Raise InputError if a header lacks a needed column or has it twice."""
     if not any(header):
         raise InputError(f"{table} is empty: it has no header; use a table with a header")
-    for name in schema.needed:
+    for name in needed:
         if name not in header:
             raise missing_column(table, name, header)
         if header.count(name) > 1:

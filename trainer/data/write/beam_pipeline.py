@@ -142,7 +142,7 @@ class RecordsPipeline:
         return cut(self.source.opened.examples(lambda function, items: items), CHUNK)
 
     def _digest_chunk(self, chunk: list[Any]) -> Iterable[Example | Rejection]:
-        if isinstance(chunk[0], Example | Rejection):
+        if all(isinstance(item, Example | Rejection) for item in chunk):
             return chunk
         return self.source.opened.examples(
             lambda function, _: storage.read_ahead(function, chunk, uri=self.source.location)
@@ -152,9 +152,9 @@ class RecordsPipeline:
         self, group: tuple[bytes, Iterable[Example]], splits: Iterable[str]
     ) -> Iterator[tuple[pa.RecordBatch, Totals]]:
         """Yield the rows that are kept of a group of digests, and the group's totals."""
-        rows = pa.Table.from_batches([to_rows(group[1])])
+        rows = pa.Table.from_batches([to_rows(group[1], self.source.labels.stored)])
         present = [SPLITS.index(split) for split in set(splits) if split]
-        yield assign_splits(rows, present, self.source.classes, self.source.options.split_fractions)
+        yield assign_splits(rows, present, self.source.labels, self.source.split_fractions)
 
     def _add_table(self, pipeline: Any) -> tuple[Any, Any]:
         blocks = (

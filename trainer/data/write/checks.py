@@ -71,14 +71,14 @@ def _split_rejections(
 def check_counts(counts: ClassCounts, source: OpenSource) -> None:
     """Raise InputError if a class or a split has no example; `counts` are examples or records."""
     options = source.options
-    for name in source.counted:
+    for name in source.labels.counted:
         if not any(counts[split, name] for split in SPLITS):
             raise InputError(
                 f"source={options.source!r}: class {name!r} has no usable {source.unit}; add some "
                 "or remove the class"
             )
     for split in ("train", "test"):
-        if not any(counts[split, name] for name in source.counted):
+        if not any(counts[split, name] for name in source.labels.counted):
             if column := options.split_by.get("column"):
                 raise InputError(
                     f"source={options.source!r}: none of its "

@@ -26,7 +26,7 @@ _PACKAGES = ("tensorflow", "numpy", "pillow", "opencv-python-headless")
 def list_features(source: OpenSource) -> list[Feature]:
     return [
         *source.features,
-        source.label,
+        source.labels.feature,
         Feature(name="key", kind="key", dtype="string"),
     ]
 
@@ -101,7 +101,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         rejection for result in results for rejection in result.rejections
     ]
     rejections.sort(key=lambda rejection: rejection.key)
-    shards, counts = _group_by_split(results, source.counted)
+    shards, counts = _group_by_split(results, source.labels.counted)
     try:
         checks.check_rejections(rejections, totals.items, source)
         checks.check_counts(counts, source)
@@ -118,7 +118,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         classes=source.classes,
         splits={
             split: Split(
-                shards=written, class_counts=[counts[split, name] for name in source.counted]
+                shards=written, class_counts=[counts[split, name] for name in source.labels.counted]
             )
             for split, written in shards.items()
         },

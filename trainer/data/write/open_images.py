@@ -6,7 +6,7 @@ are written.
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from trainer.data.images.pixels import RejectedError
 from trainer.data.records import frame, serialize
 from trainer.data.source import Example, Reference, Rejection
 from trainer.data.totals import Totals
+from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
@@ -36,12 +37,24 @@ class OpenImages(OpenSource):
 
     def __init__(self, opened: ImageSource, options: RecordOptions) -> None:
         super().__init__(opened, options)
-        opened.check_classes(options.source)
-        self.unit, self.classes, self.features = opened.unit, opened.classes, opened.features
+        self.unit, self.features = opened.unit, opened.features
+        if opened.label:
+            self.labels = TableLabels(opened.label, options.source)
+        else:
+            opened.check_classes(options.source)
+            self.labels = ClassIndices(opened.classes)
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         listed = self._list_examples(lines, processes)
-        return plan_splits(listed, self.classes, self.options.split_fractions)
+        totals, rows = plan_splits(listed, self.labels, self.split_fractions)
+        self.conclude(totals)
+        return totals, rows
+
+    @property
+    def split_fractions(self) -> Sequence[float]:
+        """Return the fractions of the splits into which examples without one are drawn."""
+        # By split_by, each image has its split; a split without any stays empty.
+        return (1.0, 0.0, 0.0) if self.options.split_by else self.options.split_fractions
 
     def estimate_cost(self, totals: Totals) -> tuple[float, float]:
         started = time.monotonic()
@@ -52,7 +65,19 @@ class OpenImages(OpenSource):
                 values = self.opened.encode(self.opened.fetch(example.reference), key, 0)[0]
             except (RejectedError, OSError):  # Reported when it is written.
                 continue
-            sizes.append(len(frame(serialize({"key": key.encode(), **values, "label": 0}))))
+            sizes.append(
+                len(
+                    frame(
+                        serialize(
+                            {
+                                "key": key.encode(),
+                                **values,
+                                "label": self.labels.encode(example.label)[0],
+                            }
+                        )
+                    )
+                )
+            )
         seconds = (time.monotonic() - started) / max(1, len(totals.sample))
         return sum(sizes) / max(1, len(sizes)), seconds
 
@@ -64,7 +89,8 @@ class OpenImages(OpenSource):
             except RejectedError as error:
                 yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
             else:
-                yield Piece(b"".join(records), {row["label"]: len(records)}, [], 1)
+                _, counted = self.labels.encode(row["label"])
+                yield Piece(b"".join(records), {counted: len(records)}, [], 1)
 
     def _list_examples(
         self, lines: ProgressLines, processes: Processes
@@ -103,7 +129,7 @@ class OpenImages(OpenSource):
         """
         if isinstance(content, RejectedError):
             raise content
-        key, label = row["key"], row["label"]
+        key, (label, _) = row["key"], self.labels.encode(row["label"])
         if self.opened.digest(content) != row["digest"]:
             raise InputError(
                 f"{key or self.location} has changed since it was listed; leave "

@@ -1,13 +1,14 @@
 """What an open source does on its way to records, whatever its examples are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trainer.data.schema import Feature
 from trainer.data.source import Rejection
-from trainer.data.totals import UNNAMED, Totals
+from trainer.data.totals import Totals
+from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
 from trainer.process_pool import Processes
@@ -18,7 +19,7 @@ class Piece(NamedTuple):
     """A part of a shard."""
 
     content: bytes | memoryview
-    labels: dict[int, int]  # number of records by index of `counted`
+    labels: dict[int, int]  # number of records by index of `labels.counted`
     rejections: list[Rejection]
     examples: int  # number of examples done
 
@@ -30,10 +31,8 @@ class OpenSource:
     """
 
     unit: str  # plural noun for examples, for messages
-    # In the order of label indices, empty for numbers; of a table, known after `conclude`.
-    classes: list[str]
-    features: list[Feature]  # of the examples; known with the classes
-    label = Feature(name="label", kind="label", dtype="int64")
+    features: list[Feature]  # of the examples; of a table, known after `conclude`
+    labels: ClassIndices | TableLabels
 
     def __init__(self, opened: Any, options: RecordOptions) -> None:
         self.opened, self.options = opened, options
@@ -42,9 +41,9 @@ class OpenSource:
         self.details: dict[str, Any] = opened.details  # entries for dataset.json
 
     @property
-    def counted(self) -> Sequence[str]:
-        """Return the classes by which examples are counted."""
-        return UNNAMED if self.label.shape or self.label.dtype != "int64" else self.classes
+    def classes(self) -> list[str]:
+        """Return the classes in the order of label indices; empty for numbers."""
+        return self.labels.classes
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the source once; return its totals and the rows of the examples that are kept."""
@@ -52,9 +51,11 @@ class OpenSource:
 
     def check(self, totals: Totals) -> None:
         """Raise InputError if the totals of a part show that the source can't be used."""
+        self.labels.check_part(totals)
 
     def conclude(self, totals: Totals) -> None:
         """Set what only the totals of all examples determine; raise InputError as `plan` does."""
+        self.labels.conclude(totals)
 
     def estimate_cost(self, totals: Totals) -> tuple[float, float]:
         """Return the mean size of a record in bytes, and the mean seconds to create one."""

@@ -44,11 +44,17 @@ class RecordOptions(SourceOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         kind, _ = sources.parse_source(self.source)
-        kind.check_options(self)
+        classes = kind.check_options(self)
         if self.records_store and not kind.keeps_shards:
             raise InputError(
                 f"records_store={self.records_store!r} keeps shards of images, but source="
                 f"{self.source!r} is a table, which is parsed as a whole; leave out records_store"
+            )
+        is_number = self.label.get("type") == "numeric"
+        if self.records_store and self.label and not classes and not is_number:
+            raise InputError(
+                "records_store: a new class in labels.csv would change the labels in all shards; "
+                "list all classes in label"
             )
 
 

@@ -116,7 +116,7 @@ class ShardWriter:
 
     def _write(self, task: ShardTask, partial: str, report: Callable[[int], None]) -> ShardResult:
         digest, size = hashlib.sha256(), 0
-        counts = [0] * len(self.source.counted)
+        counts = [0] * len(self.source.labels.counted)
         rejections: list[Rejection] = []
         rows: Iterable[pa.Table] = task.rows or ()
         if self.rows and task.rows is None:

@@ -9,6 +9,7 @@ shards determine its shard.
 import hashlib
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,13 @@ import pyarrow as pa
 from trainer.data.digests import digest_halves, draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import DIGEST_BYTES, Example, Reference, Rejection
-from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals, count_classes, sum_identities
+from trainer.data.totals import NAMED_PAIRS, SAMPLE, Totals, sum_identities
+from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.spill import Spill, sort_rows
 from trainer.errors import InputError, one_line
 from trainer.process_pool import cut
+
+Labels = ClassIndices | TableLabels
 
 BATCH = 10_000
 """Number of listed examples that are converted to rows at once."""
@@ -29,13 +33,13 @@ _SPLIT_INDICES = {"": 0, **{name: index for index, name in enumerate(SPLITS)}}
 
 
 def plan_splits(
-    listed: Iterator[Example | Rejection], classes: Sequence[str], fractions: Sequence[float]
+    listed: Iterator[Example | Rejection], labels: Labels, fractions: Sequence[float]
 ) -> tuple[Totals, Spill]:
     """Return the totals of what a source lists, and the rows of the examples that are kept."""
     totals, spill, rows = Totals(), Spill(), Spill()
     for batch in cut(listed, BATCH):
         totals.rejections += [item for item in batch if isinstance(item, Rejection)]
-        spill.add(to_rows(item for item in batch if isinstance(item, Example)))
+        spill.add(to_rows((item for item in batch if isinstance(item, Example)), labels.stored))
     spill.finish()
     present = np.flatnonzero(spill.counts.sum(axis=1)).tolist()
     for partition in range(spill.counts.shape[1]):
@@ -43,30 +47,30 @@ def plan_splits(
             spill.read(split, partition) for split in present if spill.counts[split, partition]
         ]
         if parts:
-            kept, part_totals = assign_splits(pa.concat_tables(parts), present, classes, fractions)
+            kept, part_totals = assign_splits(pa.concat_tables(parts), present, labels, fractions)
             rows.add(kept)
             totals.merge(part_totals)
     rows.finish()
     return totals, rows
 
 
-def to_rows(examples: Iterable[Example]) -> pa.RecordBatch:
+def to_rows(examples: Iterable[Example], label_type: pa.DataType) -> pa.RecordBatch:
     """Return examples as rows; examples without a split are in train.
 
     Raise InputError if a field of an example has a wrong type or size.
     """
     examples = list(examples)
     try:
-        return _build_batch(examples)
+        return _build_batch(examples, label_type)
     except (ValueError, TypeError, KeyError) as error:  # Arrow's errors are subclasses.
         raise InputError(
             f"the source lists a malformed example: {one_line(error)}; an example has a key (str), "
-            f"a position (int), a label (int), a digest ({DIGEST_BYTES} bytes) and a split ('' or "
-            f"{', '.join(SPLITS)})"
+            f"a position (int), a label ({label_type}), a digest ({DIGEST_BYTES} bytes) and a "
+            f"split ('' or {', '.join(SPLITS)})"
         ) from None
 
 
-def _build_batch(examples: Sequence[Example]) -> pa.RecordBatch:
+def _build_batch(examples: Sequence[Example], label_type: pa.DataType) -> pa.RecordBatch:
     splits = [_SPLIT_INDICES[example.split or ""] for example in examples]
     positions = [example.reference.position for example in examples]
     return pa.record_batch(
@@ -74,14 +78,14 @@ def _build_batch(examples: Sequence[Example]) -> pa.RecordBatch:
             "digest": pa.array([example.digest for example in examples], pa.binary(DIGEST_BYTES)),
             "key": pa.array([example.reference.key for example in examples], pa.string()),
             "position": pa.array(positions, pa.int64()),
-            "label": pa.array([example.label for example in examples], pa.int32()),
+            "label": pa.array([example.label for example in examples], label_type),
             "split": pa.array(splits, pa.uint8()),
         }
     )
 
 
 def assign_splits(
-    rows: pa.Table, present: Sequence[int], classes: Sequence[str], fractions: Sequence[float]
+    rows: pa.Table, present: Sequence[int], labels: Labels, fractions: Sequence[float]
 ) -> tuple[pa.RecordBatch, Totals]:
     """Assign splits; return the rows that are kept, and the totals of all rows.
 
@@ -91,33 +95,33 @@ def assign_splits(
         rows: all examples with some digests, in any order.
         present: indices of the splits that the source has.
     """
-    _check_labels(rows, classes)
     rows = sort_rows(rows)
     halves = digest_halves(rows["digest"])
     splits = choose_splits(rows["split"].to_numpy(), halves[:, 1], fractions, present)
-    keys, labels = rows["key"].to_pylist(), rows["label"].to_numpy()
-    rejections, pairs = _compare_copies(halves, splits, labels, keys, classes)
+    keys, given = rows["key"].to_pylist(), rows["label"].combine_chunks()
+    labels.check(keys, given)
+    rejections, pairs = _compare_copies(halves, splits, given.to_pylist(), keys, labels)
     stays = np.ones(len(keys), bool)
     stays[list(rejections)] = False
     column = rows.schema.get_field_index("split")
     rows = rows.set_column(column, "split", pa.array(splits)).filter(stays).combine_chunks()
     totals = Totals(
-        counts=count_classes(splits[stays], labels[stays], classes),
         rejections=list(rejections.values()),
         contradictions=len(pairs),
         pairs=heapq.nsmallest(NAMED_PAIRS, pairs),
         content=sum_identities(compute_identities(rows)),
         sample=_sample_training(rows),
     )
+    totals.merge(labels.count(rows["label"].combine_chunks(), splits[stays], halves[stays, 0]))
     return rows.to_batches()[0], totals
 
 
 def _compare_copies(
     halves: np.ndarray,
     splits: np.ndarray,
-    labels: np.ndarray,
+    given: Sequence[Any],
     keys: Sequence[str],
-    classes: Sequence[str],
+    labels: Labels,
 ) -> tuple[dict[int, Rejection], list[list[str]]]:
     """Compare rows with equal digests; the rows are sorted.
 
@@ -131,12 +135,12 @@ def _compare_copies(
         begin, end = bounds[group : group + 2].tolist()
         best = begin + int(splits[begin:end].argmax())
         reason = f"duplicate: same content as {keys[best]} in {SPLITS[splits[best]]}"
-        first = f"{keys[begin]} ({classes[labels[begin]]})"
+        first = f"{keys[begin]} ({labels.name(given[begin])})"
         for index in range(begin, end):
             if splits[index] != splits[best]:
                 rejections[index] = Rejection(keys[index], reason, tolerated=True)
-            if labels[index] != labels[begin]:
-                pairs.append([first, f"{keys[index]} ({classes[labels[index]]})"])
+            if given[index] != given[begin]:
+                pairs.append([first, f"{keys[index]} ({labels.name(given[index])})"])
     return rejections, pairs
 
 
@@ -149,18 +153,6 @@ def _sample_training(rows: pa.Table) -> list[Example]:
     ]
 
 
-def _check_labels(rows: pa.Table, classes: Sequence[str]) -> None:
-    """Raise InputError for a label that is not the index of a class."""
-    labels = rows["label"].to_numpy()
-    wrong = np.flatnonzero((labels < 0) | (labels >= len(classes)))
-    if len(wrong):
-        key, label = rows["key"][wrong[0]].as_py(), labels[wrong[0]]
-        raise InputError(
-            f"the source gives {key} the label {label}, but its {len(classes)} classes have the "
-            f"labels 0 to {len(classes) - 1}"
-        )
-
-
 def compute_identities(rows: pa.Table) -> np.ndarray:
     """Return a hash of the content, label and key of each example, S16 [n].
 
@@ -169,7 +161,9 @@ def compute_identities(rows: pa.Table) -> np.ndarray:
     identities = bytearray()
     columns = (rows[name].to_pylist() for name in ("digest", "label", "key"))
     for digest, label, key in zip(*columns, strict=True):
-        text = digest + label.to_bytes(4, "little") + key.encode()
+        number = isinstance(label, int)
+        text = digest + (label.to_bytes(4, "little") if number else str(label).encode())
+        text += key.encode()
         identities += hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
     return np.frombuffer(identities, f"S{DIGEST_BYTES}")
 

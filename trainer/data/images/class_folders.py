@@ -1,0 +1,98 @@
+"""Labels of images by their folders: `<class>/...`, or already split, `<split>/<class>/...`.
+
+A folder is already split if all its subfolders are named after splits (`parse_split_name`), and
+one of them is train; these splits are kept, except for duplicates. A class's folder directly
+contains images, and may have subfolders with more.
+"""
+
+from collections.abc import Iterator
+
+from trainer.data import storage
+from trainer.data.file_listing import File, list_files
+from trainer.data.images.image_labels import Listed, is_hidden
+from trainer.data.schema import join
+from trainer.data.source import parse_split_name
+from trainer.errors import InputError
+
+LAYOUTS = (
+    "use <class>/<image>, or <split>/<class>/<image> with only the folders train, validation (or "
+    "val) and test (or training_set, test_set and the like)"
+)
+
+
+class ClassFolders:
+    """The folders of classes in `location`, a URI."""
+
+    def __init__(self, location: str, source: str) -> None:
+        self._location = location
+        folders = _list_folders(location)
+        splits = {name: parse_split_name(name) for name in folders}
+        if not all(splits.values()) or "train" not in splits.values():
+            splits = {}
+        classes = {
+            split_folder: _list_folders(join(location, split_folder)) for split_folder in splits
+        }
+        classes = classes or {"": folders}
+        self.splits = splits
+        self._folders = {
+            f"{split_folder}/{name}".lstrip("/"): name
+            for split_folder, names in classes.items()
+            for name in names
+        }
+        self.classes = sorted(set(self._folders.values()))
+        self._labels = {name: label for label, name in enumerate(self.classes)}
+        for split_folder, names in classes.items():
+            missing = sorted(set(self.classes) - set(names))
+            if splits.get(split_folder) == "train" and missing and len(self.classes) > 1:
+                raise InputError(
+                    f"source={source!r}: class {missing[0]!r} has no folder in "
+                    f"{split_folder}/; every class needs images to train on"
+                )
+
+    def check(self) -> None:
+        """Raise InputError for a class without a file directly in its folder."""
+        self._check(self._folders)
+
+    def list_images(self) -> Iterator[Listed]:
+        """Yield all files, sorted by path; raise InputError as `check` does."""
+        empty = dict(self._folders)
+        for file in list_files(self._location):
+            folder, _, name = file.path.rpartition("/")
+            if folder in empty and not is_hidden(name):
+                del empty[folder]
+            yield self._find_label(file)
+        self._check(empty)
+
+    def _find_label(self, file: File) -> Listed:
+        split, path_in_split = "", file.path
+        if self.splits:
+            folder, _, path_in_split = file.path.partition("/")
+            split = self.splits.get(folder, "")
+        name, slash, _ = path_in_split.partition("/")
+        label = self._labels.get(name) if slash else None
+        return Listed(file, label, split, "not in the folder of a class" if label is None else "")
+
+    def _check(self, folders: dict[str, str]) -> None:
+        for path, name in folders.items():
+            inner = []
+            for entry, is_folder in storage.iter_entries(join(self._location, path)):
+                if is_folder:
+                    inner.append(entry)
+                elif not is_hidden(entry):
+                    break
+            else:
+                found = (
+                    f"only folders ({_shorten(', '.join(sorted(inner)))})" if inner else "no file"
+                )
+                raise InputError(
+                    f"source=images:{self._location}: class {name!r} is empty: {path}/ contains "
+                    f"{found}; add images, remove the folder, or {LAYOUTS}"
+                )
+
+
+def _list_folders(uri: str) -> list[str]:
+    return [name for name, folder in storage.list_entries(uri) if folder and not is_hidden(name)]
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}..."
