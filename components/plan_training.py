@@ -24,6 +24,8 @@ from components.typed import component
 from trainer.data import schema
 from trainer.data.write.record_options import EngineOptions
 from trainer.fields import default_of
+from trainer.models import find_user_module
+from trainer.tasks import name_task
 from trainer.training.config import TrainingConfig, config_uri, configuration_digest, write_config
 
 
@@ -80,8 +82,10 @@ def plan_training(
         check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
         registers = register and bool(registry.model_name)
         check_serving_image(serving_image, registers=registers, deploys=options.deploy_champion)
-    configuration = _digest_configuration(config, machines, local=registry.is_local)
-    trained_on = training_labels(digest_dataset(records.uri), configuration)
+    content = digest_dataset(records.uri)
+    task = name_task(schema.load_dataset(records.uri))
+    configuration = _digest_configuration(config, machines, task, local=registry.is_local)
+    trained_on = training_labels(content, configuration)
     unchanged, reason = _find_unchanged(options, records.uri, trained_on, registry)
     pools = build_worker_pool_specs(machines, _list_arguments(records.uri, training.uri))
     timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
@@ -107,9 +111,12 @@ def plan_training(
     )
 
 
-def _digest_configuration(config: TrainingConfig, machines: MachineOptions, *, local: bool) -> str:
+def _digest_configuration(
+    config: TrainingConfig, machines: MachineOptions, task: str, *, local: bool
+) -> str:
     # On Vertex AI, the image's name stands for its code.
-    code = code_digest(config.model) if local else ""
+    own = (find_user_module(config.model), task.partition(":")[0])
+    code = code_digest(*own) if local else ""
     return configuration_digest(config, f"{machines.training_image}{code}")
 
 

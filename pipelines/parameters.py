@@ -175,7 +175,7 @@ def _check_consistency(values: ParameterSet) -> None:
             f"({list_forms(model.takes)})"
         )
     model.check_images(records.image_size, records.channels)
-    check_options(kind_of(records.label), training, values.gate)
+    check_options(kind_of(records.label), training, values.gate, task=records.task)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)
     check_engine(records, values.engine)

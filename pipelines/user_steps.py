@@ -11,7 +11,7 @@ from typing import Any
 
 from trainer import fields
 from trainer.errors import InputError, one_line
-from trainer.models.user_models import find_module_file
+from trainer.plugins import find_module_file
 
 OFFERED = (
     "records", "model", "training", "report", "evaluation", "decision",

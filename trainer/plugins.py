@@ -1,11 +1,17 @@
-"""Find plugin classes in the files of a package, so that they need not be listed."""
+"""Find plugins: classes in the files of a package, and what users name as MODULE:NAME."""
 
 import importlib
+import importlib.util
 import pkgutil
+import re
 from types import ModuleType
 from typing import TypeVar
 
+from trainer.errors import InputError
+
 T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_RESERVED = ("components", "pipelines", "trainer")
 
 
 def import_subclasses(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
@@ -35,3 +41,28 @@ def list_entry_points(group: str) -> dict[str, str]:
     from importlib.metadata import entry_points  # slow: it imports the e-mail parser
 
     return {entry.name: entry.value for entry in entry_points(group=group)}
+
+
+def find_module_file(what: str, name: str) -> str:
+    """Return the file of the module in `name`, MODULE:NAME; `what` is the option's name.
+
+    Raise InputError for another form, or if there is no such module.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{what}={name!r} is not MODULE:NAME, such as 'my.module:build'")
+    module = name.partition(":")[0]
+    if module.partition(".")[0] in _RESERVED:
+        raise InputError(
+            f"{what}={name!r}: {', '.join(_RESERVED)} are packages of this project, which hide "
+            "yours; rename your module"
+        )
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        spec = None
+    if not spec or not spec.origin or not spec.origin.endswith(".py"):
+        raise InputError(
+            f"{what}={name!r}: there is no module {module}; put it into the working folder or "
+            "install it, and copy it to /app in the image"
+        )
+    return spec.origin

@@ -4,8 +4,6 @@ import hashlib
 import importlib.util
 import pathlib
 
-from trainer.models import find_user_module
-
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ("components", "trainer", "vertex_facts")
 """The project's packages in an image."""
@@ -13,18 +11,18 @@ ROOTS = (_ROOT, _ROOT / "emulator")
 """Folders that hold them: a checkout has vertex_facts in the second."""
 
 
-def code_digest(model: str = "") -> str:
+def code_digest(*modules: str) -> str:
     """Return a digest of all code that components and replicas may run.
 
-    If `model` is a user's own, the digest covers the package, or the file, that its module is in.
+    It covers the packages, or the files, that the users' own `modules` are in.
     """
     folders = [root / package for root in ROOTS for package in PACKAGES]
     digest = hashlib.sha256()
-    top = find_user_module(model).partition(".")[0]
-    if spec := importlib.util.find_spec(top) if top else None:
-        if spec.submodule_search_locations is None:
-            digest.update(pathlib.Path(spec.origin or "").read_bytes())
-        folders += map(pathlib.Path, spec.submodule_search_locations or ())
+    for top in dict.fromkeys(module.partition(".")[0] for module in filter(None, modules)):
+        if spec := importlib.util.find_spec(top):
+            if spec.submodule_search_locations is None:
+                digest.update(pathlib.Path(spec.origin or "").read_bytes())
+            folders += map(pathlib.Path, spec.submodule_search_locations or ())
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):
             name = str(path.relative_to(folder.parent)).encode()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
-import importlib.util
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -20,41 +19,18 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.fields import option, suggest
 from trainer.models.model import Model
+from trainer.plugins import find_module_file
 from trainer.tasks import task_of
 
 if TYPE_CHECKING:
     import keras
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-_RESERVED = ("components", "pipelines", "trainer")
 _SIMPLE: dict[str, Any] = {"bool": bool, "int": int, "float": float, "str": str}
 _TYPES: dict[str, Any] = {
     **_SIMPLE,
     **{f"list[{name}]": list[kind] for name, kind in _SIMPLE.items()},  # type: ignore[valid-type]
     "dict": dict,
 }
-
-
-def find_module_file(what: str, name: str) -> str:
-    """Return the file of the module in `name`, MODULE:FUNCTION; `what` is the option's name."""
-    if not _NAME.fullmatch(name):
-        raise InputError(f"{what}={name!r} is not MODULE:FUNCTION, such as 'my.module:build'")
-    module = name.partition(":")[0]
-    if module.partition(".")[0] in _RESERVED:
-        raise InputError(
-            f"{what}={name!r}: {', '.join(_RESERVED)} are packages of this project, which hide "
-            "yours; rename your module"
-        )
-    try:
-        spec = importlib.util.find_spec(module)
-    except ImportError:
-        spec = None
-    if not spec or not spec.origin or not spec.origin.endswith(".py"):
-        raise InputError(
-            f"{what}={name!r}: there is no module {module}; put it into the working folder or "
-            "install it, and copy it to /app in the image"
-        )
-    return spec.origin
 
 
 def make_model_class(name: str) -> type[Model]:

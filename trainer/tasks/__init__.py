@@ -1,6 +1,7 @@
 """Tasks: what a label is, what a model is trained to answer, and how its answers are judged.
 
-A task is one file of this folder. Everything else asks the task of its dataset:
+A task is one file of this folder, or a subclass in a user's module, which the option `task` names.
+Everything else asks the task of its dataset:
 
     task = task_of(dataset)
     task.outputs                    # number of outputs that a model has for each example
@@ -8,23 +9,54 @@ A task is one file of this folder. Everything else asks the task of its dataset:
     task.evaluate(answers, ...)     # an Evaluation of a split
 """
 
+import importlib
+
 from trainer.data.schema import Dataset
+from trainer.errors import InputError, one_line
+from trainer.plugins import find_module_file
 from trainer.tasks.base import Task
 from trainer.tasks.kinds import MULTILABEL, REGRESSION, kind_of_records
 
 
 def task_of(dataset: Dataset) -> Task:
-    """Return the task of the dataset's label."""
+    """Return the task of the dataset; raise InputError if a user's own can't be used."""
+    own = name_task(dataset)
+    cls = _find_class(dataset)
+    return (_import_task(own, cls) if own else cls)(dataset)
+
+
+def name_task(dataset: Dataset) -> str:
+    """Return the option `task` that the records were written with."""
+    return str(dataset.creation.get("options", {}).get("task", ""))
+
+
+def _find_class(dataset: Dataset) -> type[Task]:
     # Imported here, because a model can be chosen without TensorFlow.
     kind = kind_of_records(dataset)
     if kind is MULTILABEL:
         from trainer.tasks.multilabel import Multilabel
 
-        return Multilabel(dataset)
+        return Multilabel
     if kind is REGRESSION:
         from trainer.tasks.regression import Regression
 
-        return Regression(dataset)
+        return Regression
     from trainer.tasks.classification import Classification
 
-    return Classification(dataset)
+    return Classification
+
+
+def _import_task(name: str, base: type[Task]) -> type[Task]:
+    """Return the task MODULE:CLASS; raise InputError unless it is derived from `base`."""
+    file = find_module_file("task", name)
+    module, _, attribute = name.partition(":")
+    try:
+        own = vars(importlib.import_module(module)).get(attribute)
+    except (Exception, SystemExit) as error:  # The user's code may raise anything.
+        raise InputError(f"task={name!r}: {file} can't be imported: {one_line(error)}") from None
+    if not (isinstance(own, type) and issubclass(own, base)):
+        raise InputError(
+            f"task={name!r}: {file} has no {attribute} that is derived from {base.__module__}."
+            f"{base.__name__}, the task of these labels"
+        )
+    return own

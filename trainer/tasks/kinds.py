@@ -59,8 +59,11 @@ def kind_of_records(dataset: Dataset) -> Kind:
     return REGRESSION if any(label.dtype == "float32" for label in labels) else CLASSIFICATION
 
 
-def check_options(kind: Kind, *groups: Any) -> None:
-    """Raise InputError for an option of the dataclasses `groups` that does not fit the labels."""
+def check_options(kind: Kind, *groups: Any, task: str = "") -> None:
+    """Raise InputError for an option of the dataclasses `groups` that does not fit the labels.
+
+    Of a user's own `task`, the metrics are not known before it is imported.
+    """
     others = {name for one in KINDS.values() if one is not kind for name in one.options}
     for group in groups:
         for field in dataclasses.fields(group):
@@ -70,7 +73,7 @@ def check_options(kind: Kind, *groups: Any) -> None:
                 remedy = f"set {' or '.join(allowed)}" if value not in allowed else "leave it out"
                 raise InputError(f"{name}={value!r}, but the labels are {kind.labels}; {remedy}")
             for metric in value if name in ("floors", "ceilings") else ():
-                if metric not in kind.metrics:
+                if metric not in kind.metrics and not task:
                     raise InputError(
                         f"{name}: {metric!r} is not a metric of {kind.labels}"
                         f"{suggest(metric, kind.metrics)}"

@@ -68,14 +68,14 @@ class Regression(Task):
         return 3 if self._adaptive else 1
 
     def scores(self, labels: tf.Tensor, outputs: tf.Tensor) -> list[tf.Tensor]:
-        errors = self._scale(labels) - outputs[:, 0]
+        errors = self.scale(labels) - outputs[:, 0]
         return [tf.square(errors), tf.abs(labels - self._unscale(outputs[:, 0]))]
 
     def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         loss = _LOSSES[config.loss]
 
         def objective(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-            scaled = self._scale(labels)[:, None]
+            scaled = self.scale(labels)[:, None]
             losses = loss(scaled, outputs[:, :1])
             if self._adaptive:
                 # The pinball loss of quantiles (Koenker and Bassett 1978, Econometrica 46:33-50).
@@ -94,7 +94,7 @@ class Regression(Task):
         batches = []
         for labels, outputs in validated:
             low, high = self._find_ends(outputs)
-            scaled = self._scale(tf.constant(labels))
+            scaled = self.scale(tf.constant(labels))
             batches.append(tf.maximum(low - scaled, scaled - high).numpy())
         errors = np.concatenate(batches) if batches else np.empty(0)
         if len(errors) < LEAST_CALIBRATION:
@@ -117,7 +117,8 @@ class Regression(Task):
         center = outputs[:, 0]
         return (outputs[:, 1], outputs[:, 2]) if self._adaptive else (center, center)
 
-    def _scale(self, labels: tf.Tensor) -> tf.Tensor:
+    def scale(self, labels: tf.Tensor) -> tf.Tensor:
+        """Return labels as outputs have them: in deviations from the training mean."""
         mean, deviation = self._statistics["mean"], self._statistics["deviation"]
         return ((tf.math.log1p(labels) if self._log else labels) - mean) / deviation
 

@@ -133,7 +133,7 @@ def test_entry_point_of_a_package_names_its_model(module, tmp_path, digit_record
         ("mine.deeper:build", {}, "there is no module mine.deeper"),
         ("mine:biuld", {}, "mine.py defines no function 'biuld'; did you mean 'build'?"),
         ("trainer.mine:build", {}, "are packages of this project, which hide yours; rename"),
-        ("mine:", {}, "model='mine:' is not MODULE:FUNCTION, such as 'my.module:build'"),
+        ("mine:", {}, "model='mine:' is not MODULE:NAME, such as 'my.module:build'"),
         ("broken:build", {}, "broken.py can't be read: '(' was never closed"),
         ("mine:build", {"unit": 1}, "mine:build takes no 'unit'; did you mean 'units'?"),
         ("mine:build", {"units": "many"}, 'model_options: units = "many" is text; give a whole'),

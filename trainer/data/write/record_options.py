@@ -7,6 +7,7 @@ from trainer.data import sources
 from trainer.data.source_options import SourceOptions
 from trainer.errors import InputError
 from trainer.fields import option
+from trainer.plugins import find_module_file
 
 ENGINES = ("local", "dataflow")
 _DATAFLOW_MACHINE = re.compile(r"[a-z][a-z0-9]*-[a-z]+-[0-9]+")
@@ -23,6 +24,11 @@ class RecordOptions(SourceOptions):
     source: str = option(
         "digits",
         help=f"Where examples come from: {sources.describe_sources()}.",
+    )
+    task: str = option(
+        "",
+        help="The user's own task, as MODULE:CLASS: a subclass of the task of the label; empty: "
+        "that task itself.",
     )
     shard_megabytes: float = option(
         64.0, help="Target size of a shard of records, in MB (10^6 bytes).", above=0
@@ -45,6 +51,8 @@ class RecordOptions(SourceOptions):
         super().__post_init__()
         kind, _ = sources.parse_source(self.source)
         classes = kind.check_options(self)
+        if self.task:
+            find_module_file("task", self.task)
         if self.records_store and not kind.keeps_shards:
             raise InputError(
                 f"records_store={self.records_store!r} keeps shards of images, but source="
