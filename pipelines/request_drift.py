@@ -9,6 +9,7 @@ import numpy as np
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import argument_name, clean_text, list_columns
+from trainer.data.tables.dates import count_days
 from trainer.data.tables.inputs import MISSING
 from trainer.data.tables.statistics import QUANTILES, bucket_name
 from trainer.data.tables.words import draw_words
@@ -63,6 +64,8 @@ def _build_feature(column: Feature, values: np.ndarray) -> Feature:
     if column.kind == "text":
         texts = np.array([text.encode() for text in present.tolist()], object)
         present = np.array(draw_words(texts, column.settings["words"]), object)
+    if column.kind == "date":
+        present = count_days(present.tolist())
     if "quantiles" in column.statistics:
         quantiles = np.quantile(present, QUANTILES, method="inverted_cdf") if len(present) else []
         figures["quantiles"] = list(map(float, quantiles))

@@ -21,7 +21,7 @@ from trainer.data.schema import ROWS
 from trainer.data.sources import parse_source
 from trainer.data.tables.cells import is_list, to_texts
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
-from trainer.data.tables.times import parse_times
+from trainer.data.tables.dates import clean_date
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
@@ -237,8 +237,8 @@ def _describe_column(name: str, values: _Values) -> tuple[dict[str, Any], str]:
         if len(names) > 2:
             described["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))
         return described | missing, ""
-    if not np.isnan(parse_times(names[:1000])).mean() > 0.05:
-        return {}, "has dates; to test on the newest rows, name it in split_by"
+    if all(map(_is_date, names[:1000])):
+        return described | {"type": "date", "quantiles": 16} | missing, ""
     if repeated > 0.5 and np.mean([text.count(" ") for text in names]) >= 2:
         return described | {"type": "text"} | missing, ""
     if repeated > 0.9 and len(present) > 100:
@@ -250,6 +250,13 @@ def _describe_column(name: str, values: _Values) -> tuple[dict[str, Any], str]:
     if len(names) > MOST_INDICATORS:
         described |= {"minimum_count": 2, "embedding": 8}
     return described | missing, ""
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(clean_date(text))
+    except ValueError:
+        return False
 
 
 def _explain(values: _Values, target: np.ndarray | None, has_label: np.ndarray) -> float:

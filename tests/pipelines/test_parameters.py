@@ -247,8 +247,8 @@ def test_page_on_sources_has_every_column_type(tmp_path):
     whole = re.search(r"in a recipe\n+```toml\n(.*?)```", page, re.DOTALL)[1]
     (tmp_path / "trips.toml").write_text(whole)
     records = recipe.load("trips", tmp_path).parameters.records
-    # Taxi trips have no texts.
-    assert {column["type"] for column in records.columns} == set(KEYS) - {"text"}
+    # Taxi trips have neither dates nor texts.
+    assert {column["type"] for column in records.columns} == set(KEYS) - {"date", "text"}
 
 
 def test_page_on_models_has_every_option_and_backbone():

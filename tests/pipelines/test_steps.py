@@ -88,7 +88,7 @@ def test_step_may_have_an_image_of_its_own(write, tmp_path):
     ("step", "message"),
     [
         ("absent:announce", "mine.toml: steps='absent:announce': there is no module absent; put"),
-        ("announce", "mine.toml: steps='announce' is not MODULE:FUNCTION"),
+        ("announce", "mine.toml: steps='announce' is not MODULE:NAME"),
         ("components.mine:announce", "are packages of this project, which hide yours"),
         ("failing:announce", "can't be imported (ModuleNotFoundError: No module named 'absent_"),
         ("program:announce", "program.py can't be imported (SystemExit: 3)"),

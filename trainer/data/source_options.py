@@ -60,8 +60,8 @@ class SourceOptions:
     columns: list[dict] = option(
         [],
         help="Columns of a table that are inputs of the model, as a JSON list of objects with "
-        "name, type (numeric, bucketized, identity, vocabulary, hashed or text) and the options "
-        "of the type.",
+        "name, type (numeric, bucketized, identity, date, vocabulary, hashed or text) and the "
+        "options of the type.",
     )
     crosses: list[dict] = option(
         [],

@@ -16,13 +16,14 @@ of population stability index", 2018), but not for bins of few rows.
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
+from trainer.data.tables.dates import name_day
 from trainer.data.tables.values import list_boolean_forms
 from trainer.errors import InputError
 from trainer.evaluation.stability_index import FALSE_ALARMS, compute_indices, simulate_noise
@@ -157,7 +158,9 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     missing = [feature.statistics.get("missing", {}).get("train", 0.0) for feature in (before, now)]
     present = [count * (1 - share) for count, share in zip(rows, missing, strict=True)]
     if "quantiles" in now.statistics:
-        pair = _count_numbers(before.statistics["quantiles"], now.statistics["quantiles"], present)
+        name_edge = name_day if now.kind == "date" else _name_number
+        quantiles = (before.statistics["quantiles"], now.statistics["quantiles"])
+        pair = _count_numbers(*quantiles, present, name_edge)
     else:
         if now.kind == "label":  # An example may have any number of labels.
             present = [float(sum(of.statistics["counts"].values())) for of in (before, now)]
@@ -175,7 +178,10 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
 
 
 def _count_numbers(
-    before: Sequence[float], now: Sequence[float], present: list[float]
+    before: Sequence[float],
+    now: Sequence[float],
+    present: list[float],
+    name_edge: Callable[[float], str],
 ) -> list[dict[str, float]]:
     if not before or not now:
         # Every value is missing on one side: only the share of missing values can be compared.
@@ -185,8 +191,7 @@ def _count_numbers(
     quantiles = [np.array(values, np.float32) for values in (before, now)]
     tenths = np.linspace(0, 1, _BINS + 1)[1:-1]
     edges = np.unique(np.quantile(quantiles[0], tenths, method="inverted_cdf"))
-    # All digits: rounded, the edges of dates such as 20240131 would be one bin.
-    shown = [np.format_float_positional(edge, trim="-") for edge in edges]
+    shown = [name_edge(edge) for edge in edges]
     names = [f"to {edge}" for edge in shown] + [f"over {shown[-1]}"]
     pair = []
     for values, count in zip(quantiles, present, strict=True):
@@ -194,6 +199,11 @@ def _count_numbers(
         shares = np.diff(below, prepend=0.0, append=1.0)
         pair.append(dict(zip(names, (shares * count).tolist(), strict=True)))
     return pair
+
+
+def _name_number(number: float) -> str:
+    # All digits: rounded, the edges of dates such as 20240131 would be one bin.
+    return np.format_float_positional(number, trim="-")
 
 
 def _count_categories(

@@ -14,6 +14,7 @@ import numpy as np
 import PIL.Image
 
 from trainer import formats
+from trainer.data.tables.dates import name_day
 
 _EXACT = 64  # pixels: images up to this size are kept exactly
 _THUMBNAIL = 192  # pixels: 24 noisy thumbnails of this size stay below 1 MB
@@ -27,6 +28,7 @@ _FILTERS = (
     formats.percent,
     formats.plain,
     formats.size,
+    name_day,
 )
 
 

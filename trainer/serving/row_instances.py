@@ -82,11 +82,12 @@ class RowInstances:
         indices, inputs = list(values), {}
         for name, kind in self._columns.items():
             column = [value.get(name) for value in values.values()]
-            read, others = column, list[int]()
+            read, others, form = column, list[int](), ""
             if forms := self._forms.get(name):
                 read, others = _convert_each(forms.read, column, [None] * len(column))
+                form = forms.expected
             inputs[name], bad = _convert_column(kind, read)
-            for expected, places in (("true or false", others), (_TYPE_NAMES[kind], bad)):
+            for expected, places in ((form, others), (_TYPE_NAMES[kind], bad)):
                 for index in places:
                     why = f"{name} is not {expected}: {format_value(column[index])}"
                     problems.setdefault(indices[index], why)

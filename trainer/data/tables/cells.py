@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.tables.columns import WHOLE_NUMBER, Column
+from trainer.data.tables.dates import clean_date
 from trainer.data.tables.values import MAX_FLOAT, parse_number
 
 SHOWN = 40
@@ -22,6 +23,8 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     if column.missing:
         is_marker = pc.is_in(clean_texts(raw), pa.array(column.missing))
         raw = pc.if_else(is_marker, pa.scalar(None, raw.type), raw)
+    if column.type == "date":
+        return _parse_dates(column.name, clean_texts(raw), bad)
     if column.dtype == "string":
         return clean_texts(raw)
     numbers = parse_numbers(column.name, raw, bad)
@@ -38,6 +41,21 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
         for index in np.flatnonzero(numbers < 0).tolist():
             bad.setdefault(index, f"{column.name} is below 0, and has log: {format_value(index)}")
     return numbers
+
+
+def _parse_dates(name: str, texts: pa.Array, bad: dict[int, str]) -> pa.Array:
+    coded = texts.dictionary_encode()
+    cleaned, unfit = [], {}
+    for code, text in enumerate(coded.dictionary.to_pylist()):
+        try:
+            cleaned.append(clean_date(text) if text else "")
+        except ValueError:
+            unfit[code] = f"{name} is not a date: {text[:SHOWN]!r}"
+            cleaned.append("")
+    codes = coded.indices.to_numpy()
+    for index in np.flatnonzero(np.isin(codes, list(unfit))).tolist():
+        bad.setdefault(index, unfit[codes[index]])
+    return pa.array(cleaned, pa.string()).take(coded.indices)
 
 
 def clean_texts(raw: pa.Array) -> pa.Array:

@@ -33,6 +33,7 @@ KEYS = {
     "numeric": ("log", "boundaries", "quantiles", "embedding", "missing"),
     "bucketized": ("boundaries", "quantiles", "embedding", "missing"),
     "identity": ("buckets", "embedding", "missing"),
+    "date": ("quantiles", "missing"),
     "vocabulary": ("values", "size", "minimum_count", "embedding", "missing"),
     "hashed": ("buckets", "embedding", "missing"),
     "text": ("terms", "minimum_count", "words", "embedding", "missing"),
@@ -44,6 +45,7 @@ MEANINGS = {
     "bucket",
     "bucketized": "a number as its position in each bucket; needs boundaries or quantiles",
     "identity": "a whole number that is a category, such as an hour; needs buckets",
+    "date": "a date or time: its day as a number, its month, weekday and hour as categories",
     "vocabulary": "text, or numbers used as names: the listed values, or the most common ones",
     "hashed": "text, or numbers used as names, with too many values to list; needs buckets",
     "text": "sentences in any language: their words, and pairs of adjacent words",
@@ -54,6 +56,7 @@ DTYPES = {
     "numeric": "float32",
     "bucketized": "float32",
     "identity": "int64",
+    "date": "string",
     "vocabulary": "string",
     "hashed": "string",
     "text": "string",
@@ -136,13 +139,14 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        return self.dtype == "float32"
+        """Return whether the column has quantiles: a number, or the day of a date."""
+        return self.dtype == "float32" or self.type == "date"
 
     @property
     def is_categorical(self) -> bool:
         """Return whether the column has category ids, by its type or its buckets."""
-        if self.type in ("numeric", "text"):
-            return bool(self.boundaries or self.quantiles)
+        if self.type in ("numeric", "date", "text"):
+            return self.type == "numeric" and bool(self.boundaries or self.quantiles)
         return True
 
     @property

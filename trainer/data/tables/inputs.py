@@ -1,9 +1,9 @@
 """Convert columns of a table to the inputs of a network: numbers, category ids and words.
 
     columns          raw: {name: float32, int64 or string [n]}; missing: NaN, -1, ""
-    numbers          float32 [n, number_count]: for each column of numbers, its position in each
-                     bucket (0: below, 1: above), the normalized value if numeric, and whether it is
-                     missing
+    numbers          float32 [n, number_count]: for each column of numbers or dates, its position
+                     in each bucket (0: below, 1: above), the normalized value if it is numeric or
+                     the day of a date, and whether it is missing
     ids              int32 [n, categories]: the id of each category, 0 for a missing value; 1 for
                      any text
     words            int32 [n, k], only if there are texts: for each text, the ids of its words,
@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
+from trainer.data.tables.dates import FORM, PARTS
 from trainer.data.tables.values import list_boolean_forms, parse_number
 from trainer.data.tables.words import list_terms, split_words
 
@@ -104,6 +105,8 @@ def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, t
             values = tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1")
         else:
             markers = _list_numbers(markers, column.dtype)
+        if column.kind == "date":
+            values = _clean_dates(values)
         for marker in markers:
             is_marker = tf.equal(values, tf.constant(marker, values.dtype))
             values = tf.where(is_marker, tf.constant(MISSING[column.dtype], values.dtype), values)
@@ -139,17 +142,18 @@ def row_values(example: Mapping[str, list[Any]], columns: Iterable[Any]) -> dict
 def list_categories(dataset: Dataset) -> list[Category]:
     """Return the categories in the order of `ids`."""
     sizes = {column.name: _id_count(column) for column in list_columns(dataset)}
-    categories = [
-        Category(
-            column.name,
-            sizes[column.name],
-            # That of a text is of its words.
-            column.settings["embedding"] if column.kind != "text" else 0,
-            indicators=column.dtype != "float32",
-        )
-        for column in list_columns(dataset)
-        if sizes[column.name]
-    ]
+    categories = []
+    for column in list_columns(dataset):
+        if column.kind == "date":
+            categories += [
+                Category(f"{column.name} {part}", count + 1, 0, indicators=True)
+                for part, count in PARTS.items()
+            ]
+        elif size := sizes[column.name]:
+            # The embedding of a text is of its words.
+            embedding = column.settings["embedding"] if column.kind != "text" else 0
+            indicators = column.dtype != "float32"
+            categories.append(Category(column.name, size, embedding, indicators))
     for cross in list_crosses(dataset):
         settings = cross.settings
         combinations = math.prod(sizes[name] for name in settings["columns"])
@@ -179,9 +183,10 @@ def list_crosses(dataset: Dataset) -> list[Feature]:
 
 def number_count(dataset: Dataset) -> int:
     """Return the width of `numbers`."""
-    columns = [column for column in list_columns(dataset) if column.dtype == "float32"]
     return sum(
-        len(_bucket_edges(column)[1:]) + (column.kind == "numeric") + 1 for column in columns
+        len(_bucket_edges(column)[1:]) + (column.kind != "bucketized") + 1
+        for column in list_columns(dataset)
+        if column.dtype == "float32" or column.kind == "date"
     )
 
 
@@ -199,9 +204,14 @@ class Encoder:
         }
 
     def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        numbers, ids, words = [], {}, []
+        numbers, words = [], []
+        ids: dict[str, tf.Tensor] = {}
         for column in self._columns:
             raw = columns[column.name]
+            if column.kind == "date":
+                days, parts = _read_dates(raw)
+                numbers.append(_encode_numbers(days, column))
+                ids |= {f"{column.name} {part}": values for part, values in parts.items()}
             if column.dtype == "float32":
                 numbers.append(_encode_numbers(raw, column))
             if column.kind == "text":
@@ -273,8 +283,8 @@ def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     # Halve each value: the distance between two values may exceed float32.
     edges, missing = _bucket_edges(column) / 2, tf.math.is_nan(raw)[:, None]
     parts = [tf.clip_by_value((raw[:, None] / 2 - edges[:-1]) / np.diff(edges), 0.0, 1.0)]
-    if column.kind == "numeric":
-        scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings["log"] else raw
+    if column.kind != "bucketized":
+        scaled = tf.math.log1p(tf.maximum(raw, 0.0)) if column.settings.get("log") else raw
         deviation = column.statistics["deviation"]
         deviation = deviation if deviation > _MIN_DIVISOR else 1.0
         value = (scaled - column.statistics["mean"]) / deviation
@@ -283,9 +293,50 @@ def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     return tf.concat([numbers, tf.cast(missing, tf.float32)], axis=1)
 
 
+def _clean_dates(texts: tf.Tensor) -> tf.Tensor:
+    """Return dates as `dates.clean_date` does, string [n]; empty where there is none."""
+    day, minute, second = (
+        tf.strings.regex_replace(texts, FORM, f"\\{group}") for group in (1, 2, 3)
+    )
+    second = tf.where(tf.equal(second, ""), ":00", second)
+    with_time = tf.strings.join([day, "T", minute, second])
+    cleaned = tf.where(tf.equal(minute, ""), day, with_time)
+    return tf.where(tf.strings.regex_full_match(texts, FORM), cleaned, "")
+
+
+def _read_dates(texts: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+    """Return the days since 1970 of dates (string [n]), float32 [n], NaN where missing; and ids.
+
+    The ids of each part, int64 [n], are 0 where missing, else from 1.
+    """
+    missing = tf.equal(texts, "")
+    texts = tf.where(missing, "1970-01-01", texts)
+    texts = tf.strings.join([texts, "T00:00:00"])
+
+    def read(start: int, length: int) -> tf.Tensor:
+        return tf.strings.to_number(tf.strings.substr(texts, start, length), tf.int64)
+
+    year, month, day = read(0, 4), read(5, 2), read(8, 2)
+    hour, minute, second = read(11, 2), read(14, 2), read(17, 2)
+    # Years from March, so that the leap day is the last (Hinnant, "chrono-Compatible Low-Level
+    # Date Algorithms").
+    year -= tf.cast(month <= 2, tf.int64)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719_468
+    seconds = hour * 3600 + minute * 60 + second
+    number = tf.cast(tf.cast(days, tf.float64) + tf.cast(seconds, tf.float64) / 86_400, tf.float32)
+    none = tf.zeros_like(days)
+    values = {"month": month - 1, "weekday": (days + 3) % 7, "hour": hour}
+    ids = {
+        part: tf.where(missing, none, tf.clip_by_value(value, 0, PARTS[part] - 1) + 1)
+        for part, value in values.items()
+    }
+    return tf.where(missing, math.nan, number), ids
+
+
 def _bucket_edges(column: Feature) -> np.ndarray:
     """Return the edges of a column's buckets, ascending, float32 [buckets + 1]; or empty."""
-    bounds = column.settings["boundaries"]
+    bounds = column.settings.get("boundaries", [])
     ends = [column.statistics[end] for end in ("minimum", "maximum")] if bounds else []
     edges = np.unique(np.array([*bounds, *(end for end in ends if end is not None)], np.float32))
     return edges[np.diff(edges.astype(np.float64), prepend=-np.inf) > _MIN_DIVISOR]
@@ -296,6 +347,8 @@ def _id_count(column: Feature) -> int:
     settings = column.settings
     if column.kind == "text":
         return 2
+    if column.kind == "date":  # Its parts have ids.
+        return 0
     if column.kind == "vocabulary":
         return len(settings["values"]) + 2
     if column.kind in ("identity", "hashed"):

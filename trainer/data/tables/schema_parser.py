@@ -130,10 +130,10 @@ def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, 
     for name in cross.columns:
         if name not in columns:
             raise InputError(f"{location}: {name!r} is not one of columns{suggest(name, columns)}")
-        if columns[name].type == "text":
+        if columns[name].type in ("text", "date"):
             raise InputError(
-                f"{location}: {name!r} is a text, which has no categories to cross; take it out, "
-                "or make it a vocabulary or hashed column"
+                f"{location}: {name!r} is a {columns[name].type}, which has no categories to "
+                "cross; take it out, or make it a vocabulary or hashed column"
             )
         if not columns[name].is_categorical:
             raise InputError(

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
+from trainer.data.tables.dates import count_days
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
@@ -189,6 +190,10 @@ class ColumnStatistics:
                 heads = pc.utf8_slice_codeunits(values, 0, self.column.characters)
                 texts = heads.cast(pa.binary()).to_numpy(zero_copy_only=False)
                 self.sample.add(hashes[present], texts[present])
+            elif self.column.type == "date":
+                days = count_days(values.filter(pa.array(present)).to_pylist())
+                self.moments.add(days)
+                self.sample.add(hashes[present], days)
             else:
                 self._count(values.filter(pa.array(present)))
         else:

@@ -11,6 +11,7 @@ import numpy as np
 
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import clean_text
+from trainer.data.tables.dates import clean_date
 
 MAX_FLOAT = float(np.finfo(np.float32).max)
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -67,16 +68,20 @@ class ValueForms:
             and all(value.lower() in _WORDS for value in values)
             and feature.statistics.get("distinct", 0) <= len(values)
         )
-        self.is_plain = not self._missing and not self._booleans
+        self._is_date = feature.kind == "date"
+        self.is_plain = not (self._missing or self._booleans or self._is_date)
+        self.expected = "a date, such as 2024-03-01" if self._is_date else "true or false"
 
     def read(self, value: Any) -> Any:
         """Return a value as it is in training, None if it stands for a missing value.
 
-        Raise ValueError if it is not a boolean in a column of nothing else.
+        Raise ValueError if it is no date, or not a boolean in a column of nothing else.
         """
         text = clean_text(str(value))
         if text in self._missing:
             return None
+        if self._is_date:
+            return clean_date(text) if text else None
         if self._only_booleans and text and text not in self._booleans:
             raise ValueError
         return self._booleans.get(text, value)
