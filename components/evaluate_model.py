@@ -59,6 +59,7 @@ def evaluate_model(
     """
     # Imported here, so that compiling does not wait for TensorFlow.
     quiet.import_tensorflow()
+    from trainer.evaluation import split_drift
     from trainer.evaluation.scoring import evaluate
     from trainer.report.document import write_report
 
@@ -77,6 +78,7 @@ def evaluate_model(
         title=title,
         verdict=verdict,
         drifts=drifts,
+        in_time=split_drift.measure(dataset),
         on_vertex=not registry.is_local,
         **_describe_training(results, dataset, training, options, registry),
     )

@@ -31,6 +31,7 @@ def write_report(
     recipe_sets: Collection[str] = (),
     verdict: Verdict | None = None,
     drifts: Drifts | None = None,
+    in_time: Drifts | None = None,
     price: dict[str, Any] | None = None,
     on_vertex: bool = False,
 ) -> None:
@@ -43,6 +44,7 @@ def write_report(
         defaults: default values of parameters, in the order in which the page lists them.
         recipe_sets: names of the parameters that the recipe sets.
         drifts: drift of the training data since the champion's training data.
+        in_time: drift from the training split to the test split, of a split by time.
         price: machines, per_hour (US dollars) and basis of the job's price; None if unknown.
     """
     text = render(
@@ -55,12 +57,13 @@ def write_report(
         outcome=describe_outcome(verdict) if verdict else None,
         measured=evaluation.page(dataset),
         findings=list_findings(
-            evaluation, dataset, training, history, drifts.columns if drifts else ()
+            evaluation, dataset, training, history, drifts=drifts, in_time=in_time
         ),
         training=training,
         epochs=_describe_epochs(training, history),
         replicas=_describe_replicas(training, details),
         drifts=drifts,
+        in_time=in_time,
         price=price,
         on_vertex=on_vertex,
         learning=summarize_learning(training, history, task_of(dataset).measured),

@@ -3,11 +3,11 @@
 The sentence of each kind of finding is in findings.html.j2, or in the template of the task.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from trainer.data.schema import Dataset
-from trainer.evaluation.drift import Drift
+from trainer.evaluation.drift import Drifts
 from trainer.report.learning import Rows, column, known_values
 from trainer.tasks import task_of
 from trainer.tasks.base import Evaluation, Finding
@@ -24,14 +24,17 @@ def list_findings(
     dataset: Dataset,
     training: dict[str, Any],
     history: Rows,
-    drifts: Sequence[Drift] = (),
+    *,
+    drifts: Drifts | None = None,
+    in_time: Drifts | None = None,
 ) -> list[Finding]:
     """Return at most six findings: warnings first, then the others, both by importance."""
     findings = [
         *evaluation.find_findings(),
         *_find_in_training(dataset, training, history),
         *_find_empty_columns(dataset),
-        *_find_drift(drifts),
+        *_find_drift("drift", drifts),
+        *_find_drift("drift_in_time", in_time),
         *_find_contradictions(dataset),
     ]
     findings.sort(key=lambda finding: not finding.warning)
@@ -69,8 +72,8 @@ def _find_in_training(
         yield Finding("starved", True, {"share": share, "encoded": encoded})
 
 
-def _find_drift(drifts: Sequence[Drift]) -> Iterator[Finding]:
-    """Yield the largest drift since the champion's data, if any is beyond chance."""
-    drifted = [drift for drift in drifts if drift.is_drift]
+def _find_drift(kind: str, drifts: Drifts | None) -> Iterator[Finding]:
+    """Yield the largest drift, if any is beyond chance."""
+    drifted = [drift for drift in drifts.columns if drift.is_drift] if drifts else []
     if drifted:
-        yield Finding("drift", True, {"largest": drifted[0], "others": len(drifted) - 1})
+        yield Finding(kind, True, {"largest": drifted[0], "others": len(drifted) - 1})

@@ -14,6 +14,7 @@ from tests.tables import read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.tables import statistics
 from trainer.data.tables.times import TimeScan, parse_times
+from trainer.evaluation import split_drift
 
 DESCRIBED = {
     "columns": [{"name": "a", "type": "numeric"}],
@@ -150,3 +151,23 @@ def test_wrong_column_of_times_is_refused(tmp_path, split_by, message):
 def test_offset_counts():
     times = parse_times(["2024-03-01T00:30:00+01:00", "2024-02-29T23:30:00Z", "2024-02-29 23:30"])
     assert len(set(times.tolist())) == 1
+
+
+def test_drift_from_the_training_split_to_the_test_split_is_measured(tmp_path):
+    generator = random.Random(0)
+
+    def make(day, late):
+        shop = generator.choice("AB" if late else "AC")
+        size = generator.gauss(5 if late else 0, 1)
+        return f"{size:.3f},{generator.gauss(0, 1):.3f},{shop},{'xy'[late]},{DAYS[day]}"
+
+    made = [make(n // 5, n >= 1700) for n in range(2000)]
+    table = write_csv(tmp_path / "t.csv", made, "size,same,shop,kind,day")
+    columns = [{"name": name, "type": "numeric"} for name in ("size", "same")]
+    columns += [{"name": "shop", "type": "vocabulary"}, {"name": "day", "type": "date"}]
+    dataset = write(table, tmp_path / "out", **{**DESCRIBED, "columns": columns})
+    drifts = split_drift.measure(dataset)
+    moved = {one.name for one in drifts.columns if one.is_drift}
+    assert moved == {"size", "shop", "day", "label"} and not drifts.not_compared
+    plain = {**DESCRIBED, "columns": columns, "split_by": {}}
+    assert split_drift.measure(write(table, tmp_path / "random", **plain)) is None

@@ -137,6 +137,7 @@ def test_drift_is_shown_and_named_if_more_than_chance(render, evaluated):
         assert "flowers@3" in page.section("drift")
         assert "pixels have no statistics" in page.section("drift")
         assert f"{drifts.columns[0].distance:.3f}" in page.section("drift")
+        assert "The test split, which is the newest" in render(in_time=drifts).section("time")
 
 
 BETTER = "better than the champion digits@1"
