@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STEPS = 8000
 """Training steps of a table, whatever its size, within the limits of epochs."""
 _REJECTED = "max_rejected_fraction"
-_LARGE = 100_000
+_LARGE = 250_000
 """Rows that a table has of which only a sample was read."""
 
 
@@ -64,8 +64,9 @@ def _format(name: str, source: str, label: str, proposal: Proposal) -> str:
     lines = [
         f"# {label.capitalize()} of {source}",
         "#",
-        f"# Proposed from {read} {proposal.rows:,} rows. Correct it: a code of digits is a",
-        "#   number here, and only you know which columns are known when the model is asked.",
+        f"# Proposed from {read} {proposal.rows:,} rows that no run tests on. Correct it: a code",
+        "#   of digits is a number here, and only you know which columns are known when the model",
+        "#   is asked.",
         f"# Command:    python -m pipelines run {name} --local",
         "",
         _assign("source", source),

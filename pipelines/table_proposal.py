@@ -4,7 +4,8 @@
     proposal.label, proposal.columns     # as a recipe has them
     proposal.left_out                    # {"id": "different in each row"}
 
-The first rows of the table decide, up to `SAMPLE_ROWS`. A proposal is a start, which its reader
+The first rows of the table decide, up to `SAMPLE_ROWS`, without those that a run tests on. A
+proposal is a start, which its reader
 can correct: a code that looks like a number is a number here.
 """
 
@@ -17,15 +18,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.schema import ROWS
+from trainer.data.digests import draw_splits
+from trainer.data.schema import ROWS, SPLITS
+from trainer.data.source_options import SourceOptions
 from trainer.data.sources import parse_source
 from trainer.data.tables.cells import is_list, to_texts
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
 from trainer.data.tables.dates import clean_date
+from trainer.data.tables.parsing import Rows
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
-SAMPLE_ROWS = 50_000
+SAMPLE_ROWS = 200_000
+_FRACTIONS = SourceOptions().split_fractions
 SEPARATORS = (";", "|", ",")
 """Texts between several labels."""
 FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
@@ -48,7 +53,7 @@ _BUCKETS = 256
 class Proposal:
     """What a recipe sets for the columns of a table."""
 
-    rows: int  # of the sample
+    rows: int  # of the sample, without those of the test split
     is_whole: bool  # whether the sample is the whole table
     label: dict[str, Any]
     columns: list[dict[str, Any]]
@@ -147,8 +152,12 @@ def _read_sample(source: str, label: str) -> tuple[dict[str, _Values], bool, dic
         twice = {name for name in block.names if block.names.count(name) > 1}
         left_out |= dict.fromkeys(filter(None, twice), "is twice in the header")
         names = [name for name in block.names if name and name not in left_out]
-        for name, column in _read_columns(block, names, label, left_out).items():
-            parts[name].append(_join_lists(column) if is_list(column) else to_texts(column))
+        read, columns = _read_columns(block, names, label, left_out)
+        hashes = np.frombuffer(read.digests, ">u8")[1::2].astype(np.uint64)
+        learned = pa.array(draw_splits(hashes, _FRACTIONS) < SPLITS.index("test"))
+        for name, column in columns.items():
+            texts = _join_lists(column) if is_list(column) else to_texts(column)
+            parts[name].append(texts.filter(learned))
         rows = sum(map(len, parts[label]))
     if not rows:
         raise InputError(f"source={source!r} has no rows that can be read")
@@ -162,17 +171,19 @@ def _read_sample(source: str, label: str) -> tuple[dict[str, _Values], bool, dic
 
 def _read_columns(
     block: Any, names: list[str], label: str, left_out: dict[str, str]
-) -> dict[str, pa.Array]:
+) -> tuple[Rows, dict[str, pa.Array]]:
+    """Return the rows of a block, and their columns that can be read; name others in `left_out`."""
     try:
-        return dict(block.read(names, [label]).columns)
+        read = block.read(names, [label])
+        return read, read.columns
     except InputError:
-        columns: dict[str, pa.Array] = {}
+        read, columns = block.read([label], [label]), dict[str, pa.Array]()
         for name in names:
             try:
                 columns |= block.read([name], [label]).columns
             except InputError:
                 left_out[name] = "has values that are neither numbers nor text"
-        return columns
+        return read, columns
 
 
 def _join_lists(lists: pa.Array) -> pa.Array:

@@ -56,7 +56,8 @@ def write_recipe(
 ) -> None:
     """Write a recipe for a table, with a type for each column that can be learned from.
 
-    The first 50,000 rows decide. The recipe says which columns are left out, and why.
+    The first 200,000 rows decide, without those of the test split. The recipe says which columns
+    are left out, and why.
     """
     from pipelines import new_recipe
 
