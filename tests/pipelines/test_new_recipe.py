@@ -159,7 +159,7 @@ def test_recipe_that_can_not_be_written_is_refused(tmp_path, command, name, rows
 def test_names_of_columns_are_quoted(tmp_path):
     header, name = '"say ""hi"", Bob","y"', 'say "hi", Bob'
     table = write_csv(
-        tmp_path / "t.csv", [f"{n % 7},{n % 2},{n}" for n in range(100)], f"{header},n"
+        tmp_path / "t.csv", [f"{n % 7},{n % 2},{n}" for n in range(300)], f"{header},n"
     )
     new_recipe.write("quoted", f"csv:{table}", "y")
     (column,) = recipe.load("quoted").given["columns"]
