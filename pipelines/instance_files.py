@@ -11,18 +11,26 @@ from typing import Any
 from pipelines.recipe import Recipe
 from trainer.data import storage
 from trainer.data.sources.images import SUFFIXES
+from trainer.data.tables.columns import AUTO
 from trainer.data.tables.table_source import missing_column
 from trainer.errors import InputError
 
 
-def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
+def read(
+    recipe: Recipe, file: str, columns: Sequence[str] | None = None
+) -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each instance in a file, local or gs://.
+
+    `columns` are those that the model takes of a table; default: those of the recipe or, if it
+    lists none, all that the file has.
 
     Raises InputError if the file can't be read, or the recipe's model does not take its format.
     """
     ending = PurePath(file).suffix.lower()
-    columns = [column["name"] for column in recipe.parameters.records.columns]
-    kinds = (".csv", ".jsonl") if columns else (*SUFFIXES, ".jsonl")
+    listed = recipe.parameters.records.columns
+    if columns is None and listed != AUTO:
+        columns = [column["name"] for column in listed]
+    kinds = (".csv", ".jsonl") if listed else (*SUFFIXES, ".jsonl")
     if ending not in kinds:
         raise InputError(f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}")
     try:
@@ -47,12 +55,13 @@ def read(recipe: Recipe, file: str) -> Iterator[tuple[str, Any]]:
         raise InputError(f"{file} is not a table in CSV ({error}); write it again") from None
 
 
-def _parse_rows(file: str, text: str, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _parse_rows(file: str, text: str, columns: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(io.StringIO(text, newline=""))
     # As create_tfrecords reads a header.
     header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
     if not any(header):
         raise InputError(f"{file} is empty: it has no header; use a table with a header")
+    columns = header if columns is None else columns
     for name in columns:
         if name not in header:
             raise missing_column(file, name, header)

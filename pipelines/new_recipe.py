@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import recipe
-from pipelines.table_proposal import Proposal, propose
 from trainer.data import storage
+from trainer.data.schema import ROWS
+from trainer.data.sources import parse_source
+from trainer.data.tables.columns import Label, SplitBy, TableSchema
+from trainer.data.tables.proposal import Proposal, propose
 from trainer.errors import InputError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -21,7 +24,7 @@ _LARGE = 250_000
 def write(name: str, source: str, label: str) -> tuple[Path, Proposal]:
     """Write recipes/NAME.toml; return its path, and what it proposes.
 
-    Raise InputError for a name that is taken or unusable, and as `propose`.
+    Raise InputError for a name that is taken or unusable, and as `propose_for`.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -31,12 +34,23 @@ def write(name: str, source: str, label: str) -> tuple[Path, Proposal]:
     path = recipe.USER_DIRECTORY / f"{name}.toml"
     if name in recipe.list_names():
         raise InputError(f"there is a recipe {name!r} already; choose another name")
-    proposal = propose(source, label)
+    proposal = propose_for(source, label)
     text = _format(name, source, label, proposal)
     path.parent.mkdir(exist_ok=True)
     with storage.catch_write_errors(str(path)):
         path.write_text(text, encoding="utf-8")
     return path, proposal
+
+
+def propose_for(source: str, label: str) -> Proposal:
+    """Return columns for a column of a table; raise InputError as `proposal.propose` does."""
+    kind, place = parse_source(source)
+    if kind.contents != ROWS:
+        raise InputError(f"source={source!r} is not a table; use one, such as csv:FILE")
+    # Opening checks that each file has the label.
+    schema = TableSchema(columns=[], crosses=[], label=Label(column=label), split_by=SplitBy())
+    opened: Any = kind(place, schema)  # type: ignore[call-arg]
+    return propose(opened, f"source={source!r}", label)
 
 
 def choose_options(proposal: Proposal) -> dict[str, Any]:

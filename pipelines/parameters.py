@@ -16,6 +16,7 @@ from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.preparation import check_job
 from trainer import fields
 from trainer.data.sources import list_forms, parse_source
+from trainer.data.tables.columns import AUTO
 from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
@@ -109,12 +110,18 @@ GROUPS = tuple(TOPICS.values())
 PARAMETERS = list_parameters(TOPICS)
 
 
+def expand_auto(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values in which `columns` is a list even if it is "auto"."""
+    return {**values, "columns": AUTO} if values.get("columns") == "auto" else dict(values)
+
+
 def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     """Check parameter values and add defaults for those not given.
 
     A string is converted to the parameter's type. `place`, where the values come from, starts the
     message of InputError.
     """
+    values = expand_auto(values)
     try:
         for name in values:
             if name not in PARAMETERS:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters
+from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters, expand_auto
 from pipelines.run_options import FALLBACK, RunOptions, split_document
 from trainer import fields
 from trainer.data import storage
@@ -90,6 +90,7 @@ def load(name: str, *folders: Path) -> Recipe:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
+    given = expand_auto(given)
     parameters = _check_values({}, given, place=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):
         _check_values(given, fallback, place=f"{path.name}: fallbacks[{number}]")

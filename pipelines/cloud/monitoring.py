@@ -23,6 +23,7 @@ from components.vertex.cloud_errors import (
 from pipelines.project.connection import Connection
 from pipelines.recipe import Recipe
 from pipelines.runs import vertex_jobs
+from trainer.data.tables.columns import AUTO
 from trainer.errors import InputError
 from vertex_facts.resource_names import TABLE
 
@@ -178,6 +179,8 @@ def _build_objective(recipe: Recipe) -> dict[str, Any]:
 def _upload_schema(connection: Connection, recipe: Recipe, model: str) -> str:
     """Write the schema of an instance to the bucket; return its URI."""
     columns = recipe.parameters.records.columns
+    if columns == AUTO:
+        raise InputError('monitoring needs to know the columns; list them instead of "auto"')
     properties = {
         column["name"]: {"type": _TYPES.get(column["type"], "string")} for column in columns
     }

@@ -15,6 +15,8 @@ from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.console import show_table
 from trainer import quiet
+from trainer.data.schema import find_training_data
+from trainer.data.tables.columns import list_columns
 from trainer.errors import InputError
 from trainer.serving import PREDICT_ROUTE
 
@@ -59,12 +61,14 @@ def predict(
     directory = runs_directory or RUNS
     if endpoint is not None and (model_name or runs_directory):
         raise InputError("--endpoint excludes --model-name and --runs-directory")
-    ask = (
+    ask, columns = (
         _load_champion(recipe, model_name, directory)
         if endpoint is None
-        else _connect_server(endpoint)
+        else (_connect_server(endpoint), None)
     )
-    named_instances = [instance for file in files for instance in instance_files.read(loaded, file)]
+    named_instances = [
+        instance for file in files for instance in instance_files.read(loaded, file, columns)
+    ]
     if not named_instances:
         raise InputError(f"{', '.join(files)}: no instances found; give a file that is not empty")
     predictions: list[tuple[str, dict[str, Any]]] = []
@@ -95,8 +99,10 @@ def _format_answer(prediction: dict[str, Any]) -> dict[str, str]:
     return cells
 
 
-def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
-    """Load the champion on this machine."""
+def _load_champion(
+    recipe: str, model_name: str | None, directory: Path
+) -> tuple[Ask, list[str] | None]:
+    """Load the champion on this machine; return what to ask, and the columns that it takes."""
     from pipelines.local import local_registry
 
     version = local_registry.fetch_champion(recipe, model_name, directory)
@@ -114,7 +120,8 @@ def _load_champion(recipe: str, model_name: str | None, directory: Path) -> Ask:
         except RequestError as error:
             return error.body
 
-    return ask
+    dataset = find_training_data(version.artifact_uri)
+    return ask, [column.name for column in list_columns(dataset)] if dataset else None
 
 
 def _connect_server(endpoint: str) -> Ask:

@@ -10,8 +10,11 @@ import pyarrow.parquet
 import pytest
 
 from pipelines import new_recipe, recipe
-from pipelines.table_proposal import propose
-from tests.tables import write_csv
+from pipelines.new_recipe import propose_for
+from tests.refusals import refused
+from tests.tables import write, write_csv
+from trainer.data.schema import load_dataset
+from trainer.data.tables.columns import AUTO, list_columns
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -102,7 +105,7 @@ def test_proposed_recipe_runs(tmp_path, command):
 def test_label_decides_the_task(tmp_path, values, label):
     numbers = np.random.default_rng(0).normal(size=300)
     pa.parquet.write_table(pa.table({"a": numbers, "y": values}), tmp_path / "t.parquet")
-    proposal = propose(f"parquet:{tmp_path / 't.parquet'}", "y")
+    proposal = propose_for(f"parquet:{tmp_path / 't.parquet'}", "y")
     assert proposal.label == {"column": "y", **label}
     assert [column["name"] for column in proposal.columns] == ["a"]
 
@@ -112,7 +115,7 @@ def test_copy_of_a_number_is_an_answer_in_disguise(tmp_path):
     rows = [f"{n},{p:.0f},{p * 1.08:.0f}" for n, p in zip(price * 0 + 5, price, strict=True)]
     rows = [f"{index % 7}{row[3:]}" for index, row in enumerate(rows)]
     table = write_csv(tmp_path / "t.csv", rows, "a,price,gross")
-    assert "gross" in propose(f"csv:{table}", "price").left_out
+    assert "gross" in propose_for(f"csv:{table}", "price").left_out
 
 
 def test_rows_without_a_label_are_allowed_to_be_rejected(tmp_path):
@@ -123,12 +126,12 @@ def test_rows_without_a_label_are_allowed_to_be_rejected(tmp_path):
 
 
 def test_large_table_is_read_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.table_proposal.SAMPLE_ROWS", 200)
+    monkeypatch.setattr("trainer.data.tables.proposal.SAMPLE_ROWS", 200)
     monkeypatch.setattr("trainer.data.tables.csv_text.BLOCK_BYTES", 1000)
     table = write_csv(tmp_path / "t.csv", [f"{n % 7},{n % 2},{n}" for n in range(5000)], "a,y,n")
-    proposal = propose(f"csv:{table}", "y")
+    proposal = propose_for(f"csv:{table}", "y")
     assert (proposal.rows, proposal.is_whole) == (200, False)
-    small = new_recipe.choose_options(propose(f"csv:{table}", "y"))
+    small = new_recipe.choose_options(propose_for(f"csv:{table}", "y"))
     assert small["batch_size"] == 256
 
 
@@ -164,3 +167,41 @@ def test_names_of_columns_are_quoted(tmp_path):
     new_recipe.write("quoted", f"csv:{table}", "y")
     (column,) = recipe.load("quoted").given["columns"]
     assert json.dumps(column["name"]) == json.dumps(name)
+
+
+def test_columns_of_a_recipe_may_be_proposed_in_the_run(tmp_path, command):
+    table = write_csv(tmp_path / "t.csv", lines(), HEADER)
+    Path("recipes").mkdir()
+    text = f"""source = "csv:{table}"
+columns = "auto"
+label = {{ column = "kind" }}
+split_by = {{ group = "shop" }}
+model = "wide_and_deep"
+epochs = 1
+min_accuracy = 0
+"""
+    Path("recipes", "orders.toml").write_text(text)
+    command("run", "orders", "--local")  # Perhaps rejected by the gate.
+    records = Path("runs", "latest", "artifacts", "create-tfrecords", "records").resolve()
+    dataset = load_dataset(str(records))
+    proposed = propose_for(f"csv:{table}", "kind").columns
+    # Neither the label nor the groups.
+    expected = [column for column in proposed if column["name"] != "shop"]
+    assert dataset.creation["options"]["columns"] == expected
+    assert [column.name for column in list_columns(dataset)] == [one["name"] for one in expected]
+    log = Path("runs", "latest", "logs", "create-tfrecords.log").read_text()
+    assert "column order is left out: differs from row to row, like a key" in log
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"crosses": [{"columns": ["a", "b"]}]}, "crosses need columns that are listed"),
+        ({"label": {"column": "z"}}, "has no column 'z'"),
+        ({"label": {"column": "same"}}, "has only one value, 'x'; there is nothing to learn"),
+    ],
+)
+def test_columns_that_can_not_be_proposed_are_refused(tmp_path, options, message):
+    table = write_csv(tmp_path / "t.csv", lines(), HEADER)
+    given = {"columns": AUTO, "crosses": [], "label": {"column": "kind"}, **options}
+    assert message in refused(write, table, tmp_path / "out", **given)

@@ -29,6 +29,9 @@ from trainer.fields import option
 if TYPE_CHECKING:
     from trainer.data.schema import Dataset, Feature
 
+AUTO = [{"type": "auto"}]
+"""The option `columns` of a table whose columns are proposed when it is read."""
+
 KEYS = {
     "numeric": ("log", "boundaries", "quantiles", "embedding", "missing"),
     "bucketized": ("boundaries", "quantiles", "embedding", "missing"),

@@ -9,6 +9,7 @@ from typing import Any
 from trainer import fields
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import (
+    AUTO,
     COMPARISONS,
     KEYS,
     Column,
@@ -35,7 +36,10 @@ def parse_schema(options: SourceOptions) -> TableSchema:
             'columns=[] gives the model nothing; list the columns of the table, such as {"name": '
             '"fare", "type": "numeric"}'
         )
-    parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(options.columns)]
+    listed = options.columns if options.columns != AUTO else []
+    if options.crosses and not listed:
+        raise InputError("crosses need columns that are listed; list them, or leave crosses out")
+    parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(listed)]
     _check_names("columns", [column.name for column in parsed])
     by_argument: dict[str, str] = {}
     for column in parsed:

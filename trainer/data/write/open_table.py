@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
+from trainer.data.tables.columns import AUTO
 from trainer.data.tables.parsing import parse_block, scan_times, suggest_missing
+from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind
 from trainer.data.tables.times import Starts, TimeScan
@@ -36,6 +38,24 @@ ROW_SECONDS = 1e-6
 
 ROW_FRAME_BYTES = 36
 """Bytes of a record in addition to the entries of its row: its frame and its label."""
+
+
+def find_columns(kind: Any, place: str, options: RecordOptions) -> RecordOptions:
+    """Return options with the columns that are proposed, if they are AUTO; print them."""
+    if options.columns != AUTO:
+        return options
+    schema = parse_schema(options)
+    hidden = {*schema.label.columns[:1], *schema.label.indicators}
+    hidden |= {schema.split_by.group, schema.split_by.column}
+    opened = kind.open(place, options)
+    first = schema.label.columns[0]
+    proposal = propose(opened, f"source={options.source!r}", first, hidden)
+    for column in proposal.columns:
+        named = ", ".join(f"{key} {of}" for key, of in column.items() if key != "name")
+        print(f"create_tfrecords: column {column['name']}: {named}")
+    for name, reason in proposal.left_out.items():
+        print(f"create_tfrecords: column {name} is left out: {reason}")
+    return dataclasses.replace(options, columns=proposal.columns)
 
 
 class OpenTable(OpenSource):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator
 
 from trainer import formats
-from trainer.data.schema import IMAGES, ROWS, Dataset
+from trainer.data.schema import IMAGES, Dataset
 from trainer.data.sources import parse_source
 from trainer.data.totals import Totals
 from trainer.data.write import checks, manifest, output
@@ -20,7 +20,7 @@ from trainer.data.write.beam_engine import BeamEngine
 from trainer.data.write.layout import Layout
 from trainer.data.write.open_images import OpenImages
 from trainer.data.write.open_source import OpenSource
-from trainer.data.write.open_table import OpenTable
+from trainer.data.write.open_table import OpenTable, find_columns
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.data.write.store import RecordsStore, copy_shards
@@ -34,8 +34,10 @@ POOL_MIN_SECONDS = 1.0
 def open_source(options: RecordOptions) -> OpenSource:
     """Open `options.source`; raise InputError as `parse_source` and `SourceKind.open` do."""
     kind, place = parse_source(options.source)
-    opened = {IMAGES: OpenImages, ROWS: OpenTable}[kind.contents]
-    return opened(kind.open(place, options), options)
+    if kind.contents == IMAGES:
+        return OpenImages(kind.open(place, options), options)
+    options = find_columns(kind, place, options)
+    return OpenTable(kind.open(place, options), options)
 
 
 def create_tfrecords(

@@ -1,6 +1,6 @@
 """Propose how to learn a column of a table from its other columns.
 
-    proposal = propose("csv:homes.csv", "price")
+    proposal = propose(opened, "source='csv:homes.csv'", "price")
     proposal.label, proposal.columns     # as a recipe has them
     proposal.left_out                    # {"id": "different in each row"}
 
@@ -12,6 +12,7 @@ can correct: a code that looks like a number is a number here.
 import collections
 import dataclasses
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.digests import draw_splits
-from trainer.data.schema import ROWS, SPLITS
+from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
-from trainer.data.sources import parse_source
 from trainer.data.tables.cells import is_list, to_texts
-from trainer.data.tables.columns import Label, SplitBy, TableSchema
 from trainer.data.tables.dates import clean_date
 from trainer.data.tables.parsing import Rows
 from trainer.data.tables.values import parse_number
@@ -105,14 +104,24 @@ class _Values:
         return [self.distinct[code] for code in np.unique(self.present)]
 
 
-def propose(source: str, label: str) -> Proposal:
-    """Return columns for a label; raise InputError for a table or a label that can't be learned."""
-    sample, is_whole, left_out = _read_sample(source, label)
+def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -> Proposal:
+    """Return columns for a label; raise InputError for a table or a label that can't be learned.
+
+    Args:
+        opened: a `TableKind`.
+        place: what was opened, for messages.
+        hidden: names of columns that must not be inputs.
+    """
+    sample, is_whole, left_out = _read_sample(opened, label)
+    if not sample:
+        raise InputError(f"{place} has no rows that can be read")
     own = sample.pop(label)
-    described, target = _describe_label(f"source={source!r}: label column {label!r}", label, own)
+    described, target = _describe_label(f"{place}: label column {label!r}", label, own)
     has_label = ~own.is_missing
     columns = []
     for name, values in sample.items():
+        if name in hidden:
+            continue
         column, reason = _describe_column(name, values)
         if not reason and _explain(values, target, has_label) > _DISGUISED:
             reason = f"says {label} almost alone: an answer in disguise?"
@@ -122,7 +131,7 @@ def propose(source: str, label: str) -> Proposal:
             columns.append(column)
     if not columns:
         reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise InputError(f"source={source!r} has no column to learn {label!r} from: {reasons}")
+        raise InputError(f"{place} has no column to learn {label!r} from: {reasons}")
     is_set = described.get("type") == "multilabel"
     return Proposal(
         rows=own.rows,
@@ -134,14 +143,8 @@ def propose(source: str, label: str) -> Proposal:
     )
 
 
-def _read_sample(source: str, label: str) -> tuple[dict[str, _Values], bool, dict[str, str]]:
+def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dict[str, str]]:
     """Return the columns of the first rows, whether those are all, and unreadable columns."""
-    kind, place = parse_source(source)
-    if kind.contents != ROWS:
-        raise InputError(f"source={source!r} is not a table; use one, such as csv:FILE")
-    # Opening checks that each file has the label.
-    schema = TableSchema(columns=[], crosses=[], label=Label(column=label), split_by=SplitBy())
-    opened: Any = kind(place, schema)  # type: ignore[call-arg]
     parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
     left_out: dict[str, str] = {}
     rows, is_whole = 0, True
@@ -160,7 +163,7 @@ def _read_sample(source: str, label: str) -> tuple[dict[str, _Values], bool, dic
             parts[name].append(texts.filter(learned))
         rows = sum(map(len, parts[label]))
     if not rows:
-        raise InputError(f"source={source!r} has no rows that can be read")
+        return {}, True, {}
     sample = {
         name: _Values(pa.concat_arrays(arrays)[:SAMPLE_ROWS])
         for name, arrays in parts.items()
