@@ -5,6 +5,8 @@ from typing import NamedTuple
 from trainer.data.file_listing import File
 from trainer.data.source import AnyLabel
 
+TABLE = "labels.csv"
+"""Name of the table of labels."""
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 

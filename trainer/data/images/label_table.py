@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.file_listing import list_files
-from trainer.data.images.image_labels import Listed
+from trainer.data.images.image_labels import TABLE, Listed
 from trainer.data.schema import SPLITS, join
 from trainer.data.source import AnyLabel, Rejection
 from trainer.data.source_options import SourceOptions
@@ -28,7 +28,6 @@ from trainer.data.tables.table_source import check_header
 from trainer.data.tables.times import TimeScan
 from trainer.errors import InputError
 
-FILE = "labels.csv"
 COLUMN = "file"
 
 
@@ -36,11 +35,11 @@ class LabelTable:
     """The labels.csv in `location`, a URI."""
 
     def __init__(self, location: str, schema: TableSchema, options: SourceOptions) -> None:
-        self._location, self._uri = location, join(location, FILE)
+        self._location, self._uri = location, join(location, TABLE)
         self._schema, self._fractions = schema, options.split_fractions
         if not exists(self._uri):
             raise InputError(
-                f"source={options.source!r}: label names a column of {FILE}, but {self._uri} does "
+                f"source={options.source!r}: label names a column of {TABLE}, but {self._uri} does "
                 "not exist; write it, or leave label out if each class has a folder"
             )
         self._header = read_header(self._uri)
@@ -50,9 +49,9 @@ class LabelTable:
         """Yield all files but the table, sorted by path; then its rows without a file."""
         rows, unusable = self._read()
         for file in list_files(self._location):
-            if file.path == FILE:
+            if file.path == TABLE:
                 continue
-            _, label, split, reason = rows.pop(file.path, ("", None, "", f"not in {FILE}"))
+            _, label, split, reason = rows.pop(file.path, ("", None, "", f"not in {TABLE}"))
             yield Listed(file, label, split, reason)
         for path, (key, *_) in rows.items():
             unusable.append(Rejection(key, f"there is no file {path!r}"))
@@ -79,16 +78,16 @@ class LabelTable:
             splits = find_splits(
                 schema.split_by, read.columns, hashes, self._fractions, starts, bad
             )
-            unusable += [Rejection(f"{FILE}:{line}", why) for line, why in read.rejections]
+            unusable += [Rejection(f"{TABLE}:{line}", why) for line, why in read.rejections]
             for index, path in enumerate(to_texts(read.columns[COLUMN]).to_pylist()):
-                key = f"{FILE}:{read.numbers[index]}"
+                key = f"{TABLE}:{read.numbers[index]}"
                 split = SPLITS[splits[index]] if schema.split_by.name else ""
                 if not path:
                     unusable.append(Rejection(key, f"no {COLUMN}"))
                 elif index in bad:
                     found[path] = (key, None, "", bad[index])
                 elif path in found:
-                    found[path] = (key, None, "", f"twice in {FILE}")
+                    found[path] = (key, None, "", f"twice in {TABLE}")
                 else:
                     found[path] = (key, labels[index], split, "")
         return found, unusable

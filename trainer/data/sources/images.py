@@ -10,18 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainer.data import storage
 from trainer.data.images.class_folders import LAYOUTS, ClassFolders
-from trainer.data.images.image_labels import Listed, is_hidden
+from trainer.data.images.image_labels import TABLE, Listed, is_hidden
 from trainer.data.images.image_source import ImageSource
-from trainer.data.images.label_table import FILE, LabelTable
 from trainer.data.schema import join
 from trainer.data.source import Example, Mapped, Reference, Rejection
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables.schema_parser import check_path_pattern, parse_image_labels
-from trainer.data.tables.splits import draw_split
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from trainer.data.images.label_table import LabelTable
 
 MAX_FILE_BYTES = 256 * 10**6
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -50,16 +52,18 @@ class ImageFolder(ImageSource):
         self._fractions = options.split_fractions
         self._folders: ClassFolders | LabelTable
         if options.label:
+            from trainer.data.images import label_table
+
             schema = parse_image_labels(options)
             self.label = schema.label
-            self._folders = LabelTable(self.location, schema, options)
+            self._folders = label_table.LabelTable(self.location, schema, options)
             return
         self._folders = ClassFolders(self.location, options.source)
         self.classes = self._folders.classes
-        if len(self.classes) < 2 and storage.exists(join(self.location, FILE)):
+        if len(self.classes) < 2 and storage.exists(join(self.location, TABLE)):
             raise InputError(
                 f"source={options.source!r}: no folders of classes; to learn a column of its "
-                f'{FILE}, set label, for example to {{"column": "price", "type": "numeric"}}'
+                f'{TABLE}, set label, for example to {{"column": "price", "type": "numeric"}}'
             )
         self.check_classes(options.source)
         if self._folders.splits and options.split_by:
@@ -135,6 +139,8 @@ class ImageFolder(ImageSource):
             return Rejection(path, "empty file")
         split = listed.split
         if self._pattern.pattern:
+            from trainer.data.tables.splits import draw_split
+
             match = self._pattern.search(path)
             if not match:
                 return Rejection(path, f"no group: {self._pattern.pattern!r} does not match")
