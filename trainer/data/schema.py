@@ -29,11 +29,11 @@ class Feature:
 
     Its kind is "image" (bytes: encoded, or raw row-major uint8), "label" (an index into classes,
     int64; for several labels, 0 or 1 for each class, int64 [classes]; or a number to predict,
-    float32, with the settings and statistics of a column) or "key" (bytes that say where the
-    example came from). The kinds of a table's columns are "numeric", "bucketized" (float),
-    "identity" (int64), "vocabulary", "hashed" and "text" (bytes); all columns share three features,
-    see trainer.data.tables.parsing. A "cross" is not in the
-    records: it is computed from the columns that its settings name.
+    float32, with the settings and statistics of a column), "weight" (of a row, float32) or "key"
+    (bytes that say where the example came from). The kinds of a table's columns are "numeric",
+    "bucketized" (float), "identity" (int64), "date", "vocabulary", "hashed" and "text" (bytes); all
+    columns share three features, see trainer.data.tables.parsing. A "cross" is not in the records:
+    it is computed from the columns that its settings name.
     """
 
     name: str  # key in the example, and name of the model's input

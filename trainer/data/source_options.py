@@ -79,6 +79,11 @@ class SourceOptions:
         'a in one split, {"column": "a"} reads the split from column a; empty: a digest of the '
         "row.",
     )
+    weight_column: str = option(
+        "",
+        help="Column of a table with each row's weight in the loss of training and validation, at "
+        "least 0; empty: all rows have the same.",
+    )
     image_size: int = option(
         224,
         help="Height and width, in pixels, to which images are resized.",

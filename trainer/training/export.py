@@ -59,5 +59,5 @@ def _answer_validation(
     predict = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
     batches = reader.read_evaluation_batches(dataset, "validation", share) if count else ()
     for inputs, labels, weights in itertools.islice(batches, count):
-        examples = int(tf.reduce_sum(weights))  # The rest is padding.
-        yield labels[:examples].numpy(), predict(inputs)[:examples]
+        counted = weights > 0  # The rest is padding.
+        yield labels[counted].numpy(), predict(inputs)[counted]

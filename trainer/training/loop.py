@@ -440,6 +440,6 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> An
 
 
 def sums(task: Task, outputs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return the sums over a batch; `weights` (float32 [n]) are 1, or 0 for padding."""
+    """Return the sums over a batch; `weights` (float32 [n]) are 0 for padding."""
     scores = task.scores(labels, outputs)
     return tf.stack([*(tf.reduce_sum(score * weights) for score in scores), tf.reduce_sum(weights)])

@@ -77,7 +77,11 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
             "source": f"csv:{table}",
             "shard_megabytes": 0.02,
             **tables.DESCRIBED,
+            "columns": [one for one in tables.COLUMNS if one["name"] != "miles"],
+            "crosses": [],
             "label": {"column": "fare", "type": "numeric", "log": True},
+            "weight_column": "miles",
+            "max_rejected_fraction": 0.5,
         },
         "labels": {
             "source": f"csv:{table}",

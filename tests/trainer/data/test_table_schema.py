@@ -83,7 +83,7 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ),
         ({"label": {"column": "tips", "indicators": ["x", "y"]}}, "are for several labels; add"),
         ({"label": {"type": "multilabel", "indicators": ["x"]}}, "['x']: list two or more"),
-        ({"source": "digits"}, "but source='digits' is not a table; use one, such as csv"),
+        ({"source": "digits"}, "but source='digits' has neither; use another, such as csv"),
     ],
 )
 def test_invalid_schema_is_refused(changes, message):

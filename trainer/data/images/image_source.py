@@ -40,11 +40,12 @@ class ImageSource(SourceKind):
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        if options.columns or options.crosses or options.label or options.split_by:
+        given = (options.columns, options.crosses, options.label, options.split_by)
+        if any(given) or options.weight_column:
             raise InputError(
-                "columns, crosses, label and split_by describe a table or labels.csv, but "
-                f"source={options.source!r} is not a table; use one, such as csv:URI, or leave "
-                "them out"
+                "columns, crosses, label, split_by and weight_column describe a table or a "
+                f"labels.csv, but source={options.source!r} has neither; use another, such as "
+                "csv:URI, or leave them out"
             )
         return []
 

@@ -35,7 +35,7 @@ def decode_batches(
         plain(
             lambda batch, weights: (
                 *inputs.parse(tf.ensure_shape(batch, [piece])),
-                weights,
+                inputs.weigh(batch, weights),
             )
         ),
         num_parallel_calls=tf.data.AUTOTUNE,

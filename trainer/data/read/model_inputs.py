@@ -44,6 +44,10 @@ class ImageInputs:
         )
         return decode_images(features[self._image.name], self._image), features[self._label.name]
 
+    def weigh(self, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """Return weights of examples in a batch, [n], times those that the records have."""
+        return weights
+
     def symbolic(self) -> Any:
         """Return the inputs as Keras tensors without values."""
         import keras
@@ -91,6 +95,15 @@ class RowInputs:
         if key not in _parsers:
             _parsers[key] = self._build_parser()
         return _parsers[key](serialized)
+
+    def weigh(self, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        found = [one for one in self._dataset.features if one.kind == "weight"]
+        if not found:
+            return weights
+        description = {found[0].name: tf.io.FixedLenFeature([], tf.float32)}
+        stored = tf.io.parse_example(serialized, description)[found[0].name]
+        # Their mean is 1, so that the learning rate needs no change.
+        return weights * stored / found[0].statistics["mean"]
 
     def symbolic(self) -> Any:
         import keras

@@ -54,7 +54,8 @@ def read_training_batches(
 
     Returns:
         A dataset of (inputs, labels, weights) per replica: inputs and labels as
-        `model_inputs` returns them, weights float32 [replica_batch_size] (0: padding).
+        `model_inputs` returns them, weights float32 [replica_batch_size], 0 for padding, else 1
+        on average.
         Successive elements belong to successive local replicas.
 
     Raises:

@@ -73,9 +73,9 @@ class ImageFolder(ImageSource):
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        if options.columns or options.crosses:
+        if options.columns or options.crosses or options.weight_column:
             raise InputError(
-                "columns and crosses describe a table, but "
+                "columns, crosses and weight_column describe a table, but "
                 f"source={options.source!r} is not a table; leave them out"
             )
         if options.label:

@@ -281,18 +281,13 @@ class TableSchema:
     crosses: list[Cross]
     label: Label
     split_by: SplitBy
-
-    @property
-    def measured(self) -> list[Column]:
-        """Return the columns that have statistics: all inputs, then the label if it is a number."""
-        number = self.label.number
-        return [*self.columns, *([number] if number else [])]
+    weight: str = ""  # column of weights; empty: none
 
     @property
     def needed(self) -> list[str]:
         """Return the names that every header must have."""
         names = [*(column.name for column in self.columns), *self.label.columns]
-        return list(dict.fromkeys([*names, *filter(None, [self.split_by.name])]))
+        return list(dict.fromkeys([*names, *filter(None, [self.split_by.name, self.weight])]))
 
 
 def list_columns(dataset: Dataset) -> list[Feature]:

@@ -3,6 +3,7 @@
     bytes    the columns of texts in order, "" where missing
     floats   the columns of floats in order, NaN where missing
     ints     the columns of whole numbers in order, plus 1; 0 where missing
+    weight   the row's weight, if rows have weights
     key      where the row came from
 
 With one feature for all columns of a type, a record has a third of the bytes that it has with a
@@ -25,13 +26,16 @@ import pyarrow.compute as pc
 
 from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.cells import parse_values, to_texts
+from trainer.data.tables.cells import parse_numbers, parse_values, to_texts
 from trainer.data.tables.columns import FEATURES, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
 from trainer.data.tables.splits import find_splits
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.times import Starts, TimeScan
 from trainer.data.totals import Totals
+
+_WEIGHT = "weight"
+"""The feature of a record that has its weight."""
 
 
 class Rows(NamedTuple):
@@ -74,6 +78,8 @@ def parse_block(
         column.name: parse_values(column, read.columns[column.name], bad)
         for column in schema.columns
     }
+    if schema.weight:
+        values[_WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
     labels = parse_labels(schema.label, read.columns, bad)
     halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
     splits = find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, starts, bad)
@@ -91,6 +97,9 @@ def parse_block(
     for column in schema.columns:
         statistics.append(ColumnStatistics(column))
         statistics[-1].add(values[column.name], splits, halves[:, 0])
+    if schema.weight:
+        statistics.append(ColumnStatistics(Column(name=schema.weight, type="numeric")))
+        statistics[-1].add(values[_WEIGHT], splits, halves[:, 0])
     counts, label_counts, of_number = count_labels(schema.label, labels, splits, halves[:, 0])
     numbers = read.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
@@ -129,7 +138,19 @@ def _encode_entries(
         features["floats"] = np.stack([column.astype("<f4") for column in floats], axis=1)
     if ints:
         features["ints"] = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
+    if _WEIGHT in values:
+        features[_WEIGHT] = np.asarray(values[_WEIGHT], "<f4")[:, None]
     return encode_features({**features, "key": [keys]})
+
+
+def _parse_weights(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
+    """Return weights, float64 [n]; add rows without one, or with one below 0, to `bad`."""
+    weights = parse_numbers(name, raw, bad)
+    for index in np.flatnonzero(np.isnan(weights)).tolist():
+        bad.setdefault(index, f"no weight, {name} is missing")
+    for index in np.flatnonzero(weights < 0).tolist():
+        bad.setdefault(index, f"weight {name} is below 0: {weights[index]:g}")
+    return weights
 
 
 def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:

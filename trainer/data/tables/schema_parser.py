@@ -23,7 +23,7 @@ from trainer.data.tables.columns import (
 from trainer.errors import InputError
 from trainer.fields import suggest
 
-_RESERVED = ("label", "key")
+_RESERVED = ("label", "key", "weight")
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:
@@ -60,7 +60,15 @@ def parse_schema(options: SourceOptions) -> TableSchema:
         raise InputError(
             "split_by: path is for images; a row has none, but may have a group, column or time"
         )
-    return TableSchema(columns=parsed, crosses=crosses, label=label, split_by=split_by)
+    weight = options.weight_column
+    if weight in (*by_name, *label.columns, split_by.name) and weight:
+        raise InputError(
+            f"weight_column={weight!r} is also a column of the label, of split_by or of columns, "
+            "but no request has a weight; use another column, or take it out there"
+        )
+    return TableSchema(
+        columns=parsed, crosses=crosses, label=label, split_by=split_by, weight=weight
+    )
 
 
 def parse_image_labels(options: SourceOptions) -> TableSchema:

@@ -138,6 +138,16 @@ class OpenTable(OpenSource):
             )
             for statistics in columns
         ]
+        if weight := self._schema.weight:
+            statistics = totals.statistics[len(columns)].summarize(totals.examples)
+            if not statistics["maximum"]:
+                raise InputError(
+                    f"source={self.options.source!r}: weight column {weight!r} is 0 in all "
+                    "training rows; leave weight_column out, or use another"
+                )
+            self.features.append(
+                Feature(name="weight", kind="weight", dtype="float32", statistics=statistics)
+            )
         for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
             crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
