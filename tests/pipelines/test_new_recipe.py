@@ -176,6 +176,7 @@ def test_columns_of_a_recipe_may_be_proposed_in_the_run(tmp_path, command):
 columns = "auto"
 label = {{ column = "kind" }}
 split_by = {{ group = "shop" }}
+weight_column = "rooms"
 model = "wide_and_deep"
 epochs = 1
 min_accuracy = 0
@@ -185,8 +186,8 @@ min_accuracy = 0
     records = Path("runs", "latest", "artifacts", "create-tfrecords", "records").resolve()
     dataset = load_dataset(str(records))
     proposed = propose_for(f"csv:{table}", "kind").columns
-    # Neither the label nor the groups.
-    expected = [column for column in proposed if column["name"] != "shop"]
+    # Neither the label nor groups and weights.
+    expected = [column for column in proposed if column["name"] not in ("shop", "rooms")]
     assert dataset.creation["options"]["columns"] == expected
     assert [column.name for column in list_columns(dataset)] == [one["name"] for one in expected]
     log = Path("runs", "latest", "logs", "create-tfrecords.log").read_text()

@@ -46,7 +46,7 @@ def find_columns(kind: Any, place: str, options: RecordOptions) -> RecordOptions
         return options
     schema = parse_schema(options)
     hidden = {*schema.label.columns[:1], *schema.label.indicators}
-    hidden |= {schema.split_by.group, schema.split_by.column}
+    hidden |= {schema.split_by.group, schema.split_by.column, options.weight_column}
     opened = kind.open(place, options)
     first = schema.label.columns[0]
     proposal = propose(opened, f"source={options.source!r}", first, hidden)
