@@ -182,6 +182,8 @@ def _check_consistency(values: ParameterSet) -> None:
             f"({list_forms(model.takes)})"
         )
     model.check_images(records.image_size, records.channels)
+    texts = [one for one in records.columns if one.get("type") == "text"]
+    model.check_texts({str(one.get("name")): one.get("embedding", 0) for one in texts})
     check_options(kind_of(records.label), training, values.gate, task=records.task)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)

@@ -87,9 +87,11 @@ def predict(
 
 def _format_answer(prediction: dict[str, Any]) -> dict[str, str]:
     """Return the cells of a table with what a model answers to an instance, by title."""
+    # The answer itself, then what is said about it.
+    order = sorted(prediction, key=lambda name: (name not in ("label", "value"), name == "high"))
     cells = {
         name.capitalize(): value if isinstance(value, str) else f"{value:.6g}"
-        for name, value in prediction.items()
+        for name, value in ((name, prediction[name]) for name in order)
         if name not in ("key", "model_version") and not isinstance(value, list)
     }
     if "labels" in prediction:

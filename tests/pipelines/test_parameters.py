@@ -261,3 +261,14 @@ def test_page_on_models_has_every_option_and_backbone():
     }
     headings = re.findall(r"^## (\w+)$", page, re.MULTILINE)
     assert sorted(headings[: len(MODELS)]) == list(MODELS)
+
+
+def test_texts_that_no_part_of_the_model_reads_are_refused():
+    text = {"name": "note", "type": "text"}
+    options = {"source": "csv:t.csv", "label": {"column": "kind"}, "model": "wide_and_deep"}
+    options |= {"model_options": {"wide": False}, "columns": [text]}
+    message = (
+        "model_options: wide=false, but only the wide part reads 'note', which has no embedding"
+    )
+    assert message in refused(check_parameters, options, place="it")
+    check_parameters({**options, "columns": [{**text, "embedding": 8}]}, place="it")

@@ -63,6 +63,8 @@ def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
         )
     for height, width, channels in dataset.image_shapes:
         model.check_images(min(height, width), channels)
+    texts = [feature for feature in dataset.features if feature.kind == "text"]
+    model.check_texts({text.name: text.settings["embedding"] for text in texts})
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from trainer.data.schema import IMAGES, Dataset
@@ -39,6 +40,9 @@ class Model:
 
     def check_images(self, size: int, channels: int) -> None:
         """Raise InputError if images of `size` x `size` x `channels` can't be used."""
+
+    def check_texts(self, embeddings: Mapping[str, int]) -> None:
+        """Raise InputError if texts with embeddings of these dimensions, by name, can't be read."""
 
     def check_fine_tuned(self, layers: int) -> None:
         """Raise InputError if the backbone's last `layers` layers can't be fine-tuned."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from trainer.data.schema import ROWS, Dataset
+from trainer.errors import InputError
 from trainer.fields import option
 from trainer.models.model import WIDE_LAYER, Model
 from trainer.tasks import task_of
@@ -55,6 +57,14 @@ class WideAndDeep(Model):
     )
     batch_normalization: bool = option(False, help="Normalize each hidden layer over the batch.")
     wide: bool = option(True, help="Add the wide part: a linear model of categories and crosses.")
+
+    def check_texts(self, embeddings: Mapping[str, int]) -> None:
+        unread = [name for name, dimension in embeddings.items() if not dimension]
+        if unread and not self.wide:
+            raise InputError(
+                f"model_options: wide=false, but only the wide part reads {unread[0]!r}, which has "
+                "no embedding; set its embedding, or leave out wide=false"
+            )
 
     def build(self, dataset: Dataset) -> keras.Model:
         """Build a model that adds the logits of both parts.
