@@ -74,7 +74,7 @@ def test_weights_are_one_on_average(dataset):
     }
     mean = dataset.feature("weight").statistics["mean"]
     assert sorted(stored) == pytest.approx([0, 1 / mean, 2.5 / mean], abs=1e-4)
-    assert [one.name for one in dataset.features] == ["size", "weight", "label", "key"]
+    assert [one.name for one in dataset.features] == ["size", "sample_weight", "label", "key"]
 
 
 def test_rows_with_unusable_weights_are_rejected(tmp_path):

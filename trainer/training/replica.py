@@ -28,8 +28,11 @@ PEER_GONE = (
     tf.errors.DeadlineExceededError,  # At startup, TensorFlow waits for peers for an hour.
 )
 
-REPLACED = "Unable to find the relevant tensor remote_handle"
-"""Text of an InvalidArgumentError if a parameter server restarted before its loss was noticed."""
+REPLACED = (
+    "Unable to find the relevant tensor remote_handle",
+    "Resource input tensor contains an invalid device",
+)
+"""Texts of an InvalidArgumentError if a replica restarted or ended before its loss was noticed."""
 
 
 class PeerGoneError(Exception):
@@ -56,7 +59,8 @@ def run(job: Job) -> int:
     except PeerTerminatedError as stop:
         raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
     except (*PEER_GONE, tf.errors.InvalidArgumentError) as error:
-        if isinstance(error, tf.errors.InvalidArgumentError) and REPLACED not in str(error):
+        is_replaced = any(text in str(error) for text in REPLACED)
+        if isinstance(error, tf.errors.InvalidArgumentError) and not is_replaced:
             raise
         # The Cloud Storage client raises an error of the same type when its retries fail.
         if RETRIED not in str(error):

@@ -79,6 +79,8 @@ WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
 """Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
 """The feature of a record that holds all columns of a dtype, in order."""
+WEIGHT = "sample_weight"
+"""The feature of a record that has its weight."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

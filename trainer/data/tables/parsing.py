@@ -27,15 +27,12 @@ import pyarrow.compute as pc
 from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.cells import parse_numbers, parse_values, to_texts
-from trainer.data.tables.columns import FEATURES, Column, TableSchema
+from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
 from trainer.data.tables.splits import find_splits
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.times import Starts, TimeScan
 from trainer.data.totals import Totals
-
-_WEIGHT = "weight"
-"""The feature of a record that has its weight."""
 
 
 class Rows(NamedTuple):
@@ -79,7 +76,7 @@ def parse_block(
         for column in schema.columns
     }
     if schema.weight:
-        values[_WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
+        values[WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
     labels = parse_labels(schema.label, read.columns, bad)
     halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
     splits = find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, starts, bad)
@@ -99,7 +96,7 @@ def parse_block(
         statistics[-1].add(values[column.name], splits, halves[:, 0])
     if schema.weight:
         statistics.append(ColumnStatistics(Column(name=schema.weight, type="numeric")))
-        statistics[-1].add(values[_WEIGHT], splits, halves[:, 0])
+        statistics[-1].add(values[WEIGHT], splits, halves[:, 0])
     counts, label_counts, of_number = count_labels(schema.label, labels, splits, halves[:, 0])
     numbers = read.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
@@ -138,8 +135,8 @@ def _encode_entries(
         features["floats"] = np.stack([column.astype("<f4") for column in floats], axis=1)
     if ints:
         features["ints"] = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
-    if _WEIGHT in values:
-        features[_WEIGHT] = np.asarray(values[_WEIGHT], "<f4")[:, None]
+    if WEIGHT in values:
+        features[WEIGHT] = np.asarray(values[WEIGHT], "<f4")[:, None]
     return encode_features({**features, "key": [keys]})
 
 

@@ -12,6 +12,7 @@ from trainer.data.tables.columns import (
     AUTO,
     COMPARISONS,
     KEYS,
+    WEIGHT,
     Column,
     Cross,
     Label,
@@ -23,7 +24,7 @@ from trainer.data.tables.columns import (
 from trainer.errors import InputError
 from trainer.fields import suggest
 
-_RESERVED = ("label", "key", "weight")
+_RESERVED = ("label", "key", WEIGHT)
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
-from trainer.data.tables.columns import AUTO
+from trainer.data.tables.columns import AUTO, WEIGHT
 from trainer.data.tables.parsing import parse_block, scan_times, suggest_missing
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
@@ -146,7 +146,7 @@ class OpenTable(OpenSource):
                     "training rows; leave weight_column out, or use another"
                 )
             self.features.append(
-                Feature(name="weight", kind="weight", dtype="float32", statistics=statistics)
+                Feature(name=WEIGHT, kind="weight", dtype="float32", statistics=statistics)
             )
         for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
