@@ -151,7 +151,7 @@ def _build_value(run: Run, answers: Predictions | None, name: str) -> Value:
         return Value(run.metrics.get(name), (low, high))
     if name == "log_loss" and answers and answers.scores.losses is not None:
         generator = np.random.default_rng(0)
-        losses = answers.scores.losses
+        losses = answers.scores.losses * answers.scores.weights
         interval = comparison.bootstrap_interval(losses, _ONE_SIDED, generator)
         return Value(run.metrics.get(name), interval)
     return Value(run.metrics.get(name))

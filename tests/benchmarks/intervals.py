@@ -41,13 +41,13 @@ def _draw_labels(generator: np.random.Generator, n: int) -> tuple[np.ndarray, ..
 
 def _measure_numbers(labels: np.ndarray, answers: np.ndarray) -> dict[str, tuple[float, ...]]:
     sums = Sums(len(labels))
-    sums.add_answers(labels, answers)
+    sums.add_answers(labels, answers, np.ones(len(labels)))
     return _name(("mae", "rmse", "r2"), sums.estimate())
 
 
 def _measure_labels(labels: np.ndarray, given: np.ndarray) -> dict[str, tuple[float, ...]]:
     sums = LabelSums(len(labels), labels.shape[1])
-    sums.add(labels, given)
+    sums.add(labels, given, np.ones(len(labels)))
     return _name(("example_f1", "micro_f1", "micro_precision", "micro_recall"), sums.estimate())
 
 

@@ -96,7 +96,7 @@ def judge_first(frequencies, predict, seed, draws=DRAWS):
         np.add.at(matrix, (labels, probabilities.argmax(axis=1)), 1)
         loss = log_losses(probabilities[np.arange(EXAMPLES), labels]).mean()
         names = [str(number) for number in range(count)]
-        better += compare_with_constants(matrix, log_loss=loss, classes=names).p_value <= 0.05
+        better += compare_with_constants([matrix] * 2, log_loss=loss, classes=names).p_value <= 0.05
     return better / draws
 
 
@@ -126,13 +126,13 @@ def test_accuracy_or_log_loss_makes_a_model_better_than_a_constant():
 def test_first_champion_is_compared_with_each_constant_answer():
     # 61 of 100 right; "b" alone has 55, and is right where the model is not on 27.
     matrix = [[33, 12], [27, 28]]
-    baseline = compare_with_constants(matrix, log_loss=0.6, classes=["a", "b"])
+    baseline = compare_with_constants([matrix] * 2, log_loss=0.6, classes=["a", "b"])
     assert (baseline.commonest, baseline.accuracy) == ("b", 0.55)
     assert baseline.accuracy_p_value == pytest.approx(2 * mcnemar(33, 27))
     entropy = -(0.45 * math.log(0.45) + 0.55 * math.log(0.55))
     assert baseline.log_loss == pytest.approx(entropy)
     assert baseline.log_loss_p_value == pytest.approx(2 * math.exp(100 * (0.6 - entropy)))
-    worse = compare_with_constants([[0, 0], [1, 4]], log_loss=0.7, classes=["a", "b"])
+    worse = compare_with_constants([[[0, 0], [1, 4]]] * 2, log_loss=0.7, classes=["a", "b"])
     assert (worse.accuracy, worse.log_loss, worse.p_value) == (1, 0, 1)
 
 

@@ -131,7 +131,7 @@ def test_metrics_are_those_of_scikit_learn(dataset, evaluation, tmp_path):
 
 
 def test_best_constant_answer_is_found(evaluation):
-    labels = np.concatenate([labels for labels, _, _ in evaluation.answers.blocks()])
+    labels = np.concatenate([labels for labels, _, _, _ in evaluation.answers.blocks()])
     order = np.argsort(-labels.sum(axis=0), kind="stable")
     means = []
     for count in range(len(order) + 1):
@@ -150,7 +150,7 @@ def test_server_answers_as_the_evaluation_does(dataset, evaluation):
     instances = [{name: row[name].decode() for name in ("note", "shop")} for row in rows]
     request = predictor.preprocess({"instances": instances})
     answers = predictor.postprocess(predictor.predict(request))["predictions"]
-    _, given, probabilities = next(evaluation.answers.blocks())
+    _, given, probabilities, _ = next(evaluation.answers.blocks())
     found = [one["probabilities"] for one in answers]
     np.testing.assert_allclose(found, probabilities[:40], rtol=1e-5)
     expected = [[dataset.classes[place] for place in np.flatnonzero(row)] for row in given[:40]]
@@ -163,8 +163,8 @@ def test_thresholds_have_the_highest_micro_f1():
     labels = generator.random((3000, 3)) < [0.3, 0.1, 0.02]
     outputs = generator.normal(labels * [2.0, 2.0, 0.0] - [0, 3, 5], 1.0)
     counts = OutputCounts(3)
-    counts.add(labels[:1000], outputs[:1000])
-    counts.add(labels[1000:], outputs[1000:])
+    counts.add(labels[:1000], outputs[:1000], np.ones(1000))
+    counts.add(labels[1000:], outputs[1000:], np.ones(len(labels) - 1000))
 
     def measure(thresholds: list[float]) -> float:
         return metrics.f1_score(labels, outputs >= thresholds, average="micro")
@@ -176,11 +176,12 @@ def test_thresholds_have_the_highest_micro_f1():
         assert max(map(measure, others)) < measure(chosen) + 1e-3
     # Between outputs that a wide gap separates.
     counts = OutputCounts(1)
-    counts.add(np.arange(100)[:, None] < 50, np.where(np.arange(100) < 50, 4.0, -6.0)[:, None])
+    is_first = np.arange(100)[:, None] < 50
+    counts.add(is_first, np.where(is_first, 4.0, -6.0), np.ones(100))
     assert counts.choose_thresholds() == pytest.approx([-1.0], abs=0.02)
     # Rare labels share one, and without examples it is a probability of one half.
     counts = OutputCounts(3)
-    counts.add(labels[:60], outputs[:60])
+    counts.add(labels[:60], outputs[:60], np.ones(60))
     assert len(set(counts.choose_thresholds().tolist())) == 1
     assert OutputCounts(2).choose_thresholds().tolist() == [0, 0]
 

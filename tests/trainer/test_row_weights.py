@@ -1,10 +1,12 @@
-"""Weights of rows: in the loss of training, and in the loss and metrics of validation."""
+"""Weights of rows: in the loss of training, and in the metrics of every split."""
 
+import dataclasses
 import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from tests import tables
 from tests.refusals import refused
@@ -12,7 +14,12 @@ from tests.trainer.data.picture_folders import rejected
 from tests.trainer.training_runs import train
 from trainer.data.read.input_share import InputShare
 from trainer.data.read.reader import read_evaluation_batches
+from trainer.evaluation import prediction_file
 from trainer.evaluation.scoring import evaluate
+from trainer.metrics.classifier import Share
+from trainer.metrics.comparison import Pairs, compare
+from trainer.metrics.disk_columns import ColumnValues
+from trainer.tasks import task_of
 from trainer.training.export import export
 from trainer.training.loop import make_validation
 
@@ -49,8 +56,13 @@ def dataset(tmp_path_factory):
 def test_rows_count_by_their_weight(dataset, tmp_path):
     trained = train(dataset, tmp_path, **OPTIONS)
     export(trained.model, dataset, str(tmp_path / "model"))
-    # Two of three labels of the test are wrong; each row of it counts once.
-    assert evaluate(str(tmp_path / "model"), dataset.uri).accuracy < 0.4
+    evaluation = evaluate(str(tmp_path / "model"), dataset.uri)
+    assert evaluation.accuracy > 0.95
+    # Two of three labels are wrong.
+    assert sum(row.right for row in evaluation.per_class) < 0.4 * evaluation.examples
+    prediction_file.write(str(tmp_path / "predictions.csv"), evaluation.answers)
+    stored = prediction_file.parse((tmp_path / "predictions.csv").read_bytes()).scores
+    assert np.average(stored.correct, weights=stored.weights) == pytest.approx(evaluation.accuracy)
     share = InputShare(batch_size=50)
     found = make_validation(trained.strategy, trained.model, dataset, share)()
     assert found["accuracy"] > 0.95
@@ -102,3 +114,114 @@ def test_unusable_weights_are_refused(tmp_path, changes, message):
     )
     options = {"source": f"csv:{table}", **DESCRIBED, **changes}
     assert message in refused(tables.write, table, tmp_path / "records", **options)
+
+
+def answer_classes(generator, n):
+    labels = generator.integers(0, 3, n)
+    logits = generator.normal(size=(n, 3)) + np.eye(3)[labels]
+    probabilities = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).astype(np.float32)
+    names = np.array([b"a", b"b", b"c"])[probabilities.argmax(axis=1)]
+    return labels, {"probabilities": probabilities, "label": names}
+
+
+def answer_labels(generator, n):
+    labels = (generator.random((n, 3)) < 0.3).astype(np.int64)
+    probabilities = np.clip(0.3 + 0.4 * labels + generator.normal(0, 0.2, (n, 3)), 0, 1)
+    given = np.where(probabilities > 0.5, [b"a", b"b", b"c"], b"")
+    return labels, {"probabilities": probabilities.astype(np.float32), "labels": given}
+
+
+def answer_numbers(generator, n):
+    labels = generator.normal(10, 2, n).astype(np.float32)
+    values = labels + generator.normal(0, 1, n).astype(np.float32)
+    return labels, {"value": values, "low": values - 1, "high": values + 1}
+
+
+TASKS = {
+    "classification": (answer_classes, {"column": "kind"}),
+    "multilabel": (answer_labels, {"column": "kind", "type": "multilabel"}),
+    "regression": (answer_numbers, {"column": "size", "type": "numeric"}),
+}
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def task(request, tmp_path_factory):
+    answer, label = TASKS[request.param]
+    rows = [f"{number % 7},{'abc'[number % 3]},1" for number in range(100)]
+    columns = [{"name": "trust", "type": "numeric"}]
+    options = {"label": label, "columns": columns, "weight_column": ""}
+    dataset = write(tmp_path_factory.mktemp(request.param), rows, **options)
+    return task_of(dataset), answer
+
+
+def collect(task, labels, outputs, weights=None):
+    answers = task.open_answers(len(labels))
+    for start in range(0, len(labels), 300):
+        part = slice(start, start + 300)
+        batch = {name: values[part] for name, values in outputs.items()}
+        answers.add_batch(labels[part], batch, [b"key"] * len(labels[part]))
+        if weights is not None:
+            answers.add_weights(weights[part].astype(np.float32))
+    return answers
+
+
+def measure(task, answers):
+    values = ColumnValues(dataclasses.replace(task.dataset, features=[]), "test")
+    fields = {"model": "", "dataset": "", "seconds": 1.0, "worst": []}
+    return task.evaluate(answers, values, examples=answers.rows, **fields)
+
+
+def test_a_weight_counts_as_repetitions_of_fewer_examples(task):
+    task, answer = task
+    generator = np.random.default_rng(0)
+    labels, outputs = answer(generator, 1000)
+    weights = generator.choice([0, 1, 2, 5], 1000)
+    repeated = np.repeat(np.arange(1000), weights)
+    of_repeated = {name: values[repeated] for name, values in outputs.items()}
+    weighted = collect(task, labels, outputs, weights)
+    repetitions = collect(task, labels[repeated], of_repeated)
+    found, expected = measure(task, weighted), measure(task, repetitions)
+
+    scalars, bounds = found.scalars(), ("_low", "_high")
+    same = {name: value for name, value in expected.scalars().items() if name != "examples"}
+    for name, value in same.items():
+        if not name.endswith(bounds):
+            assert scalars[name] == pytest.approx(value, rel=1e-6), name
+    for name in {name.rpartition("_")[0] for name in same if name.endswith(bounds)}:
+        low, high = (scalars[name + end] for end in bounds)
+        assert low < same[f"{name}_low"] < same[f"{name}_high"] < high
+    assert found.baseline.p_value >= expected.baseline.p_value
+    points, others = (
+        one.registry_metrics().get("confidenceMetrics", []) for one in (found, expected)
+    )
+    assert points == [pytest.approx(point) for point in others]
+
+    _, others = answer(np.random.default_rng(1), 1000)
+    pairs, pairs_of_repeated = (
+        Pairs.of(answers.scores(0, len(of)), task.score_champion(of, champion)[0])
+        for answers, of, champion in (
+            (weighted, labels, others),
+            (repetitions, labels[repeated], {name: of[repeated] for name, of in others.items()}),
+        )
+    )
+    for metric in found.comparisons:
+        one, other = (
+            compare(of, metric=metric, confidence=0.95) for of in (pairs, pairs_of_repeated)
+        )
+        assert one.difference == pytest.approx(other.difference) and one.difference > 0
+        assert (one.candidate, one.champion) == pytest.approx((other.candidate, other.champion))
+        assert one.low < other.low and one.high > other.high
+        assert one.p_value >= other.p_value
+
+
+def test_intervals_of_weighted_shares_contain_the_truth():
+    generator, hits = np.random.default_rng(0), 0
+    for _ in range(2000):
+        weights = generator.exponential(1, 300)
+        # Heavier examples are right more often: 0.9 of the weight, at most.
+        chances = 1 - np.exp(-2 * weights)
+        share = Share()
+        share.add(generator.random(300) < chances, weights)
+        low, high = share.interval
+        hits += low <= 1 - 1 / 9 <= high
+    assert hits >= stats.binom.ppf(0.01, 2000, 0.95)

@@ -98,6 +98,11 @@ class Dataset:
         raise InputError(f"{self.uri}/{FILE_NAME} describes no {kind} feature{hint}")
 
     @property
+    def weight(self) -> Feature | None:
+        """Return the feature that has the weights of rows; None if they have none."""
+        return next((feature for feature in self.features if feature.kind == "weight"), None)
+
+    @property
     def contents(self) -> str:
         """Return what the examples are, one of CONTENTS."""
         return IMAGES if any(feature.kind == "image" for feature in self.features) else ROWS

@@ -129,7 +129,7 @@ def draw_reliability(bins: Sequence[Bin], description: str) -> Markup:
     dot = {"marker": "o", "markersize": 4, "clip_on": False}
     for item in filled:
         # The 95% interval shows how uncertain a bin with few examples is.
-        right = round((item.accuracy or 0.0) * item.count)
+        right = (item.accuracy or 0.0) * item.count
         at = [item.confidence, item.confidence]
         upper.plot(at, wilson_interval(right, item.count), color=_COLORS[0], linewidth=1.2)
         upper.plot(at[0], item.accuracy, color=_COLORS[0], **dot)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from trainer.data import schema
 from trainer.data.integrity import check_shards
-from trainer.data.read.model_inputs import open_inputs
+from trainer.data.read.model_inputs import open_inputs, parse_weights
 from trainer.data.schema import Dataset
 from trainer.errors import InputError, first_line
 from trainer.exported import saved_model
@@ -82,6 +82,8 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
             labels, keys = _parse_labels_and_keys(batch, dataset)
             outputs = model.answer(batch)
             answers.add_batch(labels, outputs, keys)
+            if dataset.weight:
+                answers.add_weights(parse_weights(batch, dataset.weight).numpy())
             worst.add(batch, *answers.rate_badness(labels, outputs))
             values.add(batch)
             lines.advance(len(labels))
@@ -94,6 +96,12 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
         raise InputError(
             f"the test shards of {dataset.uri} do not contain the {total:,} examples of "
             f"{schema.FILE_NAME}; run create_tfrecords again"
+        )
+    if dataset.weight and not answers.weight_sum:
+        column = dataset.weight.settings["column"]
+        raise InputError(
+            f"weight column {column!r} is 0 in all test rows of {dataset.uri}; leave "
+            "weight_column out, or use a larger split"
         )
     return answers
 

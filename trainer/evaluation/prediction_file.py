@@ -4,6 +4,7 @@
     roses/12.jpg,roses,tulips,1.7307,0.17716,0.82284
 
 The columns after the key are the task's: label, prediction, the loss of the example, and others.
+If the records have weights, `weight` is the last column.
 
 Two models with predictions for the same examples can be compared pair by pair; see
 trainer.metrics.comparison.
@@ -26,6 +27,9 @@ if TYPE_CHECKING:  # Reading needs no TensorFlow.
     from trainer.metrics.disk_columns import Answers
 
 
+_WEIGHT = "weight"
+
+
 class Predictions(NamedTuple):
     """The content of a predictions.csv."""
 
@@ -40,11 +44,15 @@ def write(uri: str, answers: Answers) -> None:
     with storage.catch_write_errors(uri), storage.open_file(uri, "wb") as file:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["key", *answers.titles()])
+        weight = [_WEIGHT] if answers.is_weighted else []
+        rows.writerow(["key", *answers.titles(), *weight])
         for batch in answers.key_batches():
             start, stop = stop, stop + len(batch)
             keys = [key.decode(errors="replace") for key in batch]
-            rows.writerows(zip(keys, *answers.format_rows(start, stop), strict=True))
+            columns = answers.format_rows(start, stop)
+            if answers.is_weighted:
+                columns.append(answers.read_weights(start, stop).tolist())
+            rows.writerows(zip(keys, *columns, strict=True))
             file.write(text.getvalue().encode())
             text.seek(0)
             text.truncate()
@@ -60,14 +68,18 @@ def parse(content: bytes) -> Predictions:
     of_numbers = COMPARISONS[loss] == ("r2",)
     kind = pa.float64() if of_numbers else pa.string()
     types = {"key": pa.string(), "label": kind, "prediction": kind, loss: pa.float64()}
+    if _WEIGHT in names:
+        types[_WEIGHT] = pa.float64()
     table = arrow_csv.read_csv(
         pa.BufferReader(content),
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
     )
     labels, losses = np.array(table["label"]), table[loss].to_numpy()
+    weights = table[_WEIGHT].to_numpy() if _WEIGHT in names else np.ones(len(labels))
+    weights = weights / weights.mean()
     if of_numbers:
-        scores = Scores(None, losses, labels)
+        scores = Scores(None, losses, labels, weights)
     else:
-        scores = Scores(labels == np.array(table["prediction"]), losses)
+        scores = Scores(labels == np.array(table["prediction"]), losses, None, weights)
     return Predictions(table.select(["key", "label"]), loss, scores)

@@ -1,6 +1,7 @@
 """Test whether a model is better than a constant answer, beyond chance.
 
-    baseline = compare_with_constants([[500, 31], [400, 69]], log_loss=0.68, classes=["no", "yes"])
+    sums = [[[500, 31], [400, 69]]] * 2
+    baseline = compare_with_constants(sums, log_loss=0.68, classes=["no", "yes"])
     baseline.p_value <= 0.05   # better by more than noise
 
 A constant answer predicts the same class, with the same probabilities, for every example. A model
@@ -21,8 +22,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from trainer.metrics.comparison import mcnemar
+from trainer.metrics.comparison import count_discordant, mcnemar
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,21 +44,27 @@ class Baseline:
 
 
 def compare_with_constants(
-    confusion_matrix: Sequence[Sequence[int]], *, log_loss: float, classes: Sequence[str]
+    weights: npt.ArrayLike, *, log_loss: float, classes: Sequence[str], largest: float = 1.0
 ) -> Baseline:
-    """Compare a model with constant answers; rows of the matrix are true classes."""
-    matrix = np.array(confusion_matrix)
-    counts, right = matrix.sum(axis=1), matrix.diagonal()
-    n, commonest = int(counts.sum()), int(counts.argmax())
+    """Compare a model with constant answers.
+
+    Args:
+        weights: sums of the examples' weights and of their squares, [2, classes, classes], by true
+            and predicted class. Without weights, both are the confusion matrix.
+        largest: largest weight. With exponents of at most 1, the likelihood ratio remains valid.
+    """
+    sums = np.asarray(weights, np.float64)
+    counts, right = sums.sum(axis=2), sums.diagonal(axis1=1, axis2=2)
+    n, commonest = float(counts[0].sum()), int(counts[0].argmax())
     # Examples that only the model, and that only the constant answer of a class, predicts right.
-    only = zip((right.sum() - right).tolist(), (counts - right).tolist(), strict=True)
-    of_accuracy = max(mcnemar(*pair) for pair in only)
-    frequencies = counts[counts > 0] / n
+    only = zip((right.sum(axis=1, keepdims=True) - right).T, (counts - right).T, strict=True)
+    of_accuracy = max(mcnemar(*count_discordant(*pair)) for pair in only)
+    frequencies = counts[0][counts[0] > 0] / n
     entropy = -float((frequencies * np.log(frequencies)).sum())
-    of_log_loss = math.exp(min(0.0, n * (log_loss - entropy)))
+    of_log_loss = math.exp(min(0.0, n * (log_loss - entropy) / largest))
     return Baseline(
         commonest=classes[commonest],
-        accuracy=int(counts[commonest]) / n,
+        accuracy=float(counts[0, commonest]) / n,
         log_loss=entropy,
         accuracy_p_value=min(1.0, 2 * of_accuracy),
         log_loss_p_value=min(1.0, 2 * of_log_loss),

@@ -10,6 +10,8 @@ instead of 1.7 s and 0.07 GB.
 """
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,6 +28,8 @@ WORST_SHOWN = 4
 _POINTS = 1 << 16
 """Number of points of a curve, from which the points to draw are selected."""
 _GRID = np.linspace(0, 1, CURVE_POINTS)
+_TINY = np.finfo(np.float64).tiny
+_Z95 = statistics.NormalDist().inv_cdf(0.975)
 _LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
 
@@ -61,11 +65,15 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class ClassMetrics:
-    """Metrics of one class against the rest; None for a class without examples."""
+    """Metrics of one class against the rest; None for a class without examples.
+
+    The first three numbers count examples; the others weigh them.
+    """
 
     name: str
     support: int
     predicted: int
+    right: int
     precision: float | None
     recall: float | None
     f1: float | None
@@ -75,22 +83,53 @@ class ClassMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class Bin:
-    """Count and means of the predictions whose confidence lies in (low, high]."""
+    """Weight and means of the predictions whose confidence lies in (low, high]."""
 
     low: float
     high: float
-    count: int
+    count: float  # the number of predictions, if all have the same weight
     confidence: float | None
     accuracy: float | None
 
 
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212)."""
-    # Imported here, because it takes half a second, which training must not wait for.
-    from scipy import stats
+def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
+    """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212).
 
-    low, high = stats.binomtest(successes, trials).proportion_ci(0.95, "wilson")
-    return float(low), float(high)
+    Numbers need not be whole: those of weighted examples are effective ones.
+    """
+    share, square = successes / trials, _Z95**2 / trials
+    center = (share + square / 2) / (1 + square)
+    width = math.sqrt(share * (1 - share) * square + square**2 / 4) / (1 + square)
+    return (center - width if share else 0.0), (center + width if share < 1 else 1.0)
+
+
+class Share:
+    """The share of a split's examples of which something is true, added in weighted blocks."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((2, 2))  # of weights and of their squares: if true, and of all
+
+    def add(self, is_true: np.ndarray, weights: np.ndarray) -> None:
+        """Add a block of m examples: whether it is true, bool [m], and weights, float64 [m]."""
+        for sums, of in zip(self._sums, (weights, weights**2), strict=True):
+            sums += of[is_true].sum(), of.sum()
+
+    @property
+    def value(self) -> float:
+        (true, total), _ = self._sums.tolist()
+        return true / total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return Wilson's 95% interval of as many examples as have the share's variance.
+
+        (Korn and Graubard 1998, Survey Methodology 24:193-201.)
+        """
+        (_, total), (true_squares, squares) = self._sums.tolist()
+        share = self.value
+        variance = (true_squares * (1 - 2 * share) + share**2 * squares) / total**2
+        trials = share * (1 - share) / variance if variance > 0 else total**2 / squares
+        return wilson_interval(share * trials, trials)
 
 
 def label_ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
@@ -105,44 +144,50 @@ def label_ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     ).sum(axis=1)
 
 
-def squared_errors(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Return the sum of squared errors (Brier 1950), scaled as scikit-learn's mean."""
+def squared_errors(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """Return the squared errors (Brier 1950), float64 [n], scaled as scikit-learn's."""
     label_probabilities = probabilities[np.arange(len(labels)), labels].astype(np.float64)
     squares = np.einsum("nc,nc->n", probabilities, probabilities, dtype=np.float64)
-    total = float((squares - 2 * label_probabilities + 1).sum())
-    return total / 2 if probabilities.shape[1] == 2 else total
+    errors: np.ndarray = squares - 2 * label_probabilities + 1
+    return errors / 2 if probabilities.shape[1] == 2 else errors
 
 
-def calibration_sums(correct: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return count, sum of confidences and hits of each bin ((m-1)/15, m/15], float64 [3, 15]."""
+def calibration_sums(
+    correct: np.ndarray, confidence: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return weight, confidence and hits of each bin ((m-1)/15, m/15], sums, float64 [3, 15]."""
     confidence = confidence.astype(np.float64)
     index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
-    weights = (None, confidence, correct.astype(np.float64))
-    sums = [np.bincount(index, weight, CALIBRATION_BINS) for weight in weights]
-    return np.array(sums, np.float64)
+    summed = (weights, weights * confidence, weights * correct)
+    return np.array([np.bincount(index, of, CALIBRATION_BINS) for of in summed])
 
 
 def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
     """Return the expected calibration error and the bins, from the `calibration_sums` of a split.
 
     The error is the mean distance between confidence and accuracy over the bins, weighted by their
-    counts (Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599,
+    examples (Guo et al. 2017, "On Calibration of Modern Neural Networks", arXiv:1706.04599,
     equation 3).
     """
     bins = []
     for m, (count, *totals) in enumerate(sums.T.tolist()):
         means = [total / count if count else None for total in totals]
-        bins.append(Bin(m / CALIBRATION_BINS, (m + 1) / CALIBRATION_BINS, int(count), *means))
+        bins.append(Bin(m / CALIBRATION_BINS, (m + 1) / CALIBRATION_BINS, count, *means))
     return float(np.abs(sums[1] - sums[2]).sum() / sums[0].sum()), bins
 
 
-def pack_scores(positive: np.ndarray, score: np.ndarray) -> np.ndarray:
+def pack_scores(
+    positive: np.ndarray, score: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Pack whether examples are positive, bool [n], and scores, float32 [n], to uint32 for `rank`.
 
     Scores are from 0 to 1. The bits of nonnegative floats sort like the floats; adding 0 removes
-    the sign of -0.
+    the sign of -0. Weights, float32 [n], become the last half of uint64.
     """
-    return (_LAST - (score + np.float32(0)).view(np.uint32)) << 1 | positive
+    packed: np.ndarray = (_LAST - (score + np.float32(0)).view(np.uint32)) << 1 | positive
+    if weights is None:
+        return packed
+    return packed.astype(np.uint64) << np.uint64(32) | (weights + np.float32(0)).view(np.uint32)
 
 
 def count_distinct(values: np.ndarray, bits: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -164,23 +209,28 @@ def rank(order: np.ndarray) -> Ranking | None:
     """Rank examples packed by `pack_scores`; return None unless both kinds are present.
 
     `order` is sorted in place, because a large split fits into memory only once. The areas are
-    exact.
+    exact if examples have no weights.
     """
     order.sort()
-    hits = taken = area = 0
+    is_weighted = order.dtype == np.uint64
+    number: type[float] = float if is_weighted else int
+    hits = taken = area = number()
     average, points = 0.0, []
-    for values, counts in count_distinct(order, 1):
+    for values, counts in count_distinct(order, 33 if is_weighted else 1):
+        if is_weighted:
+            counts = counts * values.astype(np.uint32).view(np.float32).astype(np.float64)
+            values = (values >> np.uint64(32)).astype(np.uint32)
         is_last = np.append(values[1:] >> 1 != values[:-1] >> 1, True)
         hit = (hits + np.cumsum(counts * (values & 1)))[is_last]
         total = (taken + np.cumsum(counts))[is_last]
         gained = np.diff(hit, prepend=hits)
         missed = np.diff(total - hit, prepend=taken - hits)
-        area += int((missed * (2 * hit - gained)).sum())
-        average += float((gained * (hit / total)).sum())
+        area += number((missed * (2 * hit - gained)).sum())
+        average += float((gained * (hit / np.maximum(total, _TINY))).sum())
         point = (total - 1) * _POINTS // len(order)
         drawn = np.append(point[1:] != point[:-1], True)
         points.append(np.stack([hit, total, values[is_last] >> 1])[:, drawn])
-        hits, taken = int(hit[-1]), int(total[-1])
+        hits, taken = number(hit[-1]), number(total[-1])
     if not 0 < hits < taken:
         return None
     hit, total, key = np.concatenate(points, axis=1)
@@ -214,51 +264,61 @@ def compute_class_metrics(
     classes: Sequence[str],
     rankings: Sequence[Ranking | None],
     *,
-    right: np.ndarray,
-    support: np.ndarray,
-    predicted: np.ndarray,
+    counts: np.ndarray,
+    weights: np.ndarray,
 ) -> list[ClassMetrics]:
-    """Return the metrics of each class against the rest, from numbers of examples, int [classes].
+    """Return the metrics of each class against the rest.
 
     A class that has examples but is never predicted has precision 0.
 
     Args:
-        right: examples of the class that are predicted as such.
-        support: examples of the class.
-        predicted: examples that are predicted as of the class.
+        counts: numbers of the examples of each class, of those predicted as of the class, and of
+            those that are both, int [3, classes].
+        weights: their weights, float64 [3, classes].
     """
-    rates = np.stack([right / np.maximum(predicted, 1), right / np.maximum(support, 1),
-                      2 * right / np.maximum(support + predicted, 1)], axis=1)  # fmt: skip
+    support, predicted, right = weights
+    totals = predicted, support, support + predicted
+    shares = zip((right, right, 2 * right), totals, strict=True)
+    rates = np.stack([of / np.where(total > 0, total, 1) for of, total in shares], axis=1)
     rows = []
     for index, (name, ranking) in enumerate(zip(classes, rankings, strict=True)):
-        values = rates[index].tolist() if support[index] else [None] * 3
+        values = rates[index].tolist() if support[index] > 0 else [None] * 3
         areas = (ranking.roc_auc, ranking.pr_auc) if ranking else (None, None)
-        rows.append(ClassMetrics(name, int(support[index]), int(predicted[index]), *values, *areas))
+        rows.append(ClassMetrics(name, *counts[:, index].tolist(), *values, *areas))
     return rows
 
 
-def operating_points(answers: Iterable[tuple[np.ndarray, np.ndarray]]) -> list[dict[str, float]]:
+def sum_above_thresholds(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the weights of the `values`, float32, that reach each of THRESHOLDS, sums, float64.
+
+    The weights, float64, have the shape of the values.
+    """
+    reached = np.searchsorted(np.array(THRESHOLDS, np.float32), values.ravel(), side="right")
+    sums = np.bincount(reached, weights.ravel(), len(THRESHOLDS) + 1)
+    return sums[::-1].cumsum()[::-1][1:]
+
+
+def operating_points(answers: Iterable[tuple[np.ndarray, ...]]) -> list[dict[str, float]]:
     """Return precision and recall at each of THRESHOLDS.
 
-    Each block of answers has labels, int [m], and probabilities, float32 [m, classes].
+    Each block of answers has labels, int [m], probabilities, float32 [m, classes], and weights.
 
     A class is predicted if its probability reaches the threshold. Values are micro-averages over
     all pairs of an example and a class; those ending in At1 count only the most probable class of
     an example. Precision is 1 if nothing is predicted.
     """
-    n = pairs = 0
-    counts = np.zeros((len(THRESHOLDS), 4), int)
-    for labels, probabilities in answers:
-        n, pairs = n + len(labels), pairs + probabilities.size
+    n = pairs = 0.0
+    counts = np.zeros((4, len(THRESHOLDS)))
+    for labels, probabilities, weights in answers:
+        total = float(weights.sum())
+        n, pairs = n + total, pairs + total * probabilities.shape[1]
         of_label, best = probabilities[np.arange(len(labels)), labels], probabilities.max(axis=1)
-        right = best[probabilities.argmax(axis=1) == labels]
-        counted = (probabilities, of_label, best, right)
-        counts += [
-            [np.count_nonzero(values >= threshold) for values in counted]
-            for threshold in THRESHOLDS
-        ]
+        right = probabilities.argmax(axis=1) == labels
+        of_pairs = np.broadcast_to(weights[:, None], probabilities.shape)
+        counted = (probabilities, of_pairs), (of_label, weights), (best, weights)
+        counts += [sum_above_thresholds(*of) for of in (*counted, (best[right], weights[right]))]
     points = []
-    for threshold, row in zip(THRESHOLDS, counts.tolist(), strict=True):
+    for threshold, row in zip(THRESHOLDS, counts.T.tolist(), strict=True):
         predicted, hits, first, first_hits = row
         points.append(
             {

@@ -16,6 +16,8 @@ paired test detects differences that two separate intervals hide.
 - r2: the same of squared errors, as shares of the variance of the labels.
 - example_f1: the same of 1 - F1, of the labels of each example.
 
+Weighted examples are as many as have the same variance.
+
 If two models differ only by chance, the exact test and the permutation test judge the candidate to
 be better with a probability of at most 1 - confidence.
 """
@@ -40,6 +42,7 @@ class Scores(NamedTuple):
     correct: np.ndarray | None  # bool [n]; None if labels are numbers
     losses: np.ndarray | None  # float64 [n]: nats, squared errors or 1 - F1; None where undefined
     numbers: np.ndarray | None = None  # labels that are numbers, float64 [n]
+    weights: np.ndarray | None = None  # float64 [n], with a mean of 1; None: all are 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,8 @@ class Comparison:
 class Pairs:
     """The scores of a candidate and a champion on the same `examples`, added in blocks.
 
+    The candidate's scores have the examples' weights.
+
     Memory is bounded: with more than a million examples, the gains of neighbors are summed. The
     tests remain valid, because sums of independent gains are independent.
     """
@@ -82,6 +87,8 @@ class Pairs:
         self.examples = examples
         # Examples by (candidate is right, champion is right); of numbers, is closer.
         self.right = np.zeros((2, 2), int)
+        # Of these, the sums of weights and of their squares.
+        self.weights = np.zeros((2, 2, 2))
         self.losses = np.zeros(2)  # sums of the losses of the candidate and the champion
         self._size = -(-examples // _MAX_GAINS)
         # Improvements in loss by the candidate; None if a loss is undefined.
@@ -108,20 +115,23 @@ class Pairs:
             assert gains is not None
             ahead, behind = gains > 0, gains < 0
         cells = 2 * ahead.astype(int) + behind
+        weights = np.ones(len(cells)) if candidate.weights is None else candidate.weights
         self.right += np.bincount(cells, minlength=4).reshape(2, 2)
+        for sums, of in zip(self.weights, (weights, weights**2), strict=True):
+            sums += np.bincount(cells, of, minlength=4).reshape(2, 2)
         if candidate.numbers is not None:
             if not self._added:
                 self._origin = float(candidate.numbers[0])
             shifted = candidate.numbers - self._origin
-            self._moments += shifted.sum(), np.square(shifted).sum()
+            self._moments += weights @ shifted, weights @ np.square(shifted)
         if self.gains is None or gains is None:
             self.gains = None
             return
         assert candidate.losses is not None
         assert champion.losses is not None
-        self.losses += candidate.losses.sum(), champion.losses.sum()
+        self.losses += weights @ candidate.losses, weights @ champion.losses
         places = np.arange(self._added, self._added + len(cells)) // self._size
-        np.add.at(self.gains, places, gains)
+        np.add.at(self.gains, places, weights * gains)
         self._added += len(cells)
 
     @property
@@ -148,10 +158,13 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
     n = pairs.examples
     (_, champion_only), (candidate_only, _) = pairs.right.tolist()
     if metric == "accuracy":
-        means = np.array([pairs.right[1].sum(), pairs.right[:, 1].sum()]) / n
-        difference = (candidate_only - champion_only) / n
-        p_value = mcnemar(candidate_only, champion_only)
-        low, high = tango_interval(candidate_only, champion_only, n, confidence)
+        ahead, behind = pairs.weights[:, 1, 0], pairs.weights[:, 0, 1]
+        means = np.array([pairs.weights[0, 1].sum(), pairs.weights[0, :, 1].sum()]) / n
+        difference = float(ahead[0] - behind[0]) / n
+        effective = count_discordant(ahead, behind)
+        p_value = mcnemar(*effective)
+        scale = sum(effective) / (ahead[0] + behind[0] or 1.0) or 1.0
+        low, high = tango_interval(*effective, scale * n, confidence)
     else:
         gains = pairs.gains
         assert gains is not None
@@ -180,16 +193,35 @@ def compare(pairs: Pairs, *, metric: str, confidence: float) -> Comparison:
     )
 
 
-def mcnemar(candidate_only: int, champion_only: int) -> float:
-    """Return P(X >= candidate_only) of a binomial X over the discordant examples, with p = 0.5."""
-    # Imported here, because it takes half a second, which the command line must not wait for.
-    from scipy import stats
+def count_discordant(ahead: np.ndarray, behind: np.ndarray) -> tuple[float, float]:
+    """Return the numbers of discordant examples, effective ones if they have weights.
 
-    return float(stats.binom.sf(candidate_only - 1, candidate_only + champion_only, 0.5))
+    Their difference has the same number of standard deviations (Kish 1965, Survey Sampling).
+
+    Args:
+        ahead: sums of weights and of their squares of examples that only one model has right, [2].
+        behind: those of the examples that only the other has right.
+    """
+    weight, squares = (ahead + behind).tolist()
+    scale = weight / squares if squares else 1.0
+    return scale * float(ahead[0]), scale * float(behind[0])
+
+
+def mcnemar(candidate_only: float, champion_only: float) -> float:
+    """Return P(X >= candidate_only) of a binomial X over the discordant examples, with p = 0.5.
+
+    Of numbers that are not whole, it is interpolated by the incomplete beta function.
+    """
+    # Imported here, because it takes half a second, which the command line must not wait for.
+    from scipy import special
+
+    if not candidate_only:
+        return 1.0
+    return float(special.betainc(candidate_only, champion_only + 1, 0.5))
 
 
 def tango_interval(
-    candidate_only: int, champion_only: int, n: int, confidence: float
+    candidate_only: float, champion_only: float, n: float, confidence: float
 ) -> tuple[float, float]:
     """Return bounds of the difference of two paired proportions, each valid with `confidence`.
 

@@ -20,6 +20,7 @@ from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_columns
 from trainer.metrics import BLOCK
+from trainer.metrics.classifier import Ranking, pack_scores, rank
 from trainer.metrics.comparison import Scores
 
 _KEYS = pa.schema([("key", pa.binary())])
@@ -71,18 +72,71 @@ class DiskColumns:
 
 
 class Answers(DiskColumns, abc.ABC):
-    """Labels and answers of a split's examples, with their keys; a subclass names the columns."""
+    """Labels and answers of a split's examples, with their keys; a subclass names the columns.
+
+    Examples may have weights, which `add_weights` adds.
+    """
 
     def __init__(self, rows: int, dtypes: Mapping[Any, npt.DTypeLike]) -> None:
         super().__init__(rows, dtypes)
         self._keys = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object
         self._key_writer = pa.ipc.new_stream(self._keys, _KEYS)
+        self._weights: DiskColumns | None = None
+        self.weight_sum = self._largest_weight = 0.0
 
     def add(self, columns: Mapping[Any, npt.ArrayLike], keys: list[bytes]) -> None:
         """Add a batch: columns [n] by name, and n keys."""
         self.append(columns)
         with storage.catch_write_errors(tempfile.gettempdir()):
             self._key_writer.write_batch(pa.record_batch([keys], schema=_KEYS))
+
+    def add_weights(self, weights: np.ndarray) -> None:
+        """Add the weights of a batch, float32 [n]."""
+        if self._weights is None:
+            self._weights = DiskColumns(self.rows, {"weight": np.float32})
+        self._weights.append({"weight": weights})
+        self.weight_sum += float(weights.sum(dtype=np.float64))
+        self._largest_weight = max(self._largest_weight, float(weights.max()))
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._weights is not None
+
+    def read_weights(self, start: int, stop: int) -> np.ndarray:
+        """Return the weights of the examples from `start` to `stop`, float32, as in the records."""
+        if self._weights is None:
+            return np.ones(stop - start, np.float32)
+        return self._weights.read("weight", start, stop)
+
+    def weigh(self, start: int, stop: int) -> np.ndarray:
+        """Return these weights as multiples of their mean over the split, float64."""
+        return self.read_weights(start, stop) / np.float64(self._mean_weight)
+
+    @property
+    def largest_weight(self) -> float:
+        """Return the largest weight, as a multiple of the mean."""
+        return self._largest_weight / self._mean_weight if self.is_weighted else 1.0
+
+    @property
+    def _mean_weight(self) -> float:
+        return self.weight_sum / self.rows if self.is_weighted else 1.0
+
+    def pack_scores(self, positive: np.ndarray, name: Any, start: int, stop: int) -> np.ndarray:
+        """Pack the column `name` of these examples, and whether each is positive, for `rank`."""
+        weights = self.weigh(start, stop).astype(np.float32) if self.is_weighted else None
+        return pack_scores(positive, self.read(name, start, stop), weights)
+
+    def rank(self, number: int) -> Ranking | None:
+        """Rank the examples by the probability of a class, which is the column `number`."""
+        order = np.empty(self.rows, np.uint64 if self.is_weighted else np.uint32)
+        for start, stop in spans(self.rows):
+            positive = self.read_is_positive(number, start, stop)
+            order[start:stop] = self.pack_scores(positive, number, start, stop)
+        return rank(order)
+
+    def read_is_positive(self, number: int, start: int, stop: int) -> np.ndarray:
+        """Return whether the examples from `start` to `stop` are of a class, bool."""
+        raise NotImplementedError  # Only `rank` needs it.
 
     def read_labels(self, start: int, stop: int) -> np.ndarray:
         """Return the labels of the examples from `start` to `stop`, as in the records."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trainer.metrics.classifier import THRESHOLDS
+from trainer.metrics.classifier import THRESHOLDS, Share, sum_above_thresholds
 from trainer.metrics.intervals import Estimate, GroupSums, estimate
 
 RARE = 20
@@ -31,16 +31,20 @@ def example_f1(labels: np.ndarray, given: np.ndarray, unknown: np.ndarray | int 
 
 
 class OutputCounts:
-    """Counts of a model's outputs, of examples with and without each label, added in blocks."""
+    """Counts of a model's outputs, of examples with and without each label, added in blocks.
+
+    An example counts as its weight.
+    """
 
     def __init__(self, classes: int) -> None:
-        self._counts = np.zeros((2, classes, _BINS), np.int64)
+        self._counts = np.zeros((2, classes, _BINS))
 
-    def add(self, labels: np.ndarray, outputs: np.ndarray) -> None:
-        """Add labels and outputs, float [m, classes]."""
+    def add(self, labels: np.ndarray, outputs: np.ndarray, weights: np.ndarray) -> None:
+        """Add labels and outputs, float [m, classes], and weights, float64 [m]."""
         bins = ((np.clip(outputs, -_LIMIT, _LIMIT) + _LIMIT) * (_BINS / (2 * _LIMIT))).astype(int)
         places = np.arange(labels.shape[1])[None, :]
-        np.add.at(self._counts, (labels.astype(int), places, np.minimum(bins, _BINS - 1)), 1)
+        at = (labels.astype(int), places, np.minimum(bins, _BINS - 1))
+        np.add.at(self._counts, at, weights[:, None])
 
     def choose_thresholds(self) -> np.ndarray:
         """Return the output from which each label is given, float32 [classes].
@@ -81,25 +85,32 @@ def _find_best(counts: np.ndarray) -> np.ndarray:
 
 
 class LabelSums:
-    """Counts over a split's examples, added in blocks."""
+    """Counts over a split's examples, and sums of their weights, added in blocks."""
 
     def __init__(self, examples: int, classes: int) -> None:
         self._groups = GroupSums(examples, _COLUMNS)
         self.together = np.zeros((classes, classes), np.int64)  # examples that have both labels
         self.given_together = np.zeros((classes, classes), np.int64)  # in answers
-        self.right = np.zeros(classes, np.int64)
+        # The arguments of compute_class_metrics.
+        self.counts = np.zeros((3, classes), np.int64)
+        self.weights = np.zeros((3, classes))
         self.exact = 0  # examples with exactly the right labels
+        self.exact_share = Share()
 
-    def add(self, labels: np.ndarray, given: np.ndarray) -> None:
+    def add(self, labels: np.ndarray, given: np.ndarray, weights: np.ndarray) -> None:
         hits, sizes = (labels & given).sum(axis=1), labels.sum(axis=1)
-        f1 = example_f1(labels, given)
-        self._groups.add([np.ones_like(f1), f1, hits, sizes, given.sum(axis=1)])
+        of_example = 1, example_f1(labels, given), hits, sizes, given.sum(axis=1)
+        self._groups.add([weights * of for of in of_example])
         # As float32, whose products are exact up to 16 million examples a block, and fast.
         for pairs, of in ((self.together, labels), (self.given_together, given)):
             own = of.astype(np.float32)
             pairs += (own.T @ own).astype(np.int64)
-        self.right += (labels & given).sum(axis=0)
-        self.exact += int((labels == given).all(axis=1).sum())
+        by_kind = labels, given, labels & given
+        self.counts += [of.sum(axis=0) for of in by_kind]
+        self.weights += [weights @ of for of in by_kind]
+        is_exact = (labels == given).all(axis=1)
+        self.exact += int(is_exact.sum())
+        self.exact_share.add(is_exact, weights)
 
     @property
     def mean_sizes(self) -> tuple[float, float]:
@@ -118,9 +129,10 @@ def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
         [
             f1 / n,
             # Without any label on either side, each is 0, as scikit-learn's.
-            2 * hits / np.maximum(sizes + given, 1),
-            hits / np.maximum(given, 1),
-            hits / np.maximum(sizes, 1),
+            *(
+                part / np.where(total > 0, total, 1)
+                for part, total in ((2 * hits, sizes + given), (hits, given), (hits, sizes))
+            ),
         ]
     )
 
@@ -134,13 +146,13 @@ class ConstantSums:
         self._sums = np.zeros(len(order) + 1)
         self._examples = examples
 
-    def add(self, labels: np.ndarray, given: np.ndarray) -> None:
+    def add(self, labels: np.ndarray, given: np.ndarray, weights: np.ndarray) -> None:
         ranked = labels[:, self._order]
         hits = np.pad(ranked.cumsum(axis=1), ((0, 0), (1, 0)))
         sizes = ranked.sum(axis=1)[:, None] + np.arange(len(self._order) + 1)
         constant = np.where(sizes > 0, 2 * hits / np.maximum(sizes, 1), 1.0)
-        self._sums += constant.sum(axis=0)
-        self._gains.add(list((example_f1(labels, given)[:, None] - constant).T))
+        self._sums += weights @ constant
+        self._gains.add(list(weights * (example_f1(labels, given)[:, None] - constant).T))
 
     def best(self) -> tuple[np.ndarray, float, np.ndarray]:
         """Return the best answer's classes, its mean F1, and the model's gains by group."""
@@ -149,22 +161,22 @@ class ConstantSums:
 
 
 def operating_points(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    blocks: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]],
 ) -> list[dict[str, float]]:
     """Return micro-averaged precision and recall if labels of at least a probability are given.
 
     The probabilities are THRESHOLDS; precision is 1 if nothing is given.
 
     Args:
-        blocks: labels, and probabilities, float32 [m, classes].
+        blocks: labels, probabilities, float32 [m, classes], and weights, float64 [m].
     """
-    counts, positives, pairs = np.zeros((len(THRESHOLDS), 2), int), 0, 0
-    for labels, probabilities in blocks:
-        positives, pairs = positives + int(labels.sum()), pairs + labels.size
-        of_labels = probabilities[labels]
+    counts, positives, pairs = np.zeros((2, len(THRESHOLDS))), 0.0, 0.0
+    for labels, probabilities, weights in blocks:
+        of_pairs = np.broadcast_to(weights[:, None], labels.shape)
+        positives, pairs = positives + float(of_pairs[labels].sum()), pairs + float(of_pairs.sum())
         counts += [
-            [np.count_nonzero(values >= threshold) for values in (probabilities, of_labels)]
-            for threshold in THRESHOLDS
+            sum_above_thresholds(probabilities, of_pairs),
+            sum_above_thresholds(probabilities[labels], of_pairs[labels]),
         ]
     return [
         {
@@ -174,5 +186,5 @@ def operating_points(
             "f1Score": 2 * hits / max(1, given + positives),
             "falsePositiveRate": (given - hits) / max(1, pairs - positives),
         }
-        for threshold, (given, hits) in zip(THRESHOLDS, counts.tolist(), strict=True)
+        for threshold, (given, hits) in zip(THRESHOLDS, counts.T.tolist(), strict=True)
     ]

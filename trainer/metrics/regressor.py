@@ -8,6 +8,7 @@ import numpy as np
 from trainer.metrics.intervals import Estimate, GroupSums, estimate
 
 _COLUMNS = 5
+_ROUNDING = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,8 @@ class Part:
 class Sums(GroupSums):
     """Sums over groups of examples, added in blocks of labels and answers, float [m].
 
-    The columns are examples, |error|, error², label and label²; labels are less the first one.
+    The columns are 1, |error|, error², label and label², times the example's weight; labels are
+    less the first one.
     """
 
     def __init__(self, examples: int) -> None:
@@ -34,14 +36,14 @@ class Sums(GroupSums):
         self._cross = np.zeros(2)  # errors; errors times labels
         self._origin = 0.0
 
-    def add_answers(self, labels: np.ndarray, answers: np.ndarray) -> None:
+    def add_answers(self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray) -> None:
         labels = labels.astype(np.float64)
         errors = answers - labels
         if not self._added:
             self._origin = float(labels[0])
         labels -= self._origin
-        self.add([np.ones_like(errors), np.abs(errors), errors**2, labels, labels**2])
-        self._cross += errors.sum(), (errors * labels).sum()
+        self.add([weights * of for of in (1, np.abs(errors), errors**2, labels, labels**2)])
+        self._cross += weights @ errors, weights @ (errors * labels)
 
     @property
     def label_mean(self) -> float:
@@ -84,14 +86,16 @@ def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
     return np.stack([absolute / n, np.sqrt(squares / n), r2])
 
 
-def conformal_quantile(errors: np.ndarray, confidence: float) -> float:
+def conformal_quantile(errors: np.ndarray, weights: np.ndarray, confidence: float) -> float:
     """Return the half width of an interval that contains a new label with `confidence`.
 
     Split conformal prediction (Lei et al. 2018, JASA 113:1094-1111): of n errors on examples that
-    the model was not trained on, the ceil((n + 1) * confidence)-th smallest.
+    the model was not trained on, the ceil((n + 1) * confidence)-th smallest. An error counts as its
+    weight, whose mean is 1 (Tibshirani et al. 2019, NeurIPS 32:2530-2540).
     """
-    rank = int(np.ceil((len(errors) + 1) * confidence))
-    return float(np.partition(errors, rank - 1)[rank - 1])
+    order = errors.argsort()
+    reached = np.searchsorted(weights[order].cumsum(), (weights.sum() + 1) * confidence - _ROUNDING)
+    return float(errors[order[min(int(reached), len(errors) - 1)]])
 
 
 def split_by_quantiles(
@@ -101,32 +105,35 @@ def split_by_quantiles(
 
     Args:
         labels: all labels, float32 [n], in any order; sorted in place.
-        blocks: labels, answers, and the lower and upper ends of intervals, NaN if there are none.
+        blocks: labels, answers, the lower and upper ends of intervals, NaN if there are none, and
+            weights.
     """
     labels.sort()
     edges = np.unique(labels[np.arange(1, parts) * len(labels) // parts])
     edges = edges[edges > labels[0]]
-    sums = np.zeros((len(edges) + 1, _COLUMNS))
+    counts, sums = np.zeros(len(edges) + 1, int), np.zeros((len(edges) + 1, _COLUMNS))
     has_intervals = True
-    for label, answer, low, high in blocks:
+    for label, answer, low, high, weights in blocks:
         at = np.searchsorted(edges, label, side="right")
         covered = (low <= label) & (label <= high)
         has_intervals &= not np.isnan(low).any()
         wide, own = answer.astype(np.float64), label.astype(np.float64)
-        columns = np.ones_like(own), own, wide, np.abs(wide - own), covered
-        np.add.at(sums, at, np.stack(columns, axis=1))
+        columns = 1, own, wide, np.abs(wide - own), covered
+        np.add.at(sums, at, np.stack([weights * of for of in columns], axis=1))
+        counts += np.bincount(at, minlength=len(counts))
     ends = [float(labels[0]), *edges.tolist(), float(labels[-1])]
     return [
         Part(
             low=least,
             high=most,
-            examples=int(n),
-            mean=total / n,
-            predicted=answers / n,
-            mae=errors / n,
-            coverage=within / n if has_intervals else None,
+            examples=count,
+            mean=total / weight,
+            predicted=answers / weight,
+            mae=errors / weight,
+            coverage=within / weight if has_intervals else None,
         )
-        for least, most, (n, total, answers, errors, within) in zip(
-            ends[:-1], ends[1:], sums.tolist(), strict=True
+        for least, most, count, (weight, total, answers, errors, within) in zip(
+            ends[:-1], ends[1:], counts.tolist(), sums.tolist(), strict=True
         )
+        if weight
     ]

@@ -63,10 +63,11 @@ class Task(abc.ABC):
         Its options are those of a `TrainingConfig`.
         """
 
-    def calibrate(self, validated: Iterator[tuple[np.ndarray, tf.Tensor]]) -> Task:
+    def calibrate(self, validated: Iterator[tuple[np.ndarray, tf.Tensor, np.ndarray]]) -> Task:
         """Return the task with what answers need besides outputs, from those in validation.
 
-        `validated` yields labels [n] and a trained model's outputs, float32 [n, outputs].
+        `validated` yields labels [n], a trained model's outputs, float32 [n, outputs], and weights,
+        float64 [n].
         """
         return self
 

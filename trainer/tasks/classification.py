@@ -184,7 +184,7 @@ class Classification(Task):
         split, best = self.dataset.splits.get("validation"), validation
         if split and split.examples:
             # The gap may be chance on the validation split.
-            best = wilson_interval(round(validation * split.examples), split.examples)[1]
+            best = wilson_interval(validation * split.examples, split.examples)[1]
         if train - validation <= _OVERFITTING or train <= best:
             return None
         return Finding("overfitting", True, {"train": train, "validation": validation})
@@ -239,25 +239,22 @@ class ClassAnswers(Answers):
         }
         return np.where(predicted != labels, confidence, 0), figures
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield labels, int32 [m], and probabilities, float32 [m, classes], of m examples."""
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield labels, int32 [m], probabilities, float32 [m, classes], and weights [m]."""
         for start, stop in spans(self.rows, max(1, 4 * BLOCK // self.classes)):
             columns = [self.read(number, start, stop) for number in range(self.classes)]
-            yield self.read("label", start, stop), np.stack(columns, axis=1)
+            label, weights = self.read("label", start, stop), self.weigh(start, stop)
+            yield label, np.stack(columns, axis=1), weights
 
     def scores(self, start: int, stop: int) -> Scores:
         label, predicted, probability = (
             self.read(name, start, stop) for name in ("label", "predicted", "label_probability")
         )
-        return Scores(label == predicted, log_losses(probability))
+        weights = self.weigh(start, stop)
+        return Scores(label == predicted, log_losses(probability), weights=weights)
 
-    def rank(self, number: int) -> classifier.Ranking | None:
-        """Rank the examples by the probability of a class; see `classifier.rank`."""
-        order = np.empty(self.rows, np.uint32)
-        for start, stop in spans(self.rows):
-            positive = self.read("label", start, stop) == number
-            order[start:stop] = classifier.pack_scores(positive, self.read(number, start, stop))
-        return classifier.rank(order)
+    def read_is_positive(self, number: int, start: int, stop: int) -> np.ndarray:
+        return self.read("label", start, stop) == number
 
     def titles(self) -> list[str]:
         if self.rows * self.classes > MOST_PROBABILITIES:
@@ -303,7 +300,9 @@ class ClassEvaluation(Evaluation):
     expected_calibration_error: float
     brier_score: float  # 0 to 1 for two classes, 0 to 2 for more
     per_class: list[ClassMetrics]
-    confusion_matrix: list[list[int]]  # rows are true classes, columns are predicted classes
+    # Examples; rows are true classes, columns are predicted classes.
+    confusion_matrix: list[list[int]]
+    confusion_weights: np.ndarray  # sums of their weights and of the squares, [2, classes, classes]
     calibration: list[classifier.Bin]
     roc_curves: list[classifier.Curve]
     pr_curves: list[classifier.Curve]  # a precision is valid from the previous recall to its own
@@ -318,14 +317,17 @@ class ClassEvaluation(Evaluation):
     @functools.cached_property
     def baseline(self) -> Baseline:
         return compare_with_constants(
-            self.confusion_matrix, log_loss=self.log_loss, classes=self.classes
+            self.confusion_weights,
+            log_loss=self.log_loss,
+            classes=self.classes,
+            largest=self.answers.largest_weight,
         )
 
     @property
     def mean_confidence(self) -> float:
         """Return the mean confidence of all predictions, from the calibration bins."""
         total = sum((item.confidence or 0.0) * item.count for item in self.calibration)
-        return total / self.examples
+        return total / sum(item.count for item in self.calibration)
 
     def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
         baseline, chance = self.baseline, 1 - confidence + 1e-12
@@ -417,9 +419,9 @@ class ClassEvaluation(Evaluation):
         if weakest.recall is None or weakest.recall == 1:
             yield Finding("all_recognized", False, {})
             return
-        right = round(weakest.recall * weakest.support)
-        values: dict[str, Any] = {"name": weakest.name, "right": right, "of": weakest.support}
-        others = sum(_is_mostly_wrong(row.recall, row.support) for row in present) - 1
+        counts = {"right": weakest.right, "of": weakest.support}
+        values: dict[str, Any] = {"name": weakest.name, **counts}
+        others = sum(_is_mostly_wrong(row.right, row.support) for row in present) - 1
         yield Finding("weakest_class", others >= 0, {**values, "others": others})
         times, true, predicted = max(
             (cell, row, column)
@@ -436,9 +438,9 @@ class ClassEvaluation(Evaluation):
             answered, key=lambda row: (row.precision or 0.0, -row.predicted), default=None
         )
         if least_precise and least_precise.precision is not None and least_precise.precision < 1:
-            right = round(least_precise.precision * least_precise.predicted)
-            values = {"name": least_precise.name, "right": right, "of": least_precise.predicted}
-            is_wrong = _is_mostly_wrong(least_precise.precision, least_precise.predicted)
+            row = least_precise
+            values = {"name": row.name, "right": row.right, "of": row.predicted}
+            is_wrong = _is_mostly_wrong(row.right, row.predicted)
             yield Finding("least_reliable", is_wrong, values)
 
     def _find_weak_slice(self) -> Iterator[Finding]:
@@ -493,7 +495,7 @@ class ClassEvaluation(Evaluation):
         """Return the drawings of confusion, curves and calibration, and the table of classes."""
         weakest_first = sorted(self.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
         return {
-            "right": round(self.accuracy * self.examples),
+            "right": sum(row.right for row in self.per_class),
             "confusion": self._draw_confusion(),
             "curves": self._draw_curves(),
             "calibration": self._draw_calibration(),
@@ -546,36 +548,38 @@ class ClassEvaluation(Evaluation):
 
 def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     """Return the fields of ClassEvaluation that depend on labels and probabilities alone."""
-    n, matrix = answers.rows, np.zeros((len(classes), len(classes)), int)
+    n, shape = answers.rows, (len(classes), len(classes))
+    matrix, confusion = np.zeros(shape, int), np.zeros((2, *shape))
     k = None
     if len(classes) > 3:
         k = 5 if len(classes) > 5 else 3
-    within, losses, errors, sums = 0, 0.0, 0.0, np.zeros((3, classifier.CALIBRATION_BINS))
-    for labels, probabilities in answers.blocks():
+    share, sums = classifier.Share(), np.zeros((3, classifier.CALIBRATION_BINS))
+    within = losses = errors = 0.0
+    for labels, probabilities, weights in answers.blocks():
         predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))
         np.add.at(matrix, (labels, predicted), 1)
-        within += int((classifier.label_ranks(labels, probabilities) < k).sum()) if k else 0
-        losses += float(log_losses(probabilities[examples, labels]).sum())
-        errors += classifier.squared_errors(labels, probabilities)
+        for of_cells, of in zip(confusion, (weights, weights**2), strict=True):
+            np.add.at(of_cells, (labels, predicted), of)
+        share.add(predicted == labels, weights)
+        if k:
+            within += float(weights @ (classifier.label_ranks(labels, probabilities) < k))
+        losses += float(weights @ log_losses(probabilities[examples, labels]))
+        errors += float(weights @ classifier.squared_errors(labels, probabilities))
         confidence = probabilities[examples, predicted]
-        sums += classifier.calibration_sums(predicted == labels, confidence)
+        sums += classifier.calibration_sums(predicted == labels, confidence, weights)
     error, bins = classifier.calibration(sums)
-    correct = int(matrix.trace())
     rankings = [answers.rank(number) for number in range(len(classes))]
-    rows = classifier.compute_class_metrics(
-        classes,
-        rankings,
-        right=matrix.diagonal(),
-        support=matrix.sum(axis=1),
-        predicted=matrix.sum(axis=0),
+    counts, of_classes = (
+        np.stack([of.sum(axis=1), of.sum(axis=0), of.diagonal()]) for of in (matrix, confusion[0])
     )
+    rows = classifier.compute_class_metrics(classes, rankings, counts=counts, weights=of_classes)
     ranked = slice(1 if len(classes) == 2 else 0, None)  # Of two, the second is the positive one.
     ranked_rows = rows[ranked]
     roc_curves, pr_curves = classifier.curves(classes[ranked], rankings[ranked])
     second = rankings[1] if len(classes) == 2 else None
     return {
-        "accuracy": correct / n,
-        "accuracy_interval": wilson_interval(correct, n),
+        "accuracy": share.value,
+        "accuracy_interval": share.interval,
         "top_k": k,
         "top_k_accuracy": within / n if k else None,
         "log_loss": losses / n,
@@ -588,6 +592,7 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
         "brier_score": errors / n,
         "per_class": rows,
         "confusion_matrix": matrix.tolist(),
+        "confusion_weights": confusion,
         "calibration": bins,
         "roc_curves": roc_curves,
         "pr_curves": pr_curves,
@@ -597,20 +602,22 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
 
 def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Slices:
     """Return accuracy and, for two classes, the share of the second class and ROC AUC of slices."""
-    cells = np.zeros((len(cut.names), 4), int)  # rows by whether it is the second class, and right
+    counts = np.zeros(len(cut.names), int)
+    cells = np.zeros((len(cut.names), 4))  # weights by whether it is the second class, and right
     for start, stop in spans(values.rows):
         groups = cut.group_of(values.read(cut.column, start, stop))
         label = answers.read("label", start, stop)
         is_correct = label == answers.read("predicted", start, stop)
-        codes = 4 * groups + 2 * (label == 1) + is_correct
-        cells += np.bincount(codes, minlength=cells.size).reshape(cells.shape)
-    sizes = cells.sum(axis=1).tolist()
-    totals = np.maximum(1, cells.sum(axis=1))
-    accuracies = (cells[:, 1::2].sum(axis=1) / totals).tolist()
+        codes, weights = 4 * groups + 2 * (label == 1) + is_correct, answers.weigh(start, stop)
+        counts += np.bincount(groups, minlength=len(counts))
+        cells += np.bincount(codes, weights, cells.size).reshape(cells.shape)
+    sizes, totals = counts.tolist(), cells.sum(axis=1)
+    totals[totals == 0] = np.nan
+    accuracies = _to_optional(cells[:, 1::2].sum(axis=1) / totals)
     rates: list[float | None] = [None] * len(sizes)
     areas: list[float | None] = [None] * len(sizes)
     if answers.classes == 2:
-        rates = (cells[:, 2:].sum(axis=1) / totals).tolist()
+        rates = _to_optional(cells[:, 2:].sum(axis=1) / totals)
         areas = _compute_aucs(cut, sizes, values, answers)
     names = ("accuracy", "positive_rate", "roc_auc")
     figures = [
@@ -623,14 +630,15 @@ def _compute_aucs(
     cut: Cut, sizes: list[int], values: ColumnValues, answers: ClassAnswers
 ) -> list[float | None]:
     """Return the ROC AUC of each group of rows; None if it is undefined."""
-    examples = np.empty(answers.rows, np.uint32)  # from pack_scores, group after group
+    # From pack_scores, group after group.
+    examples = np.empty(answers.rows, np.uint64 if answers.is_weighted else np.uint32)
     ends = np.cumsum([0, *sizes])
     filled = ends[:-1].copy()
     for start, stop in spans(answers.rows):
         groups = cut.group_of(values.read(cut.column, start, stop))
         order = np.argsort(groups, kind="stable")
         positive = answers.read("label", start, stop) == 1
-        packed = classifier.pack_scores(positive, answers.read(1, start, stop))[order]
+        packed = answers.pack_scores(positive, 1, start, stop)[order]
         counts = np.bincount(groups, minlength=len(sizes))
         for number, part in enumerate(np.split(packed, np.cumsum(counts)[:-1])):
             examples[filled[number] : filled[number] + len(part)] = part
@@ -639,9 +647,12 @@ def _compute_aucs(
     return [ranking.roc_auc if ranking else None for ranking in rankings]
 
 
-def _is_mostly_wrong(rate: float | None, total: int) -> bool:
+def _to_optional(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _is_mostly_wrong(right: int, total: int) -> bool:
     """Return True if none of `total` is right, or the share that is right is surely below half."""
-    right = round((rate or 0.0) * total)
     return right == 0 or wilson_interval(right, total)[1] < 0.5
 
 

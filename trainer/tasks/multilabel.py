@@ -14,7 +14,7 @@ from trainer.data.schema import Dataset
 from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
 from trainer.metrics import BLOCK, COMPARISONS, classifier, label_sets
-from trainer.metrics.classifier import ClassMetrics, Curve, wilson_interval
+from trainer.metrics.classifier import ClassMetrics, Curve
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
@@ -64,11 +64,13 @@ class Multilabel(Task):
     def make_objective(self, config: Any) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
         return lambda labels, outputs: self.scores(labels, outputs)[0]
 
-    def calibrate(self, validated: Iterator[tuple[np.ndarray, tf.Tensor]]) -> "Multilabel":
+    def calibrate(
+        self, validated: Iterator[tuple[np.ndarray, tf.Tensor, np.ndarray]]
+    ) -> "Multilabel":
         """Choose the labels' thresholds, those with the highest micro F1 in validation."""
         counts = OutputCounts(self.outputs)
-        for labels, outputs in validated:
-            counts.add(labels, np.asarray(outputs, np.float32))
+        for labels, outputs, weights in validated:
+            counts.add(labels, np.asarray(outputs, np.float32), weights)
         return dataclasses.replace(self, thresholds=tuple(counts.choose_thresholds().tolist()))
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -128,21 +130,16 @@ class Multilabel(Task):
         classes = self.dataset.classes
         sums = LabelSums(answers.rows, len(classes))
         losses = 0.0
-        for labels, given, probabilities in answers.blocks():
-            sums.add(labels, given)
-            losses += float(_losses(labels, probabilities).sum())
-        support = sums.together.diagonal()
+        for labels, given, probabilities, weights in answers.blocks():
+            sums.add(labels, given, weights)
+            losses += float(weights @ _losses(labels, probabilities))
         rankings = [answers.rank(number) for number in range(len(classes))]
         per_class = classifier.compute_class_metrics(
-            classes,
-            rankings,
-            right=sums.right,
-            support=support,
-            predicted=sums.given_together.diagonal(),
+            classes, rankings, counts=sums.counts, weights=sums.weights
         )
-        constants = ConstantSums(answers.rows, np.argsort(-support, kind="stable"))
-        for labels, given, _ in answers.blocks():
-            constants.add(labels, given)
+        constants = ConstantSums(answers.rows, np.argsort(-sums.weights[0], kind="stable"))
+        for labels, given, _, weights in answers.blocks():
+            constants.add(labels, given, weights)
         f1, micro_f1, micro_precision, micro_recall = sums.estimate()
         _, pr_curves = classifier.curves(classes, rankings)
         return LabelEvaluation(
@@ -157,8 +154,8 @@ class Multilabel(Task):
             macro_f1=classifier.mean([row.f1 for row in per_class]),
             mean_average_precision=classifier.mean([row.pr_auc for row in per_class]),
             roc_auc=classifier.mean([row.roc_auc for row in per_class]),
-            exact_match=sums.exact / answers.rows,
-            exact_match_interval=wilson_interval(sums.exact, answers.rows),
+            exact_match=sums.exact_share.value,
+            exact_match_interval=sums.exact_share.interval,
             log_loss=losses / answers.rows,
             per_class=per_class,
             pr_curves=pr_curves,
@@ -209,26 +206,22 @@ class LabelAnswers(Answers):
         }
         return np.where((is_label != given).any(axis=1), losses, 0), figures
 
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield labels and given labels, bool, and probabilities: [m, classes] each."""
+    def blocks(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """Yield labels and given labels, bool, and probabilities, [m, classes], and weights [m]."""
         for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
             codes = self._read_codes(start, stop)
             columns = [self.read(number, start, stop) for number in range(len(self.classes))]
-            yield (codes & 1).astype(bool), codes >= 2, np.stack(columns, axis=1)
+            weights = self.weigh(start, stop)
+            yield (codes & 1).astype(bool), codes >= 2, np.stack(columns, axis=1), weights
 
     def scores(self, start: int, stop: int) -> Scores:
         codes = self._read_codes(start, stop)
         labels, given = (codes & 1).astype(bool), codes >= 2
-        return Scores((labels == given).all(axis=1), 1 - example_f1(labels, given))
+        is_right, losses = (labels == given).all(axis=1), 1 - example_f1(labels, given)
+        return Scores(is_right, losses, weights=self.weigh(start, stop))
 
-    def rank(self, number: int) -> classifier.Ranking | None:
-        """Rank the examples by the probability of a label; see `classifier.rank`."""
-        order = np.empty(self.rows, np.uint32)
-        for start, stop in spans(self.rows):
-            positive = self.read(("code", number), start, stop) & 1
-            probability = self.read(number, start, stop)
-            order[start:stop] = classifier.pack_scores(positive.astype(bool), probability)
-        return classifier.rank(order)
+    def read_is_positive(self, number: int, start: int, stop: int) -> np.ndarray:
+        return (self.read(("code", number), start, stop) & 1).astype(bool)
 
     def titles(self) -> list[str]:
         if self.rows * len(self.classes) > MOST_PROBABILITIES:
@@ -340,7 +333,10 @@ class LabelEvaluation(Evaluation):
         return {name: float(value) for name, value in values.items() if value is not None}
 
     def registry_metrics(self) -> dict[str, Any]:
-        blocks = ((labels, probabilities) for labels, _, probabilities in self.answers.blocks())
+        blocks = (
+            (labels, probabilities, weights)
+            for labels, _, probabilities, weights in self.answers.blocks()
+        )
         metrics = {
             "auPrc": self.mean_average_precision,
             "auRoc": self.roc_auc,
@@ -474,16 +470,19 @@ def _count_labels(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, fl
 
 def _measure_slices(cut: Cut, values: ColumnValues, answers: LabelAnswers) -> Slices:
     """Return the F1 and the number of labels of an example, means over slices."""
-    sums, start = np.zeros((len(cut.names), 3)), 0
-    for labels, given, _ in answers.blocks():
+    counts, sums, start = np.zeros(len(cut.names), int), np.zeros((len(cut.names), 3)), 0
+    for labels, given, _, weights in answers.blocks():
         stop = start + len(labels)
         groups = cut.group_of(values.read(cut.column, start, stop))
-        f1 = example_f1(labels, given)
-        np.add.at(sums, groups, np.stack([np.ones_like(f1), f1, labels.sum(axis=1)], axis=1))
+        counts += np.bincount(groups, minlength=len(counts))
+        columns = 1, example_f1(labels, given), labels.sum(axis=1)
+        np.add.at(sums, groups, np.stack([weights * of for of in columns], axis=1))
         start = stop
-    sizes = [int(n) for n in sums[:, 0]]
     figures = [
-        {"example_f1": f1 / max(1, n), "labels": count / max(1, n)}
-        for n, f1, count in sums.tolist()
+        {
+            "example_f1": f1 / weight if weight else None,
+            "labels": labels / weight if weight else None,
+        }
+        for weight, f1, labels in sums.tolist()
     ]
-    return cut.slices(sizes, figures)
+    return cut.slices(counts.tolist(), figures)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.metrics import COMPARISONS, regressor
-from trainer.metrics.classifier import wilson_interval
+from trainer.metrics.classifier import Share
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
@@ -85,21 +85,24 @@ class Regression(Task):
 
         return objective
 
-    def calibrate(self, validated: Iterator[tuple[np.ndarray, np.ndarray]]) -> "Regression":
+    def calibrate(
+        self, validated: Iterator[tuple[np.ndarray, tf.Tensor, np.ndarray]]
+    ) -> "Regression":
         """Make intervals from the errors in validation, if those are enough.
 
         Learned ends are moved so that as many labels are between them as promised (conformalized
         quantile regression: Romano, Patterson and Candes 2019, NeurIPS 32:3543-3553).
         """
         batches = []
-        for labels, outputs in validated:
+        for labels, outputs, weights in validated:
             low, high = self._find_ends(outputs)
             scaled = self.scale(tf.constant(labels))
-            batches.append(tf.maximum(low - scaled, scaled - high).numpy())
-        errors = np.concatenate(batches) if batches else np.empty(0)
-        if len(errors) < LEAST_CALIBRATION:
+            batches.append((tf.maximum(low - scaled, scaled - high).numpy(), weights))
+        if sum(len(weights) for _, weights in batches) < LEAST_CALIBRATION:
             return self
-        return dataclasses.replace(self, margin=regressor.conformal_quantile(errors, CONFIDENCE))
+        errors, weights = (np.concatenate(of) for of in zip(*batches, strict=True))
+        margin = regressor.conformal_quantile(errors, weights / weights.mean(), CONFIDENCE)
+        return dataclasses.replace(self, margin=margin)
 
     def answers(self, outputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return `value` and, if calibrated, `low` and `high`: float32 [n], in the label's unit."""
@@ -177,11 +180,11 @@ class Regression(Task):
         )
 
     def evaluate(self, answers: Any, values: ColumnValues, **fields: Any) -> "NumberEvaluation":
-        sums, covered, width = Sums(answers.rows), 0, 0.0
-        for labels, predicted, low, high in answers.blocks():
-            sums.add_answers(labels, predicted)
-            covered += int(((low <= labels) & (labels <= high)).sum())
-            width += float((high - low).astype(np.float64).sum())
+        sums, covered, width = Sums(answers.rows), Share(), 0.0
+        for labels, predicted, low, high, weights in answers.blocks():
+            sums.add_answers(labels, predicted, weights)
+            covered.add((low <= labels) & (labels <= high), weights)
+            width += float(weights @ (high - low))
         if not sums.label_variance > 0:
             raise InputError(
                 f"all labels of the test split of {self.dataset.uri} are {sums.label_mean:.6g}; "
@@ -196,7 +199,7 @@ class Regression(Task):
             mae=mae,
             rmse=rmse,
             r2=r2,
-            coverage=_estimate_share(covered, answers.rows) if has_intervals else None,
+            coverage=_estimate(covered) if has_intervals else None,
             calibrated=self.dataset.splits["validation"].examples,
             interval_width=width / answers.rows if has_intervals else None,
             deciles=regressor.split_by_quantiles(answers.read("label"), answers.blocks(), _DECILES),
@@ -233,13 +236,15 @@ class NumberAnswers(Answers):
         return errors, {"label": labels, "value": outputs["value"], "error": errors}
 
     def blocks(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield label, value, low and high, float32 [m] each, of m examples."""
+        """Yield label, value, low and high, float32 [m], and weights, of m examples."""
         for start, stop in spans(self.rows):
             names = ("label", "value", "low", "high")
-            yield tuple(self.read(name, start, stop) for name in names)
+            columns = (self.read(name, start, stop) for name in names)
+            yield (*columns, self.weigh(start, stop))
 
     def scores(self, start: int, stop: int) -> Scores:
-        return _score(self.read("label", start, stop), self.read("value", start, stop))
+        scores = _score(self.read("label", start, stop), self.read("value", start, stop))
+        return scores._replace(weights=self.weigh(start, stop))
 
     def titles(self) -> list[str]:
         return ["label", "prediction", "squared_error", "low", "high"]
@@ -391,25 +396,26 @@ def _score(labels: np.ndarray, values: np.ndarray) -> Scores:
     return Scores(None, np.square(values - numbers), numbers)
 
 
-def _estimate_share(part: int, examples: int) -> Estimate:
-    low, high = wilson_interval(part, examples)
-    return Estimate(value=part / examples, low=low, high=high)
+def _estimate(share: Share) -> Estimate:
+    low, high = share.interval
+    return Estimate(value=share.value, low=low, high=high)
 
 
 def _measure_slices(cut: Cut, values: ColumnValues, answers: NumberAnswers) -> Slices:
     """Return mean label, MAE, mean error and coverage of slices."""
-    sums = np.zeros((len(cut.names), 5))
+    counts, sums = np.zeros(len(cut.names), int), np.zeros((len(cut.names), 5))
     spans_of_rows = zip(spans(values.rows), answers.blocks(), strict=True)
-    for (start, stop), (labels, predicted, low, high) in spans_of_rows:
+    for (start, stop), (labels, predicted, low, high, weights) in spans_of_rows:
         groups = cut.group_of(values.read(cut.column, start, stop))
+        counts += np.bincount(groups, minlength=len(counts))
         own = labels.astype(np.float64)
         errors = predicted - own
         covered = np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
-        columns = np.ones_like(own), own, np.abs(errors), errors, covered
-        np.add.at(sums, groups, np.stack(columns, axis=1))
+        columns = 1, own, np.abs(errors), errors, covered
+        np.add.at(sums, groups, np.stack([weights * of for of in columns], axis=1))
     figures: list[dict[str, float | None]] = []
-    for n, *totals in sums.tolist():
-        means = [total / max(1, n) for total in totals]
+    for weight, *totals in sums.tolist():
+        means = [total / weight if weight else math.nan for total in totals]
         named = zip(("mean", "mae", "bias", "coverage"), means, strict=True)
         figures.append({name: None if math.isnan(mean) else mean for name, mean in named})
-    return cut.slices([int(n) for n in sums[:, 0]], figures)
+    return cut.slices(counts.tolist(), figures)

@@ -52,12 +52,13 @@ def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None
 
 def _answer_validation(
     model: keras.Model, dataset: Dataset
-) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
-    """Yield labels [n] and outputs [n, k] of the validation split, batch by batch."""
+) -> Iterator[tuple[np.ndarray, tf.Tensor, np.ndarray]]:
+    """Yield labels [n], outputs [n, k] and weights [n] of the validation split's batches."""
     share = reader.InputShare(batch_size=_BATCH)
     count = reader.steps_per_epoch(dataset, "validation", _BATCH)
     predict = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
     batches = reader.read_evaluation_batches(dataset, "validation", share) if count else ()
     for inputs, labels, weights in itertools.islice(batches, count):
-        counted = weights > 0  # The rest is padding.
-        yield labels[counted].numpy(), predict(inputs)[counted]
+        counted = weights > 0  # The rest is padding, or counts nothing.
+        counts = weights[counted].numpy().astype(np.float64)
+        yield labels[counted].numpy(), predict(inputs)[counted], counts

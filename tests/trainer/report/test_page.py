@@ -128,8 +128,8 @@ def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, example
 
 def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
     rows = evaluated()[0].per_class
-    unasked = dataclasses.replace(rows[0], predicted=0, precision=0.0, recall=0.0, f1=0.0)
-    poor = dataclasses.replace(rows[1], predicted=8, precision=0.25)
+    unasked = dataclasses.replace(rows[0], predicted=0, right=0, precision=0.0, recall=0.0, f1=0.0)
+    poor = dataclasses.replace(rows[1], predicted=8, right=2, precision=0.25)
     fitted = {**TRAINING, "train": {"accuracy": 0.8}}
     sure = {"accuracy_interval": (0.66, 0.74), "expected_calibration_error": 0.0}
     text = render(
@@ -148,7 +148,7 @@ def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
 )
 def test_class_that_is_mostly_missed_is_a_warning(render, evaluated, right, support, is_warning):
     rows = evaluated(10, right=1.0)[0].per_class
-    missed = dataclasses.replace(rows[3], support=support, recall=right / support)
+    missed = dataclasses.replace(rows[3], support=support, right=right, recall=right / support)
     page = render(10, right=1.0, evaluation={"per_class": [*rows[:3], missed, *rows[4:]]})
     bullet = next(line for line in page.source.split("<li") if "The weakest class is" in line)
     assert f"{right} of {support} recognized" in page.text
@@ -178,7 +178,7 @@ def test_column_nearly_as_good_as_the_model_is_named(render, evaluated, classes,
     areas = {"tip": area, "noise": 0.5}
     rows = [dataclasses.replace(row, roc_auc=0.96) for row in evaluated(classes)[0].per_class]
     # A rare class that the model can't tell.
-    rows[-1] = dataclasses.replace(rows[-1], support=0, roc_auc=None)
+    rows[-1] = dataclasses.replace(rows[-1], support=0, recall=None, roc_auc=None)
     figures = {"roc_auc": 0.96, "per_class": rows, "column_areas": areas}
     text = render(classes, evaluation=figures).text
     words = "tip predicts the label almost alone: ROC AUC 0.950 by itself, 0.960 for the model"

@@ -17,7 +17,7 @@ from trainer.evaluation.scoring import evaluate
 
 def judged(uri, dataset):
     """Return the probabilities of an evaluation, and the serialized test examples."""
-    ((_, probabilities),) = evaluate(uri, dataset.uri).answers.blocks()
+    ((_, probabilities, _),) = evaluate(uri, dataset.uri).answers.blocks()
     examples = [
         record for batch in read_stored_batches(dataset, "test", 50) for record in batch.numpy()
     ]

@@ -90,7 +90,7 @@ def model(dataset, tmp_path_factory) -> str:
 def evaluated(rows, dataset, model) -> tuple[list[dict[str, str]], np.ndarray]:
     """The test rows as in the file, and their probabilities."""
     answers = evaluate(model, dataset.uri).answers
-    ((_, probabilities),) = answers.blocks()
+    ((_, probabilities, _),) = answers.blocks()
     lines = [int(key.rpartition(b":")[2]) for batch in answers.key_batches() for key in batch]
     tested = [{name: rows[line - 2][name] for name in COLUMNS} for line in lines]
     assert len(tested) > 300
@@ -216,7 +216,7 @@ def test_booleans_are_the_same_in_every_file_and_request(flags):
     by_weight = {}
     for records in (parquet, csv_records):
         answers = evaluate(model, records.uri).answers
-        ((_, probabilities),) = answers.blocks()
+        ((_, probabilities, _),) = answers.blocks()
         keys = [int(key.rpartition(b":")[2]) for batch in answers.key_batches() for key in batch]
         header = 1 if records is csv_records else 0
         for key, row in zip(keys, probabilities, strict=True):

@@ -97,13 +97,11 @@ class RowInputs:
         return _parsers[key](serialized)
 
     def weigh(self, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        found = [one for one in self._dataset.features if one.kind == "weight"]
-        if not found:
+        feature = self._dataset.weight
+        if not feature:
             return weights
-        description = {found[0].name: tf.io.FixedLenFeature([], tf.float32)}
-        stored = tf.io.parse_example(serialized, description)[found[0].name]
         # Their mean is 1, so that the learning rate needs no change.
-        return weights * stored / found[0].statistics["mean"]
+        return weights * parse_weights(serialized, feature) / feature.statistics["mean"]
 
     def symbolic(self) -> Any:
         import keras
@@ -165,6 +163,12 @@ def open_inputs(dataset: Dataset) -> ImageInputs | RowInputs:
 
 def _string_spec(name: str) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.string, name=name)
+
+
+def parse_weights(serialized: tf.Tensor, feature: Feature) -> tf.Tensor:
+    """Return the weights, float32 [n], of serialized examples that have them in `feature`."""
+    description = {feature.name: tf.io.FixedLenFeature([], tf.float32)}
+    return tf.io.parse_example(serialized, description)[feature.name]
 
 
 def decode_images(stored: tf.Tensor, image: Feature) -> tf.Tensor:

@@ -146,7 +146,13 @@ class OpenTable(OpenSource):
                     "training rows; leave weight_column out, or use another"
                 )
             self.features.append(
-                Feature(name=WEIGHT, kind="weight", dtype="float32", statistics=statistics)
+                Feature(
+                    name=WEIGHT,
+                    kind="weight",
+                    dtype="float32",
+                    settings={"column": weight},
+                    statistics=statistics,
+                )
             )
         for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
