@@ -7,18 +7,22 @@ are random samples.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 GROUPS = 2048
 """Largest number of groups."""
 _RESAMPLES = 2000
+_TINY = np.finfo(np.float64).tiny
+_FARTHEST = 10.0
+"""Largest number of standard errors: in a resample of few groups, they may be equal."""
 _CELLS = 2_000_000  # numbers held in memory by one round of resampling
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A metric with its 95% interval (percentile bootstrap)."""
+    """A metric with its 95% interval."""
 
     value: float
     low: float
@@ -42,29 +46,69 @@ class GroupSums:
 
 
 def estimate(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> list[Estimate]:
-    """Return the metrics that `compute` returns, with intervals.
+    """Return the metrics that `compute` returns, with intervals (percentile bootstrap).
 
     Args:
         groups: sums over groups, [groups, columns].
         compute: from the columns as arguments, each of shape [..., groups], and `axis`, the axis of
             groups, return metrics, stacked first.
     """
-    # Imported here, because it takes half a second, which the command line must not wait for.
-    from scipy import stats
-
     values = compute(*groups.T, axis=0)
     low, high = values, values
     if len(groups) > 1:
         # Of skewed errors, accelerated intervals (BCa) contain the truth no more often.
-        low, high = stats.bootstrap(
-            tuple(groups.T),
-            compute,
-            paired=True,
-            vectorized=True,
-            n_resamples=_RESAMPLES,
-            batch=max(1, _CELLS // groups.size),
-            method="percentile",
-            rng=np.random.default_rng(0),
-        ).confidence_interval
+        low, high = _resample(groups, compute)
     rows = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
     return [Estimate(value=value, low=least, high=most) for value, least, most in rows]
+
+
+def estimate_root(groups: np.ndarray) -> Estimate:
+    """Return the square root of a mean of skewed numbers, such as squared errors.
+
+    The interval is of the logarithm, in standard errors of each resample: the bootstrap-t (Efron
+    and Tibshirani 1993, An Introduction to the Bootstrap, chapter 12). It contains the truth more
+    often than that of `estimate`.
+
+    Args:
+        groups: sums of weights, and of weights times numbers, over groups, [groups, 2].
+    """
+    first, second = groups.T
+    mean = second.sum() / first.sum()
+    value = float(np.sqrt(mean))
+
+    def log_and_error(weights: np.ndarray, sums: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
+        means = sums.sum(axis=axis) / weights.sum(axis=axis)
+        residuals = sums - np.expand_dims(means, axis) * weights
+        errors = np.sqrt(np.square(residuals).sum(axis=axis)) / np.maximum(_TINY, sums.sum(axis))
+        return np.log(np.maximum(_TINY, means)), errors
+
+    logarithm, error = log_and_error(first, second, axis=0)
+
+    def studentize(weights: np.ndarray, sums: np.ndarray, axis: int) -> np.ndarray:
+        logarithms, errors = log_and_error(weights, sums, axis)
+        distances: np.ndarray = (logarithms - logarithm) / np.maximum(_TINY, errors)
+        return np.clip(distances, -_FARTHEST, _FARTHEST)
+
+    if len(groups) == 1 or not mean:
+        return Estimate(value=value, low=value, high=value)
+    low, high = _resample(groups, studentize)
+    ends = [float(np.exp((logarithm - distance * error) / 2)) for distance in (high, low)]
+    return Estimate(value=value, low=ends[0], high=ends[1])
+
+
+def _resample(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> tuple[Any, Any]:
+    """Return the 2.5% and the 97.5% quantiles of what `compute` returns for resampled groups."""
+    # Imported here, because it takes half a second, which the command line must not wait for.
+    from scipy import stats
+
+    low, high = stats.bootstrap(
+        tuple(groups.T),
+        compute,
+        paired=True,
+        vectorized=True,
+        n_resamples=_RESAMPLES,
+        batch=max(1, _CELLS // groups.size),
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return low, high

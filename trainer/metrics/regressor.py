@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainer.metrics.intervals import Estimate, GroupSums, estimate
+from trainer.metrics.intervals import Estimate, GroupSums, estimate, estimate_root
 
 _COLUMNS = 5
 _ROUNDING = 1e-6
@@ -74,16 +74,17 @@ class Sums(GroupSums):
 
     def estimate(self) -> list[Estimate]:
         """Return mae, rmse and r2; the labels must differ."""
-        return estimate(self.groups, _compute)
+        mae, r2 = estimate(self.groups, _compute)
+        return [mae, estimate_root(self.groups[:, [0, 2]]), r2]
 
 
 def _compute(*columns: np.ndarray, axis: int) -> np.ndarray:
-    """Return mae, rmse and r2 from the columns of `Sums.groups`, stacked first."""
+    """Return mae and r2 from the columns of `Sums.groups`, stacked first."""
     n, absolute, squares, labels, label_squares = (column.sum(axis=axis) for column in columns)
     spread = label_squares - labels**2 / n
     # All labels of a resample may be equal, where r2 is undefined.
     r2 = 1 - squares / np.where(spread > 0, spread, np.inf)
-    return np.stack([absolute / n, np.sqrt(squares / n), r2])
+    return np.stack([absolute / n, r2])
 
 
 def conformal_quantile(errors: np.ndarray, weights: np.ndarray, confidence: float) -> float:
