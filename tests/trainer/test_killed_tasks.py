@@ -1,6 +1,5 @@
 """A run that was killed ends with the weights of one that was not, whatever the task learns."""
 
-
 import pytest
 
 from tests import replicas

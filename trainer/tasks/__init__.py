@@ -1,7 +1,8 @@
 """Tasks: what a label is, what a model is trained to answer, and how its answers are judged.
 
-A task is one file of this folder, or a subclass in a user's module, which the option `task` names.
-Everything else asks the task of its dataset:
+A task is one file of this folder, with its part of the report beside it and its kind in kinds.py,
+or a subclass in a user's module, which the option `task` names. Everything else asks the task of
+its dataset:
 
     task = task_of(dataset)
     task.outputs                    # number of outputs that a model has for each example
@@ -15,35 +16,21 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.plugins import find_module_file
 from trainer.tasks.base import Task
-from trainer.tasks.kinds import MULTILABEL, REGRESSION, kind_of_records
+from trainer.tasks.kinds import kind_of_records
 
 
 def task_of(dataset: Dataset) -> Task:
     """Return the task of the dataset; raise InputError if a user's own can't be used."""
+    # Imported here, because a model can be chosen without TensorFlow.
+    module, _, name = kind_of_records(dataset).task.partition(":")
+    cls: type[Task] = vars(importlib.import_module(f"{__name__}.{module}"))[name]
     own = name_task(dataset)
-    cls = _find_class(dataset)
     return (_import_task(own, cls) if own else cls)(dataset)
 
 
 def name_task(dataset: Dataset) -> str:
     """Return the option `task` that the records were written with."""
     return str(dataset.creation.get("options", {}).get("task", ""))
-
-
-def _find_class(dataset: Dataset) -> type[Task]:
-    # Imported here, because a model can be chosen without TensorFlow.
-    kind = kind_of_records(dataset)
-    if kind is MULTILABEL:
-        from trainer.tasks.multilabel import Multilabel
-
-        return Multilabel
-    if kind is REGRESSION:
-        from trainer.tasks.regression import Regression
-
-        return Regression
-    from trainer.tasks.classification import Classification
-
-    return Classification
 
 
 def _import_task(name: str, base: type[Task]) -> type[Task]:

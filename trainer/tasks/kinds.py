@@ -13,6 +13,7 @@ from trainer.fields import default_of, suggest
 class Kind:
     """The metrics of a task, and the options that fit it."""
 
+    task: str  # MODULE:CLASS in trainer.tasks
     labels: str  # what its labels are, for messages
     metrics: tuple[str, ...]  # of an evaluation, for floors and ceilings
     values: Mapping[str, tuple[str, ...]]  # values of options that depend on the task
@@ -20,6 +21,7 @@ class Kind:
 
 
 CLASSIFICATION = Kind(
+    task="classification:Classification",
     labels="classes",
     metrics=(
         "accuracy", "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc",
@@ -29,12 +31,14 @@ CLASSIFICATION = Kind(
     options=("class_weights", "label_smoothing", "min_accuracy", "min_recall", "class_floors"),
 )  # fmt: skip
 REGRESSION = Kind(
+    task="regression:Regression",
     labels="numbers",
     metrics=("mae", "rmse", "r2", "coverage", "interval_width"),
     values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
     options=("loss",),
 )
 MULTILABEL = Kind(
+    task="multilabel:Multilabel",
     labels="several at once",
     metrics=(
         "example_f1", "micro_f1", "micro_precision", "micro_recall", "macro_f1",
