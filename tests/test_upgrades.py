@@ -123,6 +123,7 @@ def test_champions_answer_as_before(kept, succeed):
         np.testing.assert_allclose(probabilities(answers), probabilities(before), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_killed_run_is_resumed_from_its_yaml_and_compared_with_the_champion(kept, command):
     assert (
         "resume    python -m pipelines run killed --local --resume" in command("status killed")[1]

@@ -66,6 +66,7 @@ def deploy(records, model, registered):
     )
 
 
+@pytest.mark.slow
 def test_only_a_champion_that_answers_as_judged_gets_traffic(
     vertex, digit_records, untrained_model, trained, tmp_path, capsys, refused
 ):

@@ -95,6 +95,7 @@ def assert_unreadable(name, call, *arguments):
     assert "; run again" in error
 
 
+@pytest.mark.slow
 def test_unavailable_storage_is_an_error(faulty, server, tmp_path):
     photo = "gs://bucket/photos/a.jpg"
     server.put("photos/a.jpg", b"content")

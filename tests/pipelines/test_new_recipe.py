@@ -169,6 +169,7 @@ def test_names_of_columns_are_quoted(tmp_path):
     assert json.dumps(column["name"]) == json.dumps(name)
 
 
+@pytest.mark.slow
 def test_columns_of_a_recipe_may_be_proposed_in_the_run(tmp_path, command):
     table = write_csv(tmp_path / "t.csv", lines(), HEADER)
     Path("recipes").mkdir()

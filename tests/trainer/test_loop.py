@@ -97,6 +97,7 @@ def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_
     assert max(np.abs(value - old).max() for value, old in pairs) > 100 * 1e-5
 
 
+@pytest.mark.slow
 def test_batches_are_normalized_over_all_devices(tmp_path):
     dataset = tables.records(tmp_path, 700, **tables.TEXTS)
     options = (

@@ -330,6 +330,7 @@ def test_model_of_other_labels_is_refused(dataset):
         task.check_answers(outputs, "gs://bucket/model")
 
 
+@pytest.mark.slow
 def test_two_workers_learn_what_one_learns(dataset, tmp_path):
     options = "--model=wide_and_deep --epochs=2 --batch_size=64 --strategy=multi_worker_mirrored"
     flags = replicas.flags(dataset, tmp_path / "two", options)

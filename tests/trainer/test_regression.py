@@ -170,6 +170,7 @@ def test_objectives_are_errors_in_standard_deviations(dataset, tmp_path, log):
     np.testing.assert_allclose(mae, np.abs(answered["value"] - labels), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_adaptive_intervals_are_as_wide_as_errors_are_large(tmp_path):
     """Errors are proportional to the size: one width for all is too wide for the smallest homes."""
     widths, covered = {}, {}
@@ -323,6 +324,7 @@ def test_drift_of_the_label_is_measured(dataset, tmp_path):
     assert [one.name for one in moved if one.is_drift] == ["label"]
 
 
+@pytest.mark.slow
 def test_ink_of_digits_is_learned_from_pictures(tmp_path):
     digits = load_digits()
     for number, pixels in enumerate(digits.images):
@@ -388,6 +390,7 @@ def test_option_of_another_task_is_refused(changes, message):
     assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_two_workers_learn_what_one_learns(dataset, tmp_path):
     options = (
         "--model=wide_and_deep --epochs=2 --batch_size=64 --strategy=multi_worker_mirrored "

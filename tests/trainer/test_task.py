@@ -114,7 +114,11 @@ def test_signatures_agree(trained, digit_records):
         ("--config=/no/config.json", "--config=/no/config.json can't be read: "),
         ("--accelerator_count=2", "but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f"),
         ('--model_options={"filters":[8,8,8,8]}', "image_size=8 is too small for 4 poolings"),
-        ('--model_options={"units":1000000000000}', "do not fit into the memory of chief 0 (OOM"),
+        pytest.param(
+            '--model_options={"units":1000000000000}',
+            "do not fit into the memory of chief 0 (OOM",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_wrong_option_is_refused(tmp_path, digit_records, refused, option, message):

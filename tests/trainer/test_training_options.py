@@ -102,6 +102,7 @@ def dying(call, number):
     return call_and_die
 
 
+@pytest.mark.slow
 def test_best_weights_outlive_a_run_that_dies(few, steep, tmp_path, monkeypatch):
     # Between the best weights, the second that are saved, and their checkpoint; and after it.
     for name, number in (("save_best", 2), ("save", 5)):

@@ -189,6 +189,7 @@ def test_killed_hour_continues_after_its_last_row(hour, vertex, monkeypatch):
     assert results() == {"first": "as expected", "second": "as expected"}
 
 
+@pytest.mark.slow
 def test_equal_polls_are_kept_once(hour, vertex):
     vertex.outcomes = [Outcome(polls=3)]
     started = Step("run digits --detach --name one", "^status")

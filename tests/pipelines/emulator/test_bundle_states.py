@@ -113,6 +113,7 @@ class Feed:
         return re.search(r"projects/[^/]+/locations/[^/]+/customJobs/\d+", json.dumps(answer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [

@@ -6,6 +6,7 @@ Only through its command, its port and its files.
 import concurrent.futures
 
 import psutil
+import pytest
 
 from tests.pipelines.conftest import started
 from tests.pipelines.emulator.conftest import emulated
@@ -154,6 +155,7 @@ def is_done(rehearsal, operation):
     return rehearsal.ask("GET", operation.removeprefix(f"{PARENT}/")).get("done")
 
 
+@pytest.mark.slow
 def test_stuck_model_server_blocks_no_other_request(tmp_path, untrained_model):
     pixels = [[[0]] * 8] * 8
 

@@ -23,6 +23,7 @@ from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
+QUICK = ("images", "table")
 SUBNETWORK = "regions/europe-west4/subnetworks/private"
 
 
@@ -110,12 +111,8 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
         (broken / "cat" / f"broken-{number}.jpg").write_bytes(b"\xff\xd8\xff %d" % number)
     many = {"image_size": 16, "shard_megabytes": 0.01}
     set_by_user = {"dataflow_subnetwork": SUBNETWORK, "dataflow_max_workers": 2}
-    cases: dict[str, dict[str, Any]] = {
-        f"{name}-{engine}": {"engine": engine, "options": options}
-        for name, options in {**sources, "broken": {**many, "source": f"images:{broken}"}}.items()
-        for engine in ("local", "beam")
-        if name != "digits"
-    }
+    quick = {name: sources[name] for name in QUICK}
+    cases = on_both_engines({**quick, "broken": {**many, "source": f"images:{broken}"}})
     cases["vanished"] = {
         "engine": "beam",
         "options": {**many, "source": f"images:{vanishing}"},
@@ -134,19 +131,39 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
 
     def write(folder: Path) -> None:
         folder.mkdir()
-        listed = [{**case, "output": str(folder / name)} for name, case in cases.items()]
-        answered = run(python, folder, listed, 300)
-        (folder / "answers.json").write_text(json.dumps(dict(zip(cases, answered, strict=True))))
+        (folder / "answers.json").write_text(json.dumps(run_all(python, folder, cases)))
 
     folder = shared("engines", write)
     return folder, json.loads((folder / "answers.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "name", ["images", "variants", "labeled", "split", "table", "numbers", "labels", "times"]
-)
+def on_both_engines(sources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{name}-{engine}": {"engine": engine, "options": options}
+        for name, options in sources.items()
+        for engine in ("local", "beam")
+    }
+
+
+def run_all(python: str, folder: Path, cases: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    listed = [{**case, "output": str(folder / name)} for name, case in cases.items()]
+    return dict(zip(cases, run(python, folder, listed, 300), strict=True))
+
+
+@pytest.mark.parametrize("name", QUICK)
 def test_beam_writes_the_bytes_of_one_machine(answers, name):
-    folder, answered = answers
+    check_bytes(*answers, name)
+
+
+@pytest.mark.slow
+def test_beam_writes_the_bytes_of_every_source(python, sources, tmp_path):
+    others = {name: of for name, of in sources.items() if name not in (*QUICK, "digits")}
+    answered = run_all(python, tmp_path, on_both_engines(others))
+    for name in others:
+        check_bytes(tmp_path, answered, name)
+
+
+def check_bytes(folder: Path, answered: dict[str, Any], name: str) -> None:
     expected = content(folder / f"{name}-local")
     assert sum(file.endswith(".tfrecord") for file in expected) >= 3
     assert "error" not in answered[f"{name}-beam"]

@@ -141,6 +141,7 @@ def test_unusable_dates_are_refused(tmp_path, changes, message):
     assert message in refused(write, tmp_path, draw_days(10), **options)
 
 
+@pytest.mark.slow
 def test_time_of_day_is_learned(tmp_path):
     """The kind depends on the hour and the month alone, which the day as a number hides."""
     from tests.trainer.training_runs import train

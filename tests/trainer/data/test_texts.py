@@ -68,6 +68,7 @@ def test_text_is_split_into_words(text, expected):
     assert words_of(text) == expected.split(" ") * bool(expected)
 
 
+@pytest.mark.slow
 def test_words_do_not_depend_on_the_locale():
     code = (
         "from trainer.data.tables.words import split_words\n"
@@ -93,6 +94,7 @@ def draw_text(generator) -> str:
     return "".join(drawn).encode(errors="ignore").decode()  # without surrogates
 
 
+@pytest.mark.slow
 def test_every_word_of_any_text_has_its_id(tmp_path):
     generator = np.random.default_rng(0)
     texts = [f"w {draw_text(generator)}" for _ in range(800)]

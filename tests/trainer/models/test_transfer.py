@@ -72,6 +72,7 @@ class Killed(BaseException):
     """Ends a run as kill -9 would."""
 
 
+@pytest.mark.slow
 def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, monkeypatch):
     options = small(
         epochs=2,

@@ -81,6 +81,7 @@ def test_30_pictures_delay_no_other_request_and_take_little_memory(server):
     assert growth < GROWTH
 
 
+@pytest.mark.slow
 def test_requests_of_many_slow_images_delay_no_request_of_one(server):
     # Each small file takes 20 ms, and all together half a minute.
     body = json.dumps({"instances": [b64(png(1, 65_535, 8, 6, bytes(5 * 65_535)))] * 1024})
@@ -139,6 +140,7 @@ def test_killed_decoders_are_replaced(server):
     assert server.ask([PHOTO])[0] == 200
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_server_and_its_processes_while_pictures_are_decoded(image_model):
     body = json.dumps({"instances": [b64(jpeg_of_scans(30))] * 2})
     with serve(image_model) as server, ThreadPoolExecutor(4) as pool:

@@ -69,6 +69,7 @@ def serve_as_the_image(image_model):
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_server_returns_on_its_port_and_is_drained(image_model, capfd):
     port, expected = serve_as_the_image(image_model)
     body = json.dumps({"instances": [BLANK]}).encode()
