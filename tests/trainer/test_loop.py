@@ -110,6 +110,7 @@ def test_batches_are_normalized_over_all_devices(tmp_path):
         np.testing.assert_allclose(devices[path], value, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_run_that_lost_a_worker_learns_the_same(records, start, two_workers, tmp_path, monkeypatch):
     finish_with_losses(records, tmp_path, monkeypatch, learn(start, SGD), KILLS[:1])
     # Only kill -9 leaves temporary files.
