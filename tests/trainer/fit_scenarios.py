@@ -1,0 +1,213 @@
+"""Models, data and callbacks of users, trained by `trainer.fit` on several workers, or by Keras.
+
+    python -m tests.trainer.fit_scenarios RESULT FOLDER [SCENARIO ...]
+
+With TF_CONFIG or two logical devices, `fit` trains on all replicas; without, Keras' own does. The
+file RESULT gets the history and the weights of each scenario.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.fit import fit
+from trainer.training import strategies
+from trainer.training.cluster import from_environment
+
+ROWS = 77
+"""Not a multiple of the batch size; the last batch of 38 has a single row."""
+SCENARIOS: dict[str, Callable[[], tuple[keras.Model, dict[str, Any]]]] = {}
+
+
+def scenario(function: Callable) -> Callable:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def draw(rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return points [rows, 4], float32, and their classes, int64."""
+    points = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)
+    return points, (points[:, 0] > points[:, 1]).astype(np.int64) + (points[:, 2] > 1)
+
+
+def dense(**options: Any) -> keras.Model:
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(8, activation="tanh", **options)(inputs)
+    return keras.Model(inputs, keras.layers.Dense(3, activation="softmax")(hidden))
+
+
+@scenario
+def arrays():
+    model = dense(kernel_regularizer="l2")
+    optimizer = keras.optimizers.SGD(0.1, momentum=0.9, clipnorm=0.05)
+    metrics = ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")]
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=metrics)
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": 19, "shuffle": False, "validation_split": 0.2}
+
+
+@scenario
+def single_rows():
+    model = dense()
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": 38, "shuffle": False}
+
+
+@scenario
+def weighted_dataset():
+    model = dense()
+    model.compile(
+        keras.optimizers.AdamW(0.01, use_ema=True),
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        weighted_metrics=[keras.metrics.SparseCategoricalCrossentropy(name="weighted")],
+    )
+    weights = np.random.default_rng(1).random(ROWS).astype(np.float32)
+    data = tf.data.Dataset.from_tensor_slices((*draw(), weights)).shuffle(ROWS, seed=5)
+    steps = {"steps_per_epoch": 6, "validation_steps": 2, "validation_freq": 2}
+    validation = tf.data.Dataset.from_tensor_slices(draw(50, seed=9)).batch(16)
+    return model, {"x": data.repeat().batch(16), "validation_data": validation, **steps}
+
+
+@scenario
+def several_outputs():
+    inputs = keras.Input((4,), name="points")
+    hidden = keras.layers.Dense(8, activation="relu")(inputs)
+    hidden = keras.layers.ActivityRegularization(l2=0.01)(hidden)
+    outputs = {
+        "kind": keras.layers.Dense(3, activation="softmax", name="kind")(hidden),
+        "sum": keras.layers.Dense(1, name="sum")(hidden),
+    }
+    model = keras.Model(inputs, outputs)
+    model.compile(
+        "rmsprop",
+        {"kind": "sparse_categorical_crossentropy", "sum": keras.losses.Huber()},
+        metrics={"kind": ["accuracy"], "sum": ["mae", keras.metrics.R2Score()]},
+        loss_weights={"kind": 1.0, "sum": 0.5},
+    )
+    x, kinds = draw(80)  # Keras' losses of outputs are means over batches, not over rows.
+    labels = {"kind": kinds, "sum": x.sum(axis=1, keepdims=True)}
+    return model, {"x": {"points": x}, "y": labels, "batch_size": 20, "shuffle": False}
+
+
+class OwnStep(keras.Model):
+    """A model with a train_step, a loss and a metric of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = keras.layers.Dense(1)
+        self.error = keras.metrics.MeanAbsoluteError(name="error")
+
+    def call(self, inputs: Any) -> Any:
+        return self.line(inputs)
+
+    @property
+    def metrics(self) -> list[keras.Metric]:
+        return [self.error]
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = tf.reduce_mean(tf.square(outputs - y))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        self.error.update_state(y, outputs)
+        return {"error": self.error.result()}
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        x, _ = draw(13 + number, seed=number)
+        return x, x.sum(axis=1, keepdims=True)
+
+
+@scenario
+def own_step():
+    model = OwnStep()
+    model.compile(keras.optimizers.SGD(0.05))
+    return model, {"x": Batches()}
+
+
+@scenario
+def mixed_precision():
+    keras.config.set_dtype_policy("mixed_float16")
+    model = dense()
+    keras.config.set_dtype_policy("float32")
+    model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": 16, "shuffle": False}
+
+
+@scenario
+def callbacks(folder: Path):
+    model = dense()
+    model.compile(
+        keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    x, y = draw()
+    called = [
+        keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
+        keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=0.2),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.98),
+        keras.callbacks.ModelCheckpoint(folder / "best.keras", "val_loss", save_best_only=True),
+        keras.callbacks.CSVLogger(folder / "log.csv"),
+        keras.callbacks.TensorBoard(folder / "logs"),
+        keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs["loss"]),
+    ]
+    arguments = {"x": x, "y": y, "batch_size": 16, "shuffle": False, "callbacks": called}
+    return model, {**arguments, "validation_data": draw(50, seed=9), "epochs": 40}
+
+
+def main(result: str, folder: str, *chosen: str) -> None:
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    strategies.divide_cpu(os.environ)
+    strategy = tf.distribute.get_strategy()
+    if "TF_CONFIG" in os.environ:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    elif strategies.LOGICAL_CPUS in os.environ:
+        strategy = tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU"))
+    results = {}
+    for name in chosen or SCENARIOS:
+        model, arguments = prepare(name, strategy, folder)
+        if strategy.num_replicas_in_sync == 1:
+            history = model.fit(**arguments)
+        elif name == "callbacks":
+            # The run ends after ten epochs, and another goes on.
+            directory = f"{folder}/checkpoints"
+            fit(model, **{**arguments, "epochs": 10}, directory=directory)
+            model, arguments = prepare(name, strategy, folder)
+            history = fit(model, **arguments, directory=directory)
+        else:
+            history = fit(model, **arguments)
+        weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+        values = {key: [float(value) for value in of] for key, of in history.history.items()}
+        results[name] = {"history": values, "weights": weights.astype(float).tolist()}
+        results[name]["epochs"] = history.epoch
+    if from_environment(os.environ).is_chief:
+        Path(result).write_text(json.dumps(results))
+
+
+def prepare(
+    name: str, strategy: tf.distribute.Strategy, folder: str
+) -> tuple[keras.Model, dict[str, Any]]:
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        takes_folder = name == "callbacks"
+        model, arguments = SCENARIOS[name](*[Path(folder)] * takes_folder)
+    return model, {"epochs": 4, "verbose": 0, **arguments}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
