@@ -12,23 +12,30 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
 `compile` says, with the arguments, callbacks and results of Keras, as one process would:
 
 - Every worker reads the same global batches, and learns from its rows of each. Gradients are those
-  of the mean over the global batch, however its rows are divided.
+  of the mean over the global batch, however its rows are divided, and so are dropout and other
+  draws of keras.random (trainer/training/draws.py).
 - Metrics are sums over all rows. Their states are added up at the end of each epoch; the logs of a
   batch are the worker's own.
-- All workers run the callbacks, and stop together, at the end of an epoch. Only the chief runs
-  those that write files, and shows progress.
+- All workers run the callbacks, and stop together. Only the chief runs those that write files, and
+  shows progress.
 - With `directory`, the chief saves a checkpoint after each epoch. A job that is started again goes
   on with the next one.
 
 Without a strategy of several replicas, the model's own `fit` trains.
+
+Workers that import this module before they have set a random seed get the same one, so that they
+shuffle alike.
 """
 
 import contextlib
+import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -39,13 +46,15 @@ import tensorflow as tf
 from keras.src.losses import loss as keras_loss
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils.python_utils import pythonify_logs
+from tensorflow.python.eager import context
 
 from trainer.errors import InputError
+from trainer.training import draws
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.strategies import barrier
 
 _WRITERS = (
-    keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.ProgbarLogger,
@@ -90,7 +99,7 @@ def fit(
     """
     cluster = from_environment(os.environ)
     strategy = model.distribute_strategy
-    _check(model, strategy, cluster)
+    _check(model, strategy, cluster, callbacks or ())
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
             (x, y, sample_weight), validation_split=validation_split
@@ -103,6 +112,7 @@ def fit(
         "steps_per_epoch": steps_per_epoch,
         "shuffle": shuffle,
         "class_weight": class_weight,
+        "steps_per_execution": model.steps_per_execution,
     }
     both = [one for one in callbacks or () if not isinstance(one, _WRITERS)]
     called = [*(callbacks or ())] if cluster.is_chief else [*both]
@@ -121,6 +131,7 @@ def fit(
         "validation_freq": validation_freq,
     }
     if strategy.num_replicas_in_sync == 1:
+        training.pop("steps_per_execution")
         return model.fit(
             **training,
             **common,
@@ -141,7 +152,12 @@ def fit(
     return history
 
 
-def _check(model: keras.Model, strategy: tf.distribute.Strategy, cluster: Cluster) -> None:
+def _check(
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+    cluster: Cluster,
+    callbacks: Sequence[keras.callbacks.Callback],
+) -> None:
     """Raise InputError unless the model can be trained on the replicas of the cluster."""
     if not model.compiled:
         raise InputError(f"the model {model.name!r} is not compiled; call its compile first")
@@ -158,6 +174,10 @@ def _check(model: keras.Model, strategy: tf.distribute.Strategy, cluster: Cluste
         )
     if strategy.num_replicas_in_sync == 1:
         return
+    if any(isinstance(one, keras.callbacks.BackupAndRestore) for one in callbacks):
+        raise InputError(
+            "the callback BackupAndRestore can't be used on several replicas; give fit a directory"
+        )
     if model.run_eagerly:
         raise InputError("run_eagerly=True can't be used on several replicas; leave it out")
     for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
@@ -172,8 +192,22 @@ def _check(model: keras.Model, strategy: tf.distribute.Strategy, cluster: Cluste
             )
 
 
+def _seed_workers(cluster: Cluster) -> None:
+    """Give the workers of a job the same random seed, unless this one has set its own."""
+    if cluster.trainers > 1 and context.global_seed() is None:
+        addresses = json.dumps(cluster.addresses, sort_keys=True).encode()
+        keras.utils.set_random_seed(int(hashlib.sha256(addresses).hexdigest()[:8], 16))
+
+
+_seed_workers(from_environment(os.environ))
+
+
 class _Parts(EpochIterator):
-    """Batches divided among replicas: for each local replica its rows and their number."""
+    """Batches divided among replicas.
+
+    An element is the rows, their place and number for each local replica, and the batch's size and
+    its checksum if it is an iterator's first, else 0.
+    """
 
     def __init__(
         self, strategy: tf.distribute.Strategy, cluster: Cluster, **arguments: Any
@@ -181,18 +215,20 @@ class _Parts(EpochIterator):
         super().__init__(**arguments)
         self._replicas = strategy.num_replicas_in_sync
         local = len(strategy.extended.worker_devices)
-        first = local * cluster.trainer_index
-        self._places = range(first, first + local)
-        dataset = self.data_adapter.get_tf_dataset()
-        self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        self.first = local * cluster.trainer_index
+        self._places = range(self.first, self.first + local)
+        dataset = self.data_adapter.get_tf_dataset().enumerate()
+        if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
+            self._dataset = dataset.map(self._divide)
+        else:
+            self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        self.specification = self._dataset.element_spec
 
-    def _divide(self, *batch: Any) -> Any:
-        """Return a batch's rows and their number, for each local replica, and the total.
-
-        A replica without rows gets one that does not count.
-        """
-        data = batch if len(batch) > 1 else batch[0]
-        total = tf.shape(next(iter(keras.tree.flatten(data))))[0]
+    def _divide(self, number: tf.Tensor, batch: Any) -> Any:
+        """Return the element of a batch; a replica without rows gets one that does not count."""
+        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
+        tensors = keras.tree.flatten(data)
+        total = tf.shape(tensors[0])[0]
         parts = []
         for place in self._places:
             start = place * total // self._replicas
@@ -200,14 +236,22 @@ class _Parts(EpochIterator):
             start = tf.minimum(start, total - 1)
             stop = start + tf.maximum(count, 1)
             rows = keras.tree.map_structure(lambda of, a=start, b=stop: of[a:b], data)
-            parts.append((rows, count))
-        return tuple(parts), total
+            parts.append((rows, start, count))
+        checksum = tf.cond(number == 0, lambda: _hash(tensors), lambda: tf.constant(0, tf.int64))
+        return tuple(parts), total, checksum
 
     def _get_iterator(self) -> Any:
         return self._dataset
 
     def __next__(self) -> Any:
         return next(self._epoch_iterator)
+
+
+def _hash(tensors: Sequence[Any]) -> tf.Tensor:
+    """Return a checksum of tensors, below 2^20, int64 []."""
+    flat = tf.nest.flatten(tensors, expand_composites=True)
+    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in flat])
+    return tf.strings.to_hash_bucket_fast(serialized, 2**20)
 
 
 class _Run:
@@ -222,11 +266,13 @@ class _Run:
         validation: dict[str, Any] | None,
     ) -> None:
         self._model, self._strategy = model, strategy
+        self._is_alone = cluster.trainers == 1
+        build(model, strategy, EpochIterator(**training))
         self._training = _Parts(strategy, cluster, **training)
         self._validation = _Parts(strategy, cluster, **validation) if validation else None
-        build(model, strategy, EpochIterator(**training))
-        self._train_step = self._make_step(model.train_step)
-        self._test_step = self._make_step(model.test_step)
+        self._check_metrics()
+        self._train_step = self._make_step(model.train_step, self._training)
+        self._test_step = self._validation and self._make_step(model.test_step, self._validation)
 
     def train(
         self,
@@ -247,8 +293,7 @@ class _Run:
             steps=self._training.num_batches,
             model=model,
         )
-        replicas = self._strategy.num_replicas_in_sync
-        if self._sum(float(initial_epoch)) != replicas * initial_epoch:
+        if not self._agree(initial_epoch):
             raise InputError(
                 f"the workers do not all begin with epoch {initial_epoch + 1}; give each the same "
                 "initial_epoch, and a directory that all can read"
@@ -262,7 +307,7 @@ class _Run:
                 self._training, self._train_step, called.on_train_batch_begin,
                 called.on_train_batch_end,
             )  # fmt: skip
-            if self._validation and model._should_eval(epoch, validation_freq):
+            if self._validation and self._test_step and model._should_eval(epoch, validation_freq):
                 called.on_test_begin()
                 found = self._run_epoch(
                     self._validation, self._test_step, called.on_test_batch_begin,
@@ -281,7 +326,7 @@ class _Run:
     def _run_epoch(
         self,
         parts: _Parts,
-        step: Callable[..., dict[str, tf.Tensor]],
+        step: Callable[..., tuple[dict[str, Any], tf.Tensor]],
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
     ) -> dict[str, float]:
@@ -291,67 +336,119 @@ class _Run:
         if parts is self._validation:
             parts.reset()  # Each epoch is validated on the same steps.
         logs: dict[str, Any] = {}
+        stops = tf.zeros([])
         with parts.catch_stop_iteration():
-            for number, _, iterator in parts:
-                begin(number)
-                local, total = next(iterator)
-                rows, counts = (self._distribute(of) for of in zip(*local, strict=True))
-                logs = step(rows, counts, total)
-                end(number, logs)
+            for first, last, iterator in parts:
+                begin(first)
+                batches = [next(iterator)]
+                batches += itertools.islice(iterator, last - first)
+                for batch in batches:
+                    before = stops
+                    logs, stops = step(*batch, float(model.stop_training))
+                end(last, logs)
+                if first == 0 and not self._agree(int(batches[0][-1])):
+                    raise InputError(
+                        "the workers read different batches; give each the same data in the same "
+                        "order: import trainer.fit, or call keras.utils.set_random_seed, before "
+                        "the data is shuffled, or seed every shuffle"
+                    )
+                # Other workers learn of a stop by the next step, and this one does not wait for it.
+                if before > 0 or (self._is_alone and model.stop_training):
+                    break
         measured = model.get_metrics_result()
         # A train_step of the user's own may return other values: the last ones' mean is shown.
         others = {
             name: self._sum(logs[name]) / self._strategy.num_replicas_in_sync
             for name in sorted(set(logs) - set(measured))
         }
-        found = measured if not others else {**measured, **others}
-        return {name: float(value) for name, value in found.items() if name in logs}
+        found = {name: value for name, value in {**measured, **others}.items() if name in logs}
+        return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
 
-    def _distribute(self, values: Sequence[Any]) -> Any:
-        """Return values of local replicas as one of tf.distribute's."""
-        if len(values) == 1:
-            return values[0]
-        return keras.tree.map_structure(
-            lambda *parts: self._strategy.experimental_distribute_values_from_function(
-                lambda context: parts[context.replica_id_in_sync_group % len(parts)]
-            ),
-            *values,
-        )
-
-    def _make_step(self, function: Callable[[Any], Any]) -> Callable[..., dict[str, tf.Tensor]]:
+    def _make_step(
+        self, function: Callable[[Any], Any], parts: _Parts
+    ) -> Callable[..., tuple[dict[str, Any], tf.Tensor]]:
         """Return a function that runs Keras' train_step or test_step on all replicas."""
+        share = threading.local()  # tf.distribute traces each replica in its own thread.
 
-        share = [tf.constant(1.0)]
+        @tf.function(
+            autograph=False, input_signature=[*parts.specification, tf.TensorSpec([], tf.float32)]
+        )
+        def step(local: Any, total: tf.Tensor, checksum: tf.Tensor, stop: tf.Tensor) -> Any:
+            def replica_step() -> Any:
+                replica_context = tf.distribute.get_replica_context()
+                replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
+                rows, place, count = local[replica - parts.first]
+                share.value = count / total
+                draws.set_rows(place, tf.maximum(count, 1))
+                states = [one.value for of in self._model.metrics for one in of.variables]
+                before = [tf.convert_to_tensor(state) for state in states]
+                logs = function(rows)
+                for state, value in zip(states, before, strict=True):
+                    state.assign(tf.where(count > 0, state, value))
+                stops = 0.0 if self._is_alone else _all_reduce(stop)
+                return logs, stops
 
-        def replica_step(rows: Any, count: tf.Tensor, total: tf.Tensor) -> Any:
-            share[0] = count / total
-            states = [one.value for of in self._model.metrics for one in of.variables]
-            before = [tf.convert_to_tensor(state) for state in states]
-            logs = function(rows)
-            for state, value in zip(states, before, strict=True):
-                state.assign(tf.where(count > 0, state, value))
-            return logs
-
-        @tf.function(autograph=False, reduce_retracing=True)
-        def step(rows: Any, counts: Any, total: tf.Tensor) -> Any:
-            with _means_of_local_rows(), _sum_gradients(self._model.optimizer, share):
-                logs = self._strategy.run(replica_step, args=(rows, counts, total))
-            local = self._strategy.experimental_local_results
-            return keras.tree.map_structure(lambda value: local(value)[0], logs)
+            summed = _sum_gradients(self._model.optimizer, share)
+            with _means_of_local_rows(), summed, draws.by_place():
+                results = self._strategy.run(replica_step)
+            local_results = self._strategy.experimental_local_results
+            return keras.tree.map_structure(lambda value: local_results(value)[0], results)
 
         return step
 
-    def _sum(self, value: Any) -> float:
-        """Return the sum of the replicas' values; one worker's replicas have the same."""
-        total = self._strategy.run(_add, args=(tf.cast(value, tf.float32),))
-        return float(self._strategy.experimental_local_results(total)[0])
+    def _check_metrics(self) -> None:
+        """Raise InputError unless the states of the user's own metrics are sums over the rows."""
+        listed = [one for of in self._model.metrics for one in getattr(of, "metrics", [of])]
+        own = [one for one in listed if not type(one).__module__.startswith("keras.")]
+        if not own:
+            return
+        batch = next(iter(self._training.data_adapter.get_tf_dataset()))
+        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
+        half = len(keras.tree.flatten(data)[0]) // 2
+
+        @tf.function(autograph=False)
+        def measure() -> Any:
+            def replica_measure() -> Any:
+                variables = [[variable.value for variable in one.variables] for one in own]
+                states = [tf.nest.map_structure(tf.identity, variables)]
+                for rows in (slice(None), slice(half), slice(half, None)):
+                    self._model.test_step(keras.tree.map_structure(lambda of, r=rows: of[r], data))
+                    states.append(tf.nest.map_structure(tf.identity, variables))
+                tf.nest.map_structure(lambda one, value: one.assign(value), variables, states[0])
+                return states
+
+            results = self._strategy.run(replica_measure)
+            local_results = self._strategy.experimental_local_results
+            return tf.nest.map_structure(lambda value: local_results(value)[0], results)
+
+        for one, *states in zip(own, *measure(), strict=True):
+            for values in zip(*states, strict=True):
+                whole, first, second = np.diff(values, axis=0)
+                if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
+                    raise InputError(
+                        f"the metric {one.name!r} can't be computed by several replicas, because "
+                        "its state over two halves of a batch does not add up to that over the "
+                        "batch; leave it out, or keep sums over rows in its variables"
+                    )
+
+    def _agree(self, value: int) -> bool:
+        """Return whether all workers have the same number, which is below 2^20."""
+        total, squares = self._sum([value, value * value])
+        return total * total == squares * self._strategy.num_replicas_in_sync
+
+    def _sum(self, values: Any) -> np.ndarray:
+        """Return the sums over the replicas, of which those of one worker have the same values."""
+        total = self._strategy.run(_add, args=(tf.cast(values, tf.float64),))
+        return self._strategy.experimental_local_results(total)[0].numpy()
 
 
-@tf.function(autograph=False)
-def _add(value: tf.Tensor) -> tf.Tensor:
-    context = tf.distribute.get_replica_context()
-    # On the replica's device, which the argument does not have.
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value * tf.ones([]))
+def _all_reduce(values: tf.Tensor) -> tf.Tensor:
+    """Return the sum over the replicas of values that may be on another device."""
+    here = values * tf.ones([], values.dtype)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+
+
+_add = tf.function(_all_reduce, autograph=False)
 
 
 @contextlib.contextmanager
@@ -368,20 +465,20 @@ def _means_of_local_rows() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sum_gradients(optimizer: keras.optimizers.Optimizer, share: list[tf.Tensor]) -> Iterator[None]:
+def _sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local) -> Iterator[None]:
     """Let an optimizer apply the sum of the replicas' gradients, each times the replica's share.
 
-    Keras would sum them after it has clipped those of each replica. `share` has the share of the
-    replica whose step is traced.
+    Keras would sum them after it has clipped those of each replica. `share.value` is that of the
+    replica which is traced in the thread.
     """
     apply = optimizer.apply
 
     def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
-        context = tf.distribute.get_replica_context()
+        replica_context = tf.distribute.get_replica_context()
         known = [tf.convert_to_tensor(one) for one in grads if one is not None]
         # A replica without rows has a loss that may be NaN.
-        parts = [tf.math.multiply_no_nan(one, tf.cast(share[0], one.dtype)) for one in known]
-        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
+        parts = [tf.math.multiply_no_nan(one, tf.cast(share.value, one.dtype)) for one in known]
+        summed = iter(replica_context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
         return apply([one if one is None else next(summed) for one in grads], trainable_variables)
 
     inner: Any = optimizer
@@ -400,6 +497,11 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, batches: EpochIt
     """Build a model, its metrics and its optimizer from the shapes of a batch."""
     # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
     specification = batches.data_adapter.get_tf_dataset().element_spec
+    for one in tf.nest.flatten(specification):
+        if isinstance(one, tf.RaggedTensorSpec | tf.SparseTensorSpec):
+            raise InputError(
+                f"the data has {one}, which can't be divided among replicas; make it dense"
+            )
     data = keras.tree.map_structure(
         lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
     )

@@ -141,6 +141,20 @@ def own_step():
 
 
 @scenario
+def random_layers():
+    layers = [
+        keras.layers.GaussianNoise(0.1, seed=3),
+        keras.layers.Dense(9, activation="relu"),
+        keras.layers.Dropout(0.3, seed=4),
+        keras.layers.Dense(3, activation="softmax"),
+    ]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": 16, "shuffle": False}
+
+
+@scenario
 def mixed_precision():
     keras.config.set_dtype_policy("mixed_float16")
     model = dense()
@@ -178,35 +192,32 @@ def main(result: str, folder: str, *chosen: str) -> None:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     elif strategies.LOGICAL_CPUS in os.environ:
         strategy = tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU"))
-    results = {}
-    for name in chosen or SCENARIOS:
-        model, arguments = prepare(name, strategy, folder)
-        if strategy.num_replicas_in_sync == 1:
-            history = model.fit(**arguments)
-        elif name == "callbacks":
-            # The run ends after ten epochs, and another goes on.
-            directory = f"{folder}/checkpoints"
-            fit(model, **{**arguments, "epochs": 10}, directory=directory)
-            model, arguments = prepare(name, strategy, folder)
-            history = fit(model, **arguments, directory=directory)
-        else:
-            history = fit(model, **arguments)
-        weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
-        values = {key: [float(value) for value in of] for key, of in history.history.items()}
-        results[name] = {"history": values, "weights": weights.astype(float).tolist()}
-        results[name]["epochs"] = history.epoch
+    results = {name: run(name, strategy, folder) for name in chosen or SCENARIOS}
     if from_environment(os.environ).is_chief:
         Path(result).write_text(json.dumps(results))
 
 
-def prepare(
-    name: str, strategy: tf.distribute.Strategy, folder: str
-) -> tuple[keras.Model, dict[str, Any]]:
+def run(name: str, strategy: tf.distribute.Strategy, folder: str) -> dict[str, Any]:
+    """Return the history and the weights of a scenario, trained by `fit` or, alone, by Keras."""
     keras.utils.set_random_seed(1)
     with strategy.scope():
         takes_folder = name == "callbacks"
         model, arguments = SCENARIOS[name](*[Path(folder)] * takes_folder)
-    return model, {"epochs": 4, "verbose": 0, **arguments}
+    arguments = {"epochs": 4, "verbose": 0, **arguments}
+    if strategy.num_replicas_in_sync == 1:
+        history = model.fit(**arguments)
+    elif takes_folder:
+        epochs = int(os.environ.get("EPOCHS", arguments.pop("epochs")))
+        history = fit(model, epochs=epochs, directory=f"{folder}/checkpoints", **arguments)
+    else:
+        history = fit(model, **arguments)
+    weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
+    values = {key: [float(value) for value in of] for key, of in history.history.items()}
+    return {
+        "history": values,
+        "epochs": history.epoch,
+        "weights": weights.astype(float).tolist(),
+    }
 
 
 if __name__ == "__main__":

@@ -1,0 +1,146 @@
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import replicas
+from tests.child_processes import ROOT
+from tests.trainer import fit_refusals, fit_scenarios
+from trainer.errors import InputError
+from trainer.fit import fit
+from trainer.training.strategies import LOGICAL_CPUS
+
+MODULE = fit_scenarios.__name__
+QUICK = ["weighted_dataset", "random_layers"]
+
+
+def keras_fit(names, folder):
+    strategy = tf.distribute.get_strategy()
+    return {name: fit_scenarios.run(name, strategy, str(folder)) for name in names}
+
+
+def assert_same(results, expected):
+    assert set(results) == set(expected)
+    for name, result in results.items():
+        tolerance = 1e-3 if name == "mixed_precision" else 1e-5
+        assert result["epochs"] == expected[name]["epochs"]
+        assert set(result["history"]) == set(expected[name]["history"])
+        for key, values in result["history"].items():
+            np.testing.assert_allclose(values, expected[name]["history"][key], atol=tolerance)
+        np.testing.assert_allclose(result["weights"], expected[name]["weights"], atol=tolerance)
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param([], marks=pytest.mark.slow)])
+def test_two_workers_learn_as_one_process(names, tmp_path):
+    names = names or [*fit_scenarios.SCENARIOS]
+    arguments = [str(tmp_path / "results.json"), str(tmp_path), *names]
+    replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "logs")
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert_same(results, keras_fit(names, tmp_path))
+    if "callbacks" in names:
+        assert len((tmp_path / "log.csv").read_text().splitlines()) == 1 + 24
+        assert (tmp_path / "best.keras").exists()
+
+
+@pytest.mark.slow
+def test_resumes_on_another_number_of_replicas(tmp_path, monkeypatch):
+    arguments = [str(tmp_path / "results.json"), str(tmp_path), "callbacks"]
+    monkeypatch.setenv("EPOCHS", "10")
+    replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "first")
+    monkeypatch.delenv("EPOCHS")
+    monkeypatch.setenv(LOGICAL_CPUS, "3")
+    replicas.run(MODULE, arguments, replicas.ALONE, tmp_path / "second")
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert_same(results, keras_fit(["callbacks"], tmp_path / "alone"))
+
+
+@pytest.mark.slow
+def test_batches_that_differ_between_workers_are_an_error(tmp_path):
+    with replicas.Cluster(
+        "tests.trainer.fit_different", [], replicas.CHIEF_AND_WORKER, tmp_path
+    ) as cluster:
+        cluster.start_all()
+        assert [process.wait(240) for process in cluster.processes.values()] == [2, 2]
+        assert cluster.tails().count("the workers read different batches") == 2
+
+
+def test_what_several_replicas_cannot_train_is_refused():
+    done = subprocess.run(
+        [sys.executable, "-m", fit_refusals.__name__],
+        cwd=ROOT,
+        env={"PATH": "", LOGICAL_CPUS: "2", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *messages, counted = done.stdout.splitlines()
+    words = [
+        "run_eagerly=True",
+        "reduction='sum'",
+        "gradient_accumulation_steps=2",
+        "BackupAndRestore",
+        "RaggedTensorSpec",
+        "'largest'",
+    ]
+    assert len(messages) == len(words)
+    for message, word in zip(messages, words, strict=True):
+        assert word in message
+    assert counted == "[8.0]"
+
+
+def test_alone_it_is_keras_with_checkpoints(tmp_path):
+    def run(epochs):
+        keras.utils.set_random_seed(1)
+        model = fit_scenarios.dense()
+        model.compile("adam", "sparse_categorical_crossentropy")
+        x, y = fit_scenarios.draw()
+        history = fit(model, x, y, epochs=epochs, shuffle=False, verbose=0, directory=str(tmp_path))
+        return history.history["loss"], model
+
+    first, _ = run(2)
+    losses, model = run(5)
+    assert losses[:2] == first
+    expected = fit_scenarios.dense()
+    keras.utils.set_random_seed(1)
+    expected = fit_scenarios.dense()
+    expected.compile("adam", "sparse_categorical_crossentropy")
+    x, y = fit_scenarios.draw()
+    assert losses == expected.fit(x, y, epochs=5, shuffle=False, verbose=0).history["loss"]
+    for weight, value in zip(expected.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"worker": ["a:1", "b:1"]}, "TF_CONFIG lists 2 workers, but the model"),
+        ({"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}, "parameter servers"),
+    ],
+)
+def test_a_model_for_other_replicas_is_refused(cluster, message, monkeypatch):
+    config = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    model = fit_scenarios.dense()
+    model.compile(loss="mse")
+    with pytest.raises(InputError, match=message):
+        fit(model, *fit_scenarios.draw())
+
+
+def test_a_model_without_a_loss_is_refused():
+    with pytest.raises(InputError, match="not compiled; call its compile first"):
+        fit(fit_scenarios.dense(), *fit_scenarios.draw())
+
+
+def test_needs_only_tensorflow_and_keras():
+    program = (
+        "import sys, tensorflow; before = {*sys.modules}; import trainer.fit;"
+        "print({name.partition('.')[0] for name in {*sys.modules} - before} - {'trainer'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"

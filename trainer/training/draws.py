@@ -1,0 +1,77 @@
+"""Random draws for the rows of a replica, as if one process drew them for the whole batch.
+
+tf.distribute gives each replica the same seeds, so each would draw the same dropout masks and
+flips. TensorFlow's stateless operations use a counter-based generator (Salmon et al. 2011,
+"Parallel Random Numbers: As Easy as 1, 2, 3"), whose draws can begin at any element. A replica's
+draws begin at the place of its first row, so they don't depend on the number of replicas.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from tensorflow.python.framework import tensor_util
+from tensorflow.python.ops import gen_stateless_random_ops_v2
+
+_OPERATIONS = (
+    "stateless_random_normal_v2",
+    "stateless_random_uniform_full_int_v2",
+    "stateless_random_uniform_int_v2",
+    "stateless_random_uniform_v2",
+)
+_BYTES = 16
+"""Bytes that the generator draws for a value of its counter."""
+
+
+_rows = threading.local()
+"""The rows of a replica; tf.distribute traces each replica of a process in its own thread."""
+
+
+@contextlib.contextmanager
+def by_place() -> Iterator[None]:
+    """Let replicas that are traced in this context draw for their rows, set by `set_rows`.
+
+    A draw whose first dimension counts rows, or is a multiple of them, is that of the rows. Other
+    draws are the same on each replica, as those of keras.random's categorical, gamma, beta,
+    binomial and truncated_normal are. XLA draws normal numbers otherwise for other sizes.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in _OPERATIONS:
+            drawn = _draw_for_rows(getattr(gen_stateless_random_ops_v2, name))
+            stack.enter_context(mock.patch.object(gen_stateless_random_ops_v2, name, drawn))
+        yield
+
+
+def set_rows(place: tf.Tensor, count: Any) -> None:
+    """Set the rows of the replica that is traced in this thread.
+
+    Args:
+        place: the first row's place in the batch, an integer [].
+        count: number of rows, an integer, or a tensor if it differs between batches.
+    """
+    _rows.place, _rows.count = tf.cast(place, tf.int64), count
+
+
+def _draw_for_rows(operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Return `operation` (shape, key, counter, ...) with draws that begin at the replica's rows."""
+
+    def draw(shape: Any, key: Any, counter: tf.Tensor, *args: Any, **kwargs: Any) -> tf.Tensor:
+        static = tensor_util.constant_value_as_shape(tf.convert_to_tensor(shape))
+        first, known = static[0] if static.rank else 1, tf.get_static_value(_rows.count)
+        if first is not None and (known is None or first % known):
+            return operation(shape, key, counter, *args, **kwargs)
+        size = tf.reduce_prod(tf.cast(shape, tf.int64))
+        begin = _rows.place * (size // tf.cast(_rows.count, tf.int64))
+        kwargs["name"] = None  # Which one of the two operations would repeat.
+        values = operation([1], key, counter, *args, **kwargs)
+        # The generator draws 16 bytes at once, of which a value of 2 bytes also takes 4.
+        group = _BYTES // max(4, values.dtype.size)
+        skipped = tf.cast(begin // group, tf.uint64)
+        counter = tf.concat([counter[:1] + skipped, counter[1:]], axis=0)
+        values = operation([begin % group + size], key, counter, *args, **kwargs)
+        return tf.ensure_shape(tf.reshape(values[begin % group :], shape), static)
+
+    return draw
