@@ -177,11 +177,19 @@ def _compile_and_run(
     return run_folders.load(run_locally(package, **options).resolve())
 
 
-def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
+def resume(
+    recipe: str,
+    name: str = "",
+    machines: Mapping[str, Any] | None = None,
+    *,
+    runs_directory: Path = RUNS,
+) -> Run:
     """Resume a run on this machine that was cancelled, failed or killed; return its results.
 
     Args:
         recipe: a recipe, whose latest run is resumed unless `name` is given, or the name of a run.
+        machines: machine options to change, such as worker_count. The run is continued by a new
+            one, which trains from its checkpoint.
     """
     if name or run_folders.is_local(runs_directory, recipe):
         run = run_folders.load_by_name(runs_directory, name or recipe)
@@ -197,7 +205,7 @@ def resume(recipe: str, name: str = "", *, runs_directory: Path = RUNS) -> Run:
         run = runs[0]
     from pipelines.local.execution import resume as resume_locally
 
-    return run_folders.load(resume_locally(Path(run.link)))
+    return run_folders.load(resume_locally(Path(run.link), machines or {}))
 
 
 def results(

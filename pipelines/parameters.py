@@ -140,6 +140,27 @@ def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
     return result
 
 
+def change_machines(
+    parameters: Mapping[str, Any], changes: Mapping[str, Any], *, place: str
+) -> dict[str, Any]:
+    """Return `changes` of a run's machine options, checked and converted.
+
+    Raise InputError if one is no machine option, or if they don't fit the run's parameters.
+    """
+    known = fields.pick(MachineOptions, parameters)
+    for name in changes:
+        if name not in known:
+            raise InputError(
+                f"{place} {name} excludes --resume: a run continues as it was started, but for its "
+                f"machines; choose from {', '.join(known)}"
+            )
+    try:
+        machines = fields.build(MachineOptions, {**known, **changes})
+    except (InputError, UsageError) as error:
+        raise InputError(f"{place}: {error}") from None
+    return {name: getattr(machines, name) for name in changes}
+
+
 def _check_size(values: ParameterSet) -> None:
     """Raise InputError for parameters that do not fit into a task's command line."""
     sizes = {}

@@ -28,7 +28,8 @@ def check_job(
     """Raise InputError if these machines can't train with this config, or can't be scheduled."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
-    check_batch_size(config.batch_size, machines.batch_shares)
+    if not options.resume_from:
+        check_batch_size(config.batch_size, machines.batch_shares)
     check_scheduling(options.scheduling_strategy, machines)
     check_duration(options.scheduling_strategy, job.timeout, job.max_wait_duration)
 

@@ -80,14 +80,16 @@ def run_recipe(
     directory = runs_folder(runs_directory, local=local)
     vertex_options = _list_given({"--detach": detach}) + settings.options()
     if resume:
-        fixed: dict[str, Any] = {"--set": set_, "--cache": cache is not None}
+        fixed: dict[str, Any] = {"--cache": cache is not None}
         fixed |= {"--in-containers": in_containers, "--batch": batch, "--name": local and name}
         run = _choose_run(runs or [], _list_given(fixed) + (vertex_options if local else []))
+        machines = parse_values(set_)
         if local:
-            return startup.exit_code(api.resume(recipe, run, runs_directory=directory).state)
+            resumed = api.resume(recipe, run, machines, runs_directory=directory)
+            return startup.exit_code(resumed.state)
         from pipelines.runs import launch
 
-        return launch.resume(settings.load(), recipe, run, name or "", detach=detach)
+        return launch.resume(settings.load(), recipe, run, name or "", machines, detach=detach)
     if runs:
         raise _extra_argument_error(runs[0], recipe, batch)
     loaded = api.load(recipe)

@@ -21,6 +21,7 @@ from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
 from pipelines.local_programs import QUIET
 from pipelines.package import Package
+from pipelines.parameters import change_machines
 from pipelines.runs import failures
 from pipelines.runs.live_view import LiveView, PlainView, choose_view
 from pipelines.runs.run import Run, display_names
@@ -33,6 +34,7 @@ from pipelines.runs.run_folders import (
     locked,
     read_record,
     resume_command,
+    training_of,
     write_record,
 )
 from pipelines.runs.screens import show_results
@@ -87,11 +89,12 @@ def run(
         return execute(pipeline, record, directory, lock, engine)
 
 
-def resume(directory: pathlib.Path) -> pathlib.Path:
+def resume(directory: pathlib.Path, machines: Mapping[str, Any]) -> pathlib.Path:
     """Execute the tasks that are left of a cancelled, failed or killed run, in its own folder.
 
     The interrupted task reuses the files that it has written: shards of records, or the checkpoint
-    of a training job. So the results are bit-identical to those of an uninterrupted run.
+    of a training job. So the results are bit-identical to those of an uninterrupted run. With other
+    `machines`, a new run reads the records from the cache and trains from the checkpoint.
 
     Raise InputError, and start nothing, if the run is still running or has succeeded, its YAML has
     changed, or its container engine or image is not available.
@@ -108,6 +111,16 @@ def resume(directory: pathlib.Path) -> pathlib.Path:
         pipeline = Package(path)
         if pipeline.digest != record.package:
             raise InputError(f"{path} has changed since the run was started; start a new run")
+        if machines:
+            changed = change_machines(record.parameters, machines, place="--set")
+            changed["resume_from"] = training_of(record, directory)
+            return run(
+                pipeline,
+                parameters={**record.parameters, **changed},
+                runs_directory=directory.parent,
+                in_containers=record.in_containers,
+                root=record.root,
+            )
         engine = find_engine(pipeline.image) if record.in_containers else ""
         if not engine and record.code != code_digest():
             say(

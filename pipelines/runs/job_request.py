@@ -130,8 +130,11 @@ def build_pipeline_job(
     )
 
 
-def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
-    """Return a copy of a PipelineJob that has ended, ready to be sent as another run."""
+def copy_job(job: Any, run_id: str, resume_from: str, changed: Mapping[str, Any]) -> Any:
+    """Return a copy of a PipelineJob that has ended, ready to be sent as another run.
+
+    `changed` are parameters that differ.
+    """
     from google.cloud.aiplatform_v1 import types
 
     new = types.PipelineJob(job)
@@ -142,6 +145,7 @@ def copy_job(job: Any, run_id: str, resume_from: str) -> Any:
     values["labels"] = {**(values.get("labels") or {}), "run": run_id}
     if resume_from:
         values["resume_from"] = resume_from
+    values.update(changed)
     return new
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from components.vertex.cloud_errors import CloudError, is_capacity
 from pipelines.console import Console, print_error, say
+from pipelines.parameters import change_machines
 from pipelines.project.connection import Connection, run_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
@@ -21,6 +22,7 @@ from pipelines.runs.run import (
     PLAN,
     TRAINING,
     Run,
+    parameters_of,
     read_tasks,
     recipe_of,
     uri_of,
@@ -164,7 +166,15 @@ def _make_rows(connection: Connection, run: Run) -> Iterator[Row]:
                 yield Row(replica.replace("-", " "), "RUNNING", 0.0, text, is_replica=True)
 
 
-def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: bool) -> int:
+def resume(
+    settings: Settings,
+    recipe: str,
+    run_id: str,
+    name: str,
+    machines: Mapping[str, Any],
+    *,
+    detach: bool,
+) -> int:
     """Resume an interrupted run; return the exit code.
 
     Vertex AI can't resume a PipelineJob, so this starts a new one with the same pipeline and
@@ -176,6 +186,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
     Args:
         recipe: a recipe, whose latest run is resumed unless `run_id` is given, or the ID of a run.
         name: name of the new run; empty: <recipe>-<time>.
+        machines: machine options that differ from those of the interrupted run.
     """
     connection = Connection(settings.require("project"))
     latest = [] if run_id else vertex_jobs.list_runs(connection, recipe, limit=1)
@@ -198,5 +209,7 @@ def resume(settings: Settings, recipe: str, run_id: str, name: str, *, detach: b
             raise InputError(f"the training job of {run_id!r} is {now}; wait for its end")
     new_id = job_request.make_run_id(made_by, name)
     resume_from = uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)
-    vertex_jobs.create(connection, job_request.copy_job(job, new_id, resume_from), new_id)
+    machines = change_machines(parameters_of(vertex_jobs.content_of(job)), machines, place="--set")
+    copy = job_request.copy_job(job, new_id, resume_from, machines)
+    vertex_jobs.create(connection, copy, new_id)
     return follow(connection, made_by, new_id, detach=detach) or 0

@@ -54,7 +54,8 @@ def _epoch(run: Run) -> float:
     batches = iter(run.read_training_input())
     for step in range(run.steps):
         examples = tf.constant(run.examples_at(step))
-        report = run.train_step(*next(batches), examples, tf.constant(0.0))
+        place = tf.constant(run.place_at(step), tf.int64)
+        report = run.train_step(*next(batches), examples, place, tf.constant(0.0))
         if running is not None:
             running.numpy()  # As the loop does: read while the next step runs.
         running = report

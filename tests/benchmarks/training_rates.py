@@ -55,7 +55,8 @@ def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     config = TrainingConfig(batch_size=BATCH, epochs=100)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
     run = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-    steps, values = EXAMPLES // BATCH, (tf.constant(float(BATCH)), tf.constant(0.0))
+    steps, place = EXAMPLES // BATCH, tf.constant(0, tf.int64)
+    values = (tf.constant(float(BATCH)), place, tf.constant(0.0))
     rates = []
     for _ in range(ROUNDS):
         batches = iter(run.read_training_input())

@@ -164,7 +164,7 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
         ("run digits --local --resume", "the run 'digits-1' has succeeded; there is nothing"),
         ("run digits mnist-1 --local --resume", "mnist-1 is a run of 'mnist', not of 'digits'"),
         ("run flowers --local --resume", "there is no run of 'flowers' in runs"),
-        ("run mnist --local --resume --set epochs=3", "--set excludes --resume"),
+        ("run mnist --local --resume --set epochs", "'epochs' is not NAME=VALUE"),
         ("run mnist --local --resume --name x", "--name excludes --resume"),
         ("run digits --local --batch a.jsonl b.jsonl", "--batch takes one value, but 'b.jsonl'"),
         ("run digits --local --batch a.jsonl b.jsonl c.jsonl", "a pattern in quotes"),

@@ -113,7 +113,7 @@ class AsynchronousRun(Run):
         super()._on_sigterm()
         liveness.exit_without(self.cluster.addresses["ps"], self.cluster.name)
 
-    def set_share(self) -> None:
+    def set_share(self, began: int) -> None:
         self.replicas = len(self.cluster.addresses["worker"])
         self.share = reader.InputShare(batch_size=self.config.batch_size)
 

@@ -209,20 +209,23 @@ def load(path: str, variables: Sequence[keras.Variable]) -> Progress | None:
     return progress
 
 
-def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> None:
-    """Check that the checkpoints in `directory` are this run's; the chief writes its signature."""
+def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Cluster) -> int:
+    """Check that the checkpoints in `directory` are this run's; the chief writes its signature.
+
+    Return the number of workers with which the run began.
+    """
     signature = {
         **dataclasses.asdict(config),
         "dataset": hashlib.sha256(dataset.to_json().encode()).hexdigest(),
-        "replicas": cluster.trainers,
     }
     path = join(directory, "run.json")
     try:
         text = storage.read_text(path)
         if text is None:
             if cluster.is_chief:
-                storage.write_json(path, checked_json.with_checksum(signature))
-            return
+                began = {"replicas": cluster.trainers}
+                storage.write_json(path, checked_json.with_checksum({**signature, **began}))
+            return cluster.trainers
         saved = complete_saved(checked_json.parse(text))
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); remove it and run again") from None
@@ -233,3 +236,4 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
                 f"{value!r}; to resume that run, give it the same; else give another "
                 "--base_output_directory, or remove that folder"
             )
+    return int(saved["replicas"])

@@ -12,6 +12,7 @@ Sums are float32 [k + 2]: the loss and k metrics of the task, summed over exampl
 of examples.
 """
 
+import contextlib
 import functools
 import math
 import signal
@@ -28,7 +29,7 @@ from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
 from trainer.tasks import Task, task_of
-from trainer.training import checkpoint, logs, weights
+from trainer.training import checkpoint, draws, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases, seed_of
@@ -73,9 +74,8 @@ class Run:
         self.task = task_of(dataset)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
-        self.set_share()
         self.directory = join(base, "checkpoints")
-        checkpoint.claim(self.directory, config, dataset, cluster)
+        self.set_share(checkpoint.claim(self.directory, config, dataset, cluster))
         if cluster.is_chief:
             checkpoint.repair_lists(self.directory)
             # Copy the files that the model needs, so that all replicas can read them.
@@ -84,6 +84,7 @@ class Run:
         self.progress = checkpoint.read_progress(self.directory)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
+        self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
         self.log = logs.Log(base, cluster, self.steps, config, self.task.measured)
@@ -139,7 +140,8 @@ class Run:
             batch = next(batches)
             progress.waited += time.monotonic() - started
             examples = tf.constant(self.examples_at(progress.step))
-            step = self.train_step(*batch, examples, tf.constant(float(self.stop_requested)))
+            place = tf.constant(self.place_at(progress.step), tf.int64)
+            step = self.train_step(*batch, examples, place, tf.constant(float(self.stop_requested)))
             stop = running is not None and self._finish(running)
             running = step
             progress.step += 1
@@ -169,8 +171,16 @@ class Run:
     def examples_at(self, step: int) -> float:
         """Return the number of examples, without padding, in the epoch's global batch `step`."""
         total = self.dataset.splits["train"].examples
-        position = (self.progress.epoch * self.steps + step) % self.pass_steps
+        position = self._position_of(step)
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
+
+    def place_at(self, step: int) -> int:
+        """Return the place of this worker's first example in the epoch's global batch `step`."""
+        return self.share.place_at(self._position_of(step), self.dataset.splits["train"].examples)
+
+    def _position_of(self, step: int) -> int:
+        """Return the position of the epoch's `step` in a pass over the training split."""
+        return (self.progress.epoch * self.steps + step) % self.pass_steps
 
     def read_training_input(self) -> Any:
         """Return the input of the remaining steps of the epoch for this worker's replicas."""
@@ -252,8 +262,25 @@ class Run:
             self.schedule.factor,
         )
 
-    def set_share(self) -> None:
-        """Set `replicas` and `share`."""
+    def _check_normalization(self) -> None:
+        """Raise InputError if the number of workers has changed, which changes what is learned.
+
+        Batch normalization counts the padding of a worker's batch.
+        """
+        now, layers = self.cluster.trainers, self.network._flatten_layers()
+        normalizes = any(
+            isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
+            for layer in layers
+        )
+        if normalizes and self.share.began not in (0, now):
+            raise InputError(
+                f"{self.directory} contains checkpoints of a run of {self.share.began} workers, "
+                f"whose batch normalization would differ with {now}; resume it with as many, or "
+                "give another --base_output_directory"
+            )
+
+    def set_share(self, began: int) -> None:
+        """Set `replicas` and `share` of a run that began with `began` workers."""
         cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
         self.replicas = replicas
         self.share = reader.InputShare(
@@ -261,6 +288,7 @@ class Run:
             worker=cluster.trainer_index if cluster.trainers > 1 else 0,
             workers=cluster.trainers,
             local_replicas=replicas // cluster.trainers,
+            began=began,
         )
 
     def prepare_steps(self) -> None:
@@ -333,6 +361,8 @@ def make_gradient_function(
 ) -> Callable[..., Any]:
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
+    Its last argument, if given, is the place of the replica's rows in the global batch.
+
     It returns the gradient of each trainable variable of `network`, scaled as `optimizer` requires
     and divided by the number of examples of the global batch, and the sums over the replica's part.
     """
@@ -340,7 +370,11 @@ def make_gradient_function(
     objective = task.make_objective(config)
     scale = optimizer.scale_loss
 
-    def compute(inputs: Any, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor) -> Any:
+    def compute(
+        inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, place: Any = None
+    ) -> Any:
+        if place is not None:
+            draws.set_rows(place, labels.shape[0])
         with tf.GradientTape() as tape:
             outputs = network(inputs, training=True)
             total = tf.reduce_sum(objective(labels, outputs) * weights)
@@ -368,25 +402,36 @@ def make_training_step(
     task: Task,
     config: TrainingConfig,
 ) -> Callable[..., Any]:
-    """Return a function of (inputs, labels, weights, examples in the global batch, stop flag).
+    """Return a function of (inputs, labels, weights, examples in the global batch, place, stop).
+
+    `place` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
+    received SIGTERM.
 
     The function returns float32 [k + 3], the same on every replica: the sums over the global batch,
     and the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
     compute = make_gradient_function(network, optimizer, task, config)
+    local_replicas = len(strategy.extended.worker_devices)
+    draw_by_place = draws.by_place if strategy.num_replicas_in_sync > 1 else contextlib.nullcontext
 
     @tf.function(autograph=False)
-    def step(inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, stop: tf.Tensor) -> Any:
+    def step(
+        inputs: Any, labels: Any, weights: Any, examples: Any, place: tf.Tensor, stop: tf.Tensor
+    ) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            local, local_sums = compute(inputs, labels, weights, examples)
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            number = int(tf.get_static_value(replica)) % local_replicas
+            own_place = place + number * labels.shape[0]
+            local, local_sums = compute(inputs, labels, weights, examples, own_place)
             report = tf.concat([local_sums, [stop]], axis=0)
             context = tf.distribute.get_replica_context()
             *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
             optimizer.apply(summed, variables)
             return report
 
-        reports = strategy.run(replica_step, args=(inputs, labels, weights))
+        with draw_by_place():
+            reports = strategy.run(replica_step, args=(inputs, labels, weights))
         return strategy.experimental_local_results(reports)[0]
 
     return step

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipelines.runs import run_folders
@@ -54,16 +55,8 @@ def settings_of(recipe):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_killed_run_ends_with_the_bits_of_an_unkilled_one(recipe, tmp_path):
     settings = settings_of(recipe)
-    whole = finish(recipe, tmp_path / "whole", *settings)
-    folder, nowhere = tmp_path / "killed", subprocess.DEVNULL
-    called = command(recipe, folder, *settings)
-    with started(called, cwd=ROOT, stdout=nowhere, stderr=nowhere) as process:
-        saved = folder / "latest/artifacts/plan-training/training/checkpoints/checkpoint"
-        wait_for(saved.exists, seconds=300)
-        children = descendants(process)
-    wait_for(lambda: not any(map(is_alive, children)))
-    killed = run_folders.load_by_name(folder, "latest")
-    assert killed.state == "KILLED"
+    whole, folder = finish(recipe, tmp_path / "whole", *settings), tmp_path / "killed"
+    killed = kill_while_it_trains(recipe, folder, *settings)
     assert not (folder / "latest" / "summary.json").exists()
     resumed = finish(recipe, folder, "--resume")
     assert (resumed.name, resumed.state) == (killed.name, "SUCCEEDED")
@@ -79,6 +72,36 @@ def test_killed_run_ends_with_the_bits_of_an_unkilled_one(recipe, tmp_path):
     assert_equal_arrays(newest_checkpoint(ours), newest_checkpoint(theirs))
     if recipe != "digits":  # See test_batch_prediction.
         check_batch_prediction(recipe, (folder / "latest").resolve(), tmp_path)
+
+
+def kill_while_it_trains(recipe, folder, *arguments):
+    nowhere = subprocess.DEVNULL
+    called = command(recipe, folder, *arguments)
+    with started(called, cwd=ROOT, stdout=nowhere, stderr=nowhere) as process:
+        saved = folder / "latest/artifacts/plan-training/training/checkpoints/checkpoint"
+        wait_for(saved.exists, seconds=300)
+        children = descendants(process)
+    wait_for(lambda: not any(map(is_alive, children)))
+    killed = run_folders.load_by_name(folder, "latest")
+    assert killed.state == "KILLED"
+    return killed
+
+
+@pytest.mark.slow
+def test_killed_run_continues_on_other_machines(tmp_path):
+    # At a higher learning rate, a difference by rounding soon grows by some orders of magnitude.
+    steady = ["--set=schedule=constant", "--set=learning_rate=0.0005"]
+    settings = [*settings_of("digits"), *steady]
+    whole = finish("digits", tmp_path / "whole", *settings)
+    killed = kill_while_it_trains("digits", tmp_path, *settings)
+    resumed = finish("digits", tmp_path, "--resume", "--set=worker_count=2")
+    assert (resumed.state, resumed.training) == ("SUCCEEDED", killed.training)
+    logs = tmp_path / "latest" / "logs" / "custom-training-job"
+    assert "epoch 1/6" not in (logs / "chief-0.log").read_text()
+    assert (logs / "worker-1.log").exists()
+    expected = newest_checkpoint(Path(whole.training))
+    for name, value in newest_checkpoint(Path(resumed.training)).items():
+        np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
 
 def check_batch_prediction(recipe, run, folder):

@@ -14,28 +14,60 @@ same for 1, 2, 4 and 8 workers."""
 class InputShare:
     """The part of every global batch that a worker reads.
 
-    Raises InputError if a global batch can't be divided equally among the replicas.
+    Raises InputError if a global batch can't be divided equally among the replicas with which the
+    run began. If it goes on with another number of workers, their shares may differ.
     """
 
     batch_size: int  # number of examples in a global batch
     worker: int = 0  # index of this worker
     workers: int = 1  # number of workers
     local_replicas: int = 1  # number of this worker's devices, which share its batch equally
+    began: int = 0  # number of workers with which the run began; 0: as many
 
     def __post_init__(self) -> None:
-        check_batch_size(self.batch_size, self.workers * self.local_replicas)
+        if self.began in (0, self.workers):
+            check_batch_size(self.batch_size, self.workers * self.local_replicas)
 
     @property
     def lanes(self) -> int:
-        return math.lcm(math.gcd(self.batch_size, LANES), self.workers)
+        return math.lcm(math.gcd(self.batch_size, LANES), self.began or self.workers)
+
+    @property
+    def lane_size(self) -> int:
+        """Return the number of a lane's examples in a global batch."""
+        return self.batch_size // self.lanes
+
+    @property
+    def shuffled_together(self) -> int:
+        """Return the number of lanes that share the memory for shuffling."""
+        return self.lanes // (self.began or self.workers)
+
+    @property
+    def own_lanes(self) -> range:
+        first, last = (of * self.lanes // self.workers for of in (self.worker, self.worker + 1))
+        return range(first, last)
 
     @property
     def worker_batch_size(self) -> int:
-        return self.batch_size // self.workers
+        """Return the number of rows of a worker's batches, which is the same for all workers."""
+        return self.replica_batch_size * self.local_replicas
 
     @property
     def replica_batch_size(self) -> int:
-        return self.worker_batch_size // self.local_replicas
+        largest = -(-self.lanes // self.workers) * self.lane_size
+        return -(-largest // self.local_replicas)
+
+    def place_at(self, position: int, examples: int) -> int:
+        """Return the place of this worker's first example in a global batch.
+
+        Args:
+            position: position of the batch in a pass over the split.
+            examples: number of examples of the split.
+        """
+        first = self.own_lanes.start
+        if (position + 1) * self.batch_size <= examples:
+            return first * self.lane_size
+        return first * examples // self.lanes - first * position * self.lane_size
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:

@@ -1,13 +1,13 @@
 """Read records as batches: the same global batches for any number of workers.
 
 The order of examples depends on the seed and the epoch, not on the workers. A split is divided
-into lanes: runs of records whose lengths differ by at most one. A global batch takes examples
-from the lanes in turn, and each worker reads a block of neighboring lanes:
+into lanes: runs of records whose lengths differ by at most one. A global batch takes equally many
+examples from each lane, and each worker reads a block of neighboring lanes:
 
-    lane 0   0  4  8 ...  \\ worker 0
-    lane 1   1  5  9 ...  /
-    lane 2   2  6 10 ...  \\ worker 1
-    lane 3   3  7 11 ...  /
+    lane 0   0  1  8  9 ...  \\ worker 0
+    lane 1   2  3 10 11 ...  /
+    lane 2   4  5 12 13 ...  \\ worker 1
+    lane 3   6  7 14 15 ...  /
 
 So every example is read once per epoch, by one worker, for any number of shards. If the number of
 shards is a multiple of the number of lanes, which the writer ensures, no two workers open the same
@@ -62,8 +62,8 @@ def read_training_batches(
         InputError: a shard is missing or damaged.
     """
     content = dataset.splits[split]
-    lanes = share.lanes // share.workers
-    buffer = int(shuffle_megabytes * 1e6 / max(1.0, content.bytes / content.examples) / lanes)
+    example_bytes = max(1.0, content.bytes / content.examples)
+    buffer = int(shuffle_megabytes * 1e6 / example_bytes / share.shuffled_together)
     order = _Order(seed=seed, epoch=epoch, buffer=max(1, buffer))
     serialized = _read_batches(dataset, split, share, order).skip(first_step)
     return decode_batches(serialized, dataset, share)
@@ -100,10 +100,8 @@ def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, 
     ends = np.cumsum([shard.examples for shard in dataset.splits[split].shards]).tolist()
     spans = list(zip(dataset.splits[split].shards, [0, *ends], ends, strict=False))
     count, total = share.lanes, ends[-1]
-    first = share.worker * count // share.workers
-    last = (share.worker + 1) * count // share.workers
     lanes = {}
-    for lane in range(first, last):
+    for lane in share.own_lanes:
         begin, end = lane * total // count, (lane + 1) * total // count
         lanes[lane] = [
             _Segment(
@@ -117,9 +115,12 @@ def _assign_lanes(dataset: Dataset, split: str, share: InputShare) -> dict[int, 
     return lanes
 
 
-def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> tf.data.Dataset:
+def _read_records(
+    lanes: Mapping[int, list[_Segment]], order: _Order | None, together: int
+) -> tf.data.Dataset:
     """Return the serialized records of the lanes in turn, each lane shuffled according to `order`.
 
+    `together` is the number of records that are read from a lane in its turn.
     Lanes are data, so that their pipeline is traced once, not once per lane.
     """
     longest = max(len(segments) for segments in lanes.values())
@@ -149,14 +150,16 @@ def _read_records(lanes: Mapping[int, list[_Segment]], order: _Order | None) -> 
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
     table = (np.array(files), np.array(spans, np.int64), np.array(orders, np.int64))
-    return tf.data.Dataset.from_tensor_slices(table).interleave(read, cycle_length=len(lanes))
+    return tf.data.Dataset.from_tensor_slices(table).interleave(
+        read, cycle_length=len(lanes), block_length=together
+    )
 
 
 def _read_batches(
     dataset: Dataset, split: str, share: InputShare, order: _Order | None
 ) -> tf.data.Dataset:
     """Return one epoch as (serialized string [worker_batch_size], weights float32, same shape)."""
-    size = share.worker_batch_size
+    size, own = share.worker_batch_size, len(share.own_lanes) * share.lane_size
     lanes = {
         n: segments for n, segments in _assign_lanes(dataset, split, share).items() if segments
     }
@@ -164,12 +167,13 @@ def _read_batches(
     shards = dataset.splits[split].shards
     check_shards(dataset, [shard for shard in shards if dataset.shard_uri(shard) in files])
     examples = sum(segment.take for segments in lanes.values() for segment in segments)
-    missing = steps_per_epoch(dataset, split, share.batch_size) - math.ceil(examples / size)
+    missing = steps_per_epoch(dataset, split, share.batch_size)
     batches = []
     if lanes:
+        missing -= math.ceil(examples / own)
         batches.append(
-            _read_records(lanes, order)
-            .batch(size)
+            _read_records(lanes, order, share.lane_size if order else 1)
+            .batch(own)
             .map(plain(lambda batch: _pad_batch(batch, size)))
         )
     if missing:  # Other workers have a last batch, for which this worker has no examples.
