@@ -205,7 +205,7 @@ def resume(
         run = runs[0]
     from pipelines.local.execution import resume as resume_locally
 
-    return run_folders.load(resume_locally(Path(run.link), machines or {}))
+    return run_folders.load(resume_locally(Path(run.link), machines))
 
 
 def results(

@@ -34,6 +34,7 @@ import itertools
 import json
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -50,9 +51,8 @@ from keras.src.utils.python_utils import pythonify_logs
 from tensorflow.python.eager import context
 
 from trainer.errors import InputError
-from trainer.training import draws
+from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster, from_environment
-from trainer.training.strategies import barrier
 
 _WRITERS = (
     keras.callbacks.CSVLogger,
@@ -110,7 +110,7 @@ def fit(
         "sample_weight": sample_weight,
         "batch_size": batch_size,
         "steps_per_epoch": steps_per_epoch,
-        "shuffle": shuffle,
+        "shuffle": shuffle and not isinstance(x, tf.data.Dataset),
         "class_weight": class_weight,
         "steps_per_execution": model.steps_per_execution,
     }
@@ -118,6 +118,8 @@ def fit(
     called = [*(callbacks or ())] if cluster.is_chief else [*both]
     history = keras.callbacks.History()
     called.append(history)
+    if verbose == "auto":
+        verbose = 1 if sys.stdout.isatty() else 2
     if directory:
         build(model, strategy, EpochIterator(**training))
         checkpoints = Checkpoints(directory, cluster, model, history, both)
@@ -150,6 +152,18 @@ def fit(
     run = _Run(model, strategy, cluster, training, validation)
     run.train(called, verbose=verbose if cluster.is_chief else 0, **common)
     return history
+
+
+def create_strategy() -> tf.distribute.Strategy:
+    """Return the tf.distribute strategy for all workers of this process's job and their GPUs.
+
+    Call it before any other TensorFlow operation.
+    """
+    cluster = from_environment(os.environ)
+    name = strategies.resolve("auto", cluster)
+    # In OneDeviceStrategy's scope, Keras' fit takes a batch before the first epoch.
+    alone = name == "one_device"
+    return tf.distribute.get_strategy() if alone else strategies.create_strategy(name, cluster)
 
 
 def _check(
@@ -288,7 +302,7 @@ class _Run:
         called = keras.callbacks.CallbackList(
             callbacks,
             add_progbar=verbose != 0,
-            verbose=1 if verbose == "auto" else verbose,
+            verbose=verbose,
             epochs=epochs,
             steps=self._training.num_batches,
             model=model,
@@ -321,7 +335,7 @@ class _Run:
                 break
         model.optimizer.finalize_variable_values(model.trainable_weights)
         called.on_train_end(logs)
-        barrier(self._strategy)  # No worker may leave while another needs it.
+        strategies.barrier(self._strategy)  # No worker may leave while another needs it.
 
     def _run_epoch(
         self,

@@ -13,7 +13,7 @@ from trainer.data.schema import join, load_to_train
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
-from trainer.models import prepare_model
+from trainer.models import find_model_class, prepare_model
 from trainer.tasks.kinds import check_options, kind_of_records
 from trainer.training.cluster import check_strategy
 from trainer.training.config import TrainingConfig, phases
@@ -28,6 +28,11 @@ def check_job(
     """Raise InputError if these machines can't train with this config, or can't be scheduled."""
     accelerators = machines.accelerator_count
     check_strategy(config.strategy, machines.replicas, accelerators, xla=config.xla)
+    if machines.evaluator_count and find_model_class(config.model).is_program:
+        raise InputError(
+            f"evaluator_count={machines.evaluator_count}: the evaluator scores checkpoints of the "
+            f"training loop, which the program {config.model!r} does not run; set 0"
+        )
     if not options.resume_from:
         check_batch_size(config.batch_size, machines.batch_shares)
     check_scheduling(options.scheduling_strategy, machines)

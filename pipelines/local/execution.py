@@ -89,7 +89,7 @@ def run(
         return execute(pipeline, record, directory, lock, engine)
 
 
-def resume(directory: pathlib.Path, machines: Mapping[str, Any]) -> pathlib.Path:
+def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -> pathlib.Path:
     """Execute the tasks that are left of a cancelled, failed or killed run, in its own folder.
 
     The interrupted task reuses the files that it has written: shards of records, or the checkpoint

@@ -34,6 +34,9 @@ class Model:
     has_wide_part: ClassVar[bool] = False
     """True if a separate optimizer trains the weights of WIDE_LAYER."""
 
+    is_program: ClassVar[bool] = False
+    """True if it is a training program, whose `train` replaces `build` and the training loop."""
+
     @classmethod
     def register_layers(cls) -> None:
         """Import the layers that Keras needs to load a saved model."""
@@ -64,6 +67,10 @@ class Model:
 
         Images are uint8 [n, height, width, channels], unscaled; logits are float32 [n, classes].
         """
+        raise NotImplementedError
+
+    def train(self, dataset: Dataset, directory: str) -> keras.Model:
+        """Train on this replica, in the job's base_output_directory; return a model as `build`."""
         raise NotImplementedError
 
     def unfreeze(self, model: keras.Model, layers: int) -> None:

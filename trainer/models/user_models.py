@@ -1,9 +1,11 @@
-"""Users' own models: functions in users' modules, named as MODULE:FUNCTION.
+"""Users' own models and training programs: functions in users' modules, named as MODULE:FUNCTION.
 
     def build(dataset: Dataset, *, units: int = 64) -> keras.Model: ...
+    def main(dataset: Dataset, directory: str, *, epochs: int = 3) -> keras.Model: ...
 
-The first argument is the Dataset; all others are options of the model. The signature is read from
-the module's source, so that a recipe can be checked without running the user's code.
+The first argument is the Dataset; all others are options. A function whose second argument is
+`directory`, the job's base_output_directory, trains the model that it returns. The signature is
+read from the module's source, so that a recipe can be checked without running the user's code.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _TYPES: dict[str, Any] = {
 
 def make_model_class(name: str) -> type[Model]:
     """Return the class of a model whose options are the arguments of its function."""
-    members, required = _parse_signature(name)
+    members, required, trains = _parse_signature(name)
 
     def check(self: Any) -> None:
         for missing in required:
@@ -44,10 +46,17 @@ def make_model_class(name: str) -> type[Model]:
 
     def build(self: Any, dataset: Dataset) -> keras.Model:
         options = {key: value for key, value in vars(self).items() if value is not None}
-        return _call_function(name, dataset, options)
+        return _call_function(name, [dataset], options)
+
+    def train(self: Any, dataset: Dataset, directory: str) -> keras.Model:
+        options = {key: value for key, value in vars(self).items() if value is not None}
+        return _call_function(name, [dataset, directory], options)
 
     namespace = {
         "takes": "",
+        "augmentable": not trains,
+        "is_program": trains,
+        "train": train,
         "register_layers": staticmethod(lambda: _register_objects(name)),
         "__post_init__": check,
         "build": build,
@@ -80,14 +89,14 @@ def _register_objects(name: str) -> None:
                 keras.saving.get_custom_objects()[key] = value
 
 
-def _call_function(name: str, dataset: Dataset, options: dict[str, Any]) -> keras.Model:
+def _call_function(name: str, arguments: list[Any], options: dict[str, Any]) -> keras.Model:
     """Call the model's function; raise InputError for a model that can't be trained or saved."""
     import keras
 
-    model = getattr(_import_module(name), name.partition(":")[2])(dataset, **options)
+    model = getattr(_import_module(name), name.partition(":")[2])(*arguments, **options)
     if not isinstance(model, keras.Model):
         raise InputError(f"model={name!r} returned {type(model).__name__}; return a keras.Model")
-    _check_output(name, model, dataset)
+    _check_output(name, model, arguments[0])
     if not model.trainable_variables:
         raise InputError(f"model={name!r} has no trainable weights; leave a layer trainable")
     try:
@@ -148,8 +157,8 @@ def _shorten(error: Exception) -> str:
     return one_line(text)[:300].rstrip(".")
 
 
-def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
-    """Return the types of the function's options, and the names of the required options."""
+def _parse_signature(name: str) -> tuple[dict[str, Any], set[str], bool]:
+    """Return the options' types, the names of those without a default, and whether it trains."""
     file = find_module_file("model", name)
     function = name.partition(":")[2]
     try:
@@ -173,7 +182,8 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
     defaults = [*[None] * required_count, *arguments.defaults, *arguments.kw_defaults]
     members, required = {}, set()
     with_defaults = [*zip([*positional, *arguments.kwonlyargs], defaults, strict=True)]
-    for argument, default in with_defaults[1:]:
+    trains = [argument.arg for argument in positional[1:2]] == ["directory"]
+    for argument, default in with_defaults[2 if trains else 1 :]:
         annotation = ast.unparse(argument.annotation) if argument.annotation else ""
         if annotation not in _TYPES:
             raise InputError(
@@ -183,4 +193,4 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str]]:
         members[argument.arg] = _TYPES[annotation]
         if default is None:
             required.add(argument.arg)
-    return members, required
+    return members, required, trains

@@ -67,7 +67,7 @@ def _find_in_training(
     if len(losses) > 1 and last == [min(losses)] and not training["stopped"]:
         yield Finding("more_epochs", False, {})
     waits = known_values(history, "input_wait_fraction")
-    if (share := sum(waits) / len(waits)) > INPUT_BOUND:
+    if waits and (share := sum(waits) / len(waits)) > INPUT_BOUND:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
         yield Finding("starved", True, {"share": share, "encoded": encoded})
 

@@ -28,7 +28,7 @@ class TrainingConfig:
     model: str = option(
         "small_cnn",
         help=f"Model to train. One of {', '.join(MODELS)}, or MODULE:FUNCTION, which builds your "
-        "own model.",
+        "own model or trains it.",
     )
     model_options: dict = option(
         {}, help=f"Options of the model, as a JSON object. {_MODEL_OPTIONS}."
@@ -202,6 +202,11 @@ class TrainingConfig:
         if self.fine_tune_epochs:
             model.check_fine_tuned(self.fine_tune_layers)
         # Refuse values that would have no effect.
+        if model.is_program and self.warm_start:
+            raise InputError(
+                f"warm_start is for models that the project trains; leave it out, and let the "
+                f"program {self.model!r} load initial weights"
+            )
         if not model.augmentable and self.augmentation != "none":
             raise InputError(
                 f"augmentation={self.augmentation!r} is for images, but model={self.model!r} takes "

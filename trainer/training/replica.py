@@ -5,16 +5,18 @@ import platform
 import statistics
 import sys
 import time
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import join, load_to_train
+from trainer.data.schema import Dataset, join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported.results import HISTORY, METRICS
-from trainer.training import asynchronous, evaluator, loop, strategies, weights
+from trainer.models import find_model_class
+from trainer.training import asynchronous, evaluator, loop, program, strategies, weights
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
@@ -98,8 +100,11 @@ def run(job: Job) -> int:
 
 def _train(job: Job, cluster: Cluster) -> None:
     """Train, or run steps for the chief; the chief writes the results."""
-    strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     started = time.monotonic()
+    if find_model_class(job.config.model).is_program:
+        _run_program(job, cluster, started)
+        return
+    strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     if strategy == "parameter_server":
         if not cluster.is_chief:
             asynchronous.serve(cluster)
@@ -108,26 +113,59 @@ def _train(job: Job, cluster: Cluster) -> None:
         tf.config.experimental.enable_op_determinism()
         trained = loop.train(job, cluster)
     if cluster.is_chief:
-        _write_results(trained, job, strategy, time.monotonic() - started)
-    # No replica may exit while another needs it for a collective operation. A peer may exit as soon
-    # as it has passed this last barrier: when the results are written, its loss is not a failure.
+        figures = _measure(trained, time.monotonic() - started)
+        figures |= {"strategy": strategy, "precision": job.config.precision}
+        _write_results(trained.model, trained.dataset, job, figures)
+    _wait_for_peers(trained.strategy, job)
+
+
+def _run_program(job: Job, cluster: Cluster, started: float) -> None:
+    """Run the user's training program; the chief writes the results."""
+    trained = program.train(job)
+    if cluster.is_chief:
+        rows = trained.make_history()
+        storage.write_csv(join(job.base_output_directory, HISTORY), rows)
+        seconds = time.monotonic() - started
+        names = [name for name in rows[-1] if name not in ("epoch", "phase")]
+        validation = [name for name in names if name.startswith("validation_")]
+        figures = {
+            "epochs": len(rows),
+            "best_epoch": None,
+            "kept_epoch": len(rows),
+            "stopped": "",
+            "stopped_phases": [""],
+            "seconds": seconds,
+            "examples_per_second": trained.dataset.splits["train"].examples * len(rows) / seconds,
+            "replicas": trained.model.distribute_strategy.num_replicas_in_sync,
+            "train": {name: rows[-1][name] for name in names if name not in validation},
+            "validation": {name.removeprefix("validation_"): rows[-1][name] for name in validation},
+            "strategy": strategies.resolve("auto", cluster),
+            "precision": keras.config.dtype_policy().name,
+        }
+        _write_results(trained.model, trained.dataset, job, figures)
+    _wait_for_peers(trained.model.distribute_strategy, job)
+
+
+def _wait_for_peers(strategy: tf.distribute.Strategy, job: Job) -> None:
+    """Wait until no replica needs another for a collective operation, when they may exit.
+
+    A peer may exit as soon as it has passed this last barrier: when the results are written, its
+    loss is not a failure.
+    """
     try:
-        strategies.barrier(trained.strategy)
+        strategies.barrier(strategy)
     except PEER_GONE:
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
             raise
 
 
-def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> None:
-    """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
-    base = job.base_output_directory
-    weights.save(trained.model, join(base, weights.FILE_NAME))
-    export(trained.model, trained.dataset, join(base, "model"), weights.FILE_NAME, HISTORY)
+def _measure(trained: Run, seconds: float) -> dict[str, Any]:
+    """Return what metrics.json tells of a run of the training loop."""
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch includes tracing the step.
     steady = [epoch["examples_per_second"] for epoch in history[1:] or history]
-    metrics = {
+    return {
         "epochs": len(history),
         "best_epoch": trained.progress.best_epoch,
         "kept_epoch": trained.kept_epoch,
@@ -136,17 +174,25 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
         "steps": trained.optimizer_step,
         "seconds": seconds,
         "examples_per_second": statistics.median(steady),
-        "strategy": strategy,
         "replicas": trained.replicas,
-        "model": job.config.model,
-        "parameters": trained.model.count_params(),
-        "precision": job.config.precision,
         "train": {name: row[name] for name in trained.task.measured},
         "validation": {
             name: row[f"validation_{name}"]
             for name in trained.task.measured
             if f"validation_{name}" in row
         },
+    }
+
+
+def _write_results(model: keras.Model, dataset: Dataset, job: Job, figures: dict[str, Any]) -> None:
+    """Write model.keras, model/ and, last, metrics.json, which marks the results as complete."""
+    base = job.base_output_directory
+    weights.save(model, join(base, weights.FILE_NAME))
+    export(model, dataset, join(base, "model"), weights.FILE_NAME, HISTORY)
+    metrics = {
+        **figures,
+        "model": job.config.model,
+        "parameters": model.count_params(),
         "versions": {
             "python": platform.python_version(),
             "tensorflow": tf.__version__,
@@ -154,6 +200,6 @@ def _write_results(trained: Run, job: Job, strategy: str, seconds: float) -> Non
         },
     }
     storage.write_json(join(base, METRICS), checked_json.with_checksum(metrics))
-    kept, best = trained.kept_epoch, trained.progress.best_epoch
-    which = f"epoch {kept} of {len(history)}{', the best' if kept == best else ''}"
+    kept, best = figures["kept_epoch"], figures["best_epoch"]
+    which = f"epoch {kept} of {figures['epochs']}{', the best' if kept == best else ''}"
     print(f"model exported to {join(base, 'model')}, with the weights of {which}", flush=True)

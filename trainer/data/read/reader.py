@@ -29,6 +29,7 @@ import tensorflow as tf
 from trainer.data.integrity import check_shards
 from trainer.data.read.decoding import decode_batches, plain
 from trainer.data.read.input_share import InputShare
+from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
 
 
@@ -75,6 +76,35 @@ def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> 
     Elements and errors are those of `read_training_batches`.
     """
     return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
+
+
+def read_for_keras(
+    dataset: Dataset, split: str, batch_size: int, *, seed: int | None = None
+) -> tf.data.Dataset:
+    """Return a split as Keras' `fit` takes it: (inputs, labels), and weights if the records have.
+
+    Inputs and labels are as `model_inputs` returns them; the last batch may be smaller.
+
+    Args:
+        seed: if given, the examples are shuffled by it, anew in each epoch.
+    """
+    shards = dataset.splits[split].shards
+    check_shards(dataset, shards)
+    files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
+    records = tf.data.TFRecordDataset(files)
+    if seed is not None:
+        records = records.shuffle(max(1, dataset.splits[split].examples), seed=seed)
+    inputs = open_inputs(dataset)
+
+    def decode(batch: tf.Tensor) -> Any:
+        decoded = inputs.parse(batch)
+        if not dataset.weight:
+            return decoded
+        return (*decoded, inputs.weigh(batch, tf.ones(tf.shape(batch))))
+
+    known = tf.data.experimental.assert_cardinality(steps_per_epoch(dataset, split, batch_size))
+    batches = records.batch(batch_size).map(plain(decode), tf.data.AUTOTUNE)
+    return batches.apply(known).prefetch(tf.data.AUTOTUNE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

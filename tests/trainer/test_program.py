@@ -1,0 +1,70 @@
+"""A user's own training program runs on each replica, and its model is exported as any other."""
+
+import json
+
+import numpy as np
+import pytest
+
+from components.machines.worker_pools import MachineOptions
+from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.preparation import check_job
+from tests import replicas
+from tests.learned_weights import exported
+from tests.refusals import refused
+from trainer.evaluation.prediction import ServedModel
+from trainer.exported import results
+from trainer.training.config import TrainingConfig
+
+PROGRAM = "tests.trainer.own_program:main"
+OPTIONS = f'--model={PROGRAM} --model_options={{"units":32,"epochs":4}}'
+
+
+def train(records, folder, roles):
+    replicas.run("trainer.task", replicas.flags(records, folder, OPTIONS), roles, folder / "logs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(digit_records, tmp_path_factory):
+    return train(digit_records, tmp_path_factory.mktemp("alone"), replicas.ALONE)
+
+
+def test_program_leaves_what_the_pipeline_reads(digit_records, alone):
+    metrics, history = results.load(str(alone))
+    assert [row["epoch"] for row in history] == [1, 2, 3, 4]
+    assert metrics["validation"]["accuracy"] == history[-1]["validation_accuracy"] > 0.6
+    assert (metrics["model"], metrics["replicas"]) == (PROGRAM, 1)
+    model = ServedModel(str(alone / "model"), digit_records)
+    answers = [model.answer(batch) for batch in model.read_stored_batches("validation")]
+    assert np.concatenate([answer["probabilities"] for answer in answers]).shape[1] == 10
+
+
+@pytest.mark.slow
+def test_program_learns_the_same_on_two_workers(digit_records, alone, tmp_path):
+    two = train(digit_records, tmp_path, replicas.CHIEF_AND_WORKER)
+    assert json.loads((two / "metrics.json").read_text())["replicas"] == 2
+    pairs = zip(exported(two), exported(alone), strict=True)
+    for (shape, values), (_, expected) in pairs:
+        if shape:
+            found, known = (np.frombuffer(of, np.float32) for of in (values, expected))
+            np.testing.assert_allclose(np.sort(found), np.sort(known), atol=1e-4)
+
+
+def test_program_without_a_model_is_an_error(digit_records, tmp_path):
+    flags = replicas.flags(digit_records, tmp_path, "--model=tests.trainer.own_program:forgets")
+    with replicas.Cluster("trainer.task", flags, replicas.ALONE, tmp_path) as cluster:
+        cluster.start_all()
+        assert cluster.processes["chief", 0].wait(120) == 2
+        assert "forgets' returned NoneType; return a keras.Model" in cluster.tails()
+
+
+def test_options_of_a_program_are_checked():
+    message = refused(TrainingConfig, model=PROGRAM, model_options={"units": 8, "rows": 1})
+    assert "rows" in message
+    message = refused(TrainingConfig, model=PROGRAM)
+    assert "needs 'units', which has no default" in message
+    options = {"model": PROGRAM, "model_options": {"units": 8}}
+    assert "warm_start" in refused(TrainingConfig, **options, warm_start="champion")
+    machines, job = MachineOptions(evaluator_count=1), (PipelineOptions(), JobOptions())
+    message = refused(check_job, TrainingConfig(**options), machines, *job)
+    assert "evaluator_count=1" in message and message.endswith("set 0")

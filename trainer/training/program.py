@@ -1,0 +1,37 @@
+"""Run a user's own training program on a replica, and describe what it trained."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from trainer.data.schema import Dataset, load_to_train
+from trainer.models import prepare_model
+from trainer.training.job import Job
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A model that a program has trained."""
+
+    model: keras.Model
+    dataset: Dataset
+
+    def make_history(self) -> list[dict[str, Any]]:
+        """Return the rows of history.csv, from that of the last `fit` if there is one."""
+        history = getattr(self.model, "history", None)
+        if history is None or not history.epoch:
+            return [{"epoch": 1, "phase": 1}]
+        rows = [{"epoch": epoch + 1, "phase": 1} for epoch in history.epoch]
+        for name, values in history.history.items():
+            if len(values) == len(rows):  # Others are not of each epoch.
+                for row, value in zip(rows, values, strict=True):
+                    row[f"validation_{name[4:]}" if name.startswith("val_") else name] = value
+        return rows
+
+
+def train(job: Job) -> Trained:
+    """Call the program with its records and options; every replica of the job calls this."""
+    dataset, config = load_to_train(job.dataset), job.config
+    prepared = prepare_model(config.model, dataset, config.model_options, job.base_output_directory)
+    return Trained(model=prepared.train(dataset, job.base_output_directory), dataset=dataset)
