@@ -109,6 +109,9 @@ def test_page_trains_locally_and_compiles(installed, repository):
         assert executors[name]["container"]["image"] == IMAGE
     inputs = document["root"]["inputDefinitions"]["parameters"]
     assert inputs["model"]["defaultValue"] == "shop.model:build"
+    program = ["--set=model=shop.train:main", '--set=model_options={"epochs": 2}']
+    command = [str(installed / "vertex-training"), "run", "scans", "--local", *program]
+    assert "(epoch 2)" in run(*command, cwd=repository)
 
 
 def test_mistake_in_the_recipe_is_one_line(installed, repository):

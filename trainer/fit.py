@@ -28,6 +28,7 @@ shuffle alike.
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import itertools
@@ -285,6 +286,7 @@ class _Run:
         self._training = _Parts(strategy, cluster, **training)
         self._validation = _Parts(strategy, cluster, **validation) if validation else None
         self._check_metrics()
+        self._build_optimizers()
         self._train_step = self._make_step(model.train_step, self._training)
         self._test_step = self._validation and self._make_step(model.test_step, self._validation)
 
@@ -369,19 +371,15 @@ class _Run:
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        measured = model.get_metrics_result()
-        # A train_step of the user's own may return other values: the last ones' mean is shown.
-        others = {
-            name: self._sum(logs[name]) / self._strategy.num_replicas_in_sync
-            for name in sorted(set(logs) - set(measured))
-        }
-        found = {name: value for name, value in {**measured, **others}.items() if name in logs}
+        measured, logs = model.get_metrics_result(), _flatten(logs)
+        # A train_step of the user's own may return other values: those of the last batch are shown.
+        found = {name: measured.get(name, value) for name, value in logs.items()}
         return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
 
-    def _make_step(
-        self, function: Callable[[Any], Any], parts: _Parts
-    ) -> Callable[..., tuple[dict[str, Any], tf.Tensor]]:
+    def _make_step(self, function: Callable[[Any], Any], parts: _Parts) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas."""
+        kept = (keras.Model.train_step, keras.Model.test_step)
+        has_own_logs = (type(self._model).train_step, type(self._model).test_step) != kept
         share = threading.local()  # tf.distribute traces each replica in its own thread.
 
         @tf.function(
@@ -393,17 +391,22 @@ class _Run:
                 replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
                 rows, place, count = local[replica - parts.first]
                 share.value = count / total
-                draws.set_rows(place, tf.maximum(count, 1))
+                number = keras.tree.flatten(rows)[0].shape[0]  # None if it differs between batches.
+                draws.set_rows(place, number or tf.maximum(count, 1))
                 states = [one.value for of in self._model.metrics for one in of.variables]
                 before = [tf.convert_to_tensor(state) for state in states]
                 logs = function(rows)
+                if has_own_logs:  # Of which metrics are replaced at the end of the epoch.
+                    logs = {name: _mean(of, share.value) for name, of in _flatten(logs).items()}
                 for state, value in zip(states, before, strict=True):
                     state.assign(tf.where(count > 0, state, value))
                 stops = 0.0 if self._is_alone else _all_reduce(stop)
                 return logs, stops
 
-            summed = _sum_gradients(self._model.optimizer, share)
-            with _means_of_local_rows(), summed, draws.by_place():
+            summed = [_sum_gradients(one, share) for one in _optimizers(self._model)]
+            with contextlib.ExitStack() as stack:
+                for one in (_means_of_local_rows(), draws.by_place(), *summed):
+                    stack.enter_context(one)
                 results = self._strategy.run(replica_step)
             local_results = self._strategy.experimental_local_results
             return keras.tree.map_structure(lambda value: local_results(value)[0], results)
@@ -445,6 +448,24 @@ class _Run:
                         "batch; leave it out, or keep sums over rows in its variables"
                     )
 
+    def _build_optimizers(self) -> None:
+        """Build the optimizers that a train_step of the user's own would build in its first call.
+
+        On several devices, a step can't create variables.
+        """
+        used: dict[keras.optimizers.Optimizer, dict[int, keras.Variable]] = {}
+        with contextlib.ExitStack() as stack:
+            for optimizer in _optimizers(self._model):
+                if not optimizer.built:
+                    used[optimizer] = {}
+                    record = functools.partial(_record, used[optimizer])
+                    stack.enter_context(mock.patch.object(optimizer, "apply", record))
+            if used:
+                self._make_step(self._model.train_step, self._training).get_concrete_function()
+        with self._strategy.scope():
+            for optimizer, variables in used.items():
+                optimizer.build([*variables.values()])
+
     def _agree(self, value: int) -> bool:
         """Return whether all workers have the same number, which is below 2^20."""
         total, squares = self._sum([value, value * value])
@@ -454,6 +475,20 @@ class _Run:
         """Return the sums over the replicas, of which those of one worker have the same values."""
         total = self._strategy.run(_add, args=(tf.cast(values, tf.float64),))
         return self._strategy.experimental_local_results(total)[0].numpy()
+
+
+def _flatten(logs: dict[str, Any]) -> dict[str, Any]:
+    """Return logs with the values of dicts in them, as Keras shows them."""
+    flat: dict[str, Any] = {}
+    for name, value in logs.items():
+        flat |= _flatten(value) if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _mean(value: Any, share: tf.Tensor) -> tf.Tensor:
+    """Return the mean over all rows of a value that is a mean over a replica's rows."""
+    value = tf.cast(tf.convert_to_tensor(value), tf.float32)
+    return _all_reduce(tf.math.multiply_no_nan(value, tf.cast(share, tf.float32)))
 
 
 def _all_reduce(values: tf.Tensor) -> tf.Tensor:
@@ -478,6 +513,28 @@ def _means_of_local_rows() -> Iterator[None]:
         yield
 
 
+def _scale(gradient: Any, share: tf.Tensor) -> Any:
+    """Return a replica's part of a gradient; without rows its loss may be NaN, and its part is 0.
+
+    Gradients of embeddings stay sparse: Keras squares their rows one by one.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _scale(gradient.values, share)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.multiply_no_nan(gradient, tf.cast(share, gradient.dtype))
+
+
+def _record(used: dict[int, keras.Variable], gradients: Any, variables: Any) -> None:
+    """Add the variables that an optimizer's `apply` is given to `used`."""
+    used.update({id(one): one for one in variables})
+
+
+def _optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Return the model's optimizer, and others that a train_step of the user's own may use."""
+    listed = [model.optimizer, *vars(model).values()]
+    return [*{id(one): one for one in listed if isinstance(one, keras.Optimizer)}.values()]
+
+
 @contextlib.contextmanager
 def _sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local) -> Iterator[None]:
     """Let an optimizer apply the sum of the replicas' gradients, each times the replica's share.
@@ -489,9 +546,7 @@ def _sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local
 
     def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
         replica_context = tf.distribute.get_replica_context()
-        known = [tf.convert_to_tensor(one) for one in grads if one is not None]
-        # A replica without rows has a loss that may be NaN.
-        parts = [tf.math.multiply_no_nan(one, tf.cast(share.value, one.dtype)) for one in known]
+        parts = [_scale(one, share.value) for one in grads if one is not None]
         summed = iter(replica_context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
         return apply([one if one is None else next(summed) for one in grads], trainable_variables)
 
@@ -520,7 +575,13 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, batches: EpochIt
         lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
     )
     with strategy.scope():
-        model._symbolic_build(data_batch=data)
+        try:
+            model._symbolic_build(data_batch=data)
+        except RuntimeError:
+            # A train_step of the user's own need not call the model.
+            if type(model).train_step is keras.Model.train_step:
+                raise
+            return
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
 

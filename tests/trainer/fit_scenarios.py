@@ -124,6 +124,38 @@ class OwnStep(keras.Model):
         return {"error": self.error.result()}
 
 
+class TwoParts(keras.Model):
+    """Parts that train against each other, each with its optimizer, and no `call`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+        self.judge = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+
+    def compile(self, makes: Any, judges: Any) -> None:
+        super().compile()
+        self.makes, self.judges = makes, judges
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape(persistent=True) as tape:
+            made = self.judge(self.maker(data))
+            known = self.judge(data)
+            maker_loss = -tf.reduce_mean(made)
+            judge_loss = tf.reduce_mean(tf.square(known - 1)) + tf.reduce_mean(tf.square(made))
+        weights = self.judge.trainable_weights
+        self.judges.apply_gradients(zip(tape.gradient(judge_loss, weights), weights, strict=True))
+        weights = self.maker.trainable_weights
+        self.makes.apply_gradients(zip(tape.gradient(maker_loss, weights), weights, strict=True))
+        return {"losses": {"maker": maker_loss, "judge": judge_loss}}
+
+
+@scenario
+def two_parts():
+    model = TwoParts()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.05))
+    return model, {"x": draw(80)[0], "batch_size": 16, "shuffle": False}
+
+
 class Batches(keras.utils.PyDataset):
     def __len__(self) -> int:
         return 4
@@ -152,6 +184,28 @@ def random_layers():
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
     x, y = draw()
     return model, {"x": x, "y": y, "batch_size": 16, "shuffle": False}
+
+
+@scenario
+def equal_batches():
+    hidden = [keras.layers.Dense(16, activation="relu"), keras.layers.Dropout(0.3)]
+    model = keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = draw(72)
+    return model, {"x": x, "y": y, "batch_size": 24, "shuffle": False}
+
+
+@scenario
+def embedded_words():
+    layers = [
+        keras.layers.Embedding(50, 8, mask_zero=True),
+        keras.layers.LSTM(6),
+        keras.layers.Dense(1, activation="sigmoid"),
+    ]
+    model = keras.Sequential([keras.Input((7,), dtype="int32"), *layers])
+    model.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.1), "binary_crossentropy")
+    x = np.random.default_rng(2).integers(0, 50, (ROWS, 7)) * (np.arange(7) < 5)
+    return model, {"x": x, "y": x[:, 0] % 2, "batch_size": 19, "shuffle": False}
 
 
 @scenario
