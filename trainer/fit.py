@@ -16,8 +16,8 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
   draws of keras.random (trainer/training/draws.py).
 - Metrics are sums over all rows. Their states are added up at the end of each epoch; the logs of a
   batch are the worker's own.
-- All workers run the callbacks, and stop together. Only the chief runs those that write files, and
-  shows progress.
+- All workers run the callbacks, and stop together. Only the chief writes their files, and shows
+  progress.
 - With `directory`, the chief saves a checkpoint after each epoch. A job that is started again goes
   on with the next one.
 
@@ -27,6 +27,7 @@ Workers that import this module before they have set a random seed get the same 
 shuffle alike.
 """
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -38,7 +39,9 @@ import shutil
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -57,12 +60,16 @@ from trainer.training.cluster import Cluster, from_environment
 
 _WRITERS = (
     keras.callbacks.CSVLogger,
-    keras.callbacks.ModelCheckpoint,
     keras.callbacks.ProgbarLogger,
     keras.callbacks.RemoteMonitor,
     keras.callbacks.TensorBoard,
 )
 """Callbacks that only the chief runs."""
+_DIFFERENT = (
+    "The workers read different batches, and each learns from its rows of its own. If more than "
+    "augmentation differs, rows are learned twice or never: import trainer.fit, or call "
+    "keras.utils.set_random_seed, before the data is shuffled, or seed every shuffle."
+)
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
 
@@ -116,6 +123,8 @@ def fit(
         "steps_per_execution": model.steps_per_execution,
     }
     both = [one for one in callbacks or () if not isinstance(one, _WRITERS)]
+    if not cluster.is_chief:
+        _save_elsewhere(both)
     called = [*(callbacks or ())] if cluster.is_chief else [*both]
     history = keras.callbacks.History()
     called.append(history)
@@ -153,6 +162,15 @@ def fit(
     run = _Run(model, strategy, cluster, training, validation)
     run.train(called, verbose=verbose if cluster.is_chief else 0, **common)
     return history
+
+
+def _save_elsewhere(callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    """Let models be saved to a temporary folder: saving may need all workers."""
+    for one in callbacks:
+        if isinstance(one, keras.callbacks.ModelCheckpoint):
+            folder = tempfile.mkdtemp(prefix="fit-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            one.filepath = str(Path(folder) / Path(one.filepath).name)
 
 
 def create_strategy() -> tf.distribute.Strategy:
@@ -363,11 +381,7 @@ class _Run:
                     logs, stops = step(*batch, float(model.stop_training))
                 end(last, logs)
                 if first == 0 and not self._agree(int(batches[0][-1])):
-                    raise InputError(
-                        "the workers read different batches; give each the same data in the same "
-                        "order: import trainer.fit, or call keras.utils.set_random_seed, before "
-                        "the data is shuffled, or seed every shuffle"
-                    )
+                    warnings.warn(_DIFFERENT, stacklevel=4)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
@@ -605,10 +619,11 @@ class Checkpoints(keras.callbacks.Callback):
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
         variables = [one for one in model.variables if id(one) not in metrics]
+        self._variables = [*variables, *model.optimizer.variables]
         # The finished epochs, their history and the callbacks' numbers; and their arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
         checkpoint = tf.train.Checkpoint(
-            variables=[one.value for one in (*variables, *model.optimizer.variables)],
+            variables=[one.value for one in self._variables],
             numbers=self._numbers,
             arrays=self._arrays,
         )
@@ -621,6 +636,14 @@ class Checkpoints(keras.callbacks.Callback):
         """Restore the newest checkpoint, if there is one; return the next epoch, from 0."""
         if not self._newest:
             return 0
+        shapes = tf.train.load_checkpoint(self._newest).get_variable_to_shape_map()
+        for place, one in enumerate(self._variables):
+            saved = shapes.get(f"variables/{place}/.ATTRIBUTES/VARIABLE_VALUE")
+            if saved != [*one.shape]:
+                raise InputError(
+                    f"{self._newest} is of another model or optimizer: {one.path} has the shape "
+                    f"{[*one.shape]}, there {saved}; give another directory"
+                )
         self._manager.checkpoint.restore(self._newest).assert_consumed()
         state = json.loads(self._numbers.numpy())
         self._history.history = state["history"]
