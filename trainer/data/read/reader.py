@@ -180,8 +180,13 @@ def _read_records(
         return records.shuffle(buffer, seed=seed, reshuffle_each_iteration=False)
 
     table = (np.array(files), np.array(spans, np.int64), np.array(orders, np.int64))
+    # Lanes are read in parallel, because a bucket sends each file at a limited rate.
     return tf.data.Dataset.from_tensor_slices(table).interleave(
-        read, cycle_length=len(lanes), block_length=together
+        read,
+        cycle_length=len(lanes),
+        block_length=together,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
     )
 
 
