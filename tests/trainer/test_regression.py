@@ -341,10 +341,10 @@ def test_ink_of_digits_is_learned_from_pictures(tmp_path):
     }  # fmt: skip
     records = tmp_path.with_name("ink-records")
     dataset = create_tfrecords(RecordOptions(**options), str(records), progress=lambda line: None)
-    trained = train(dataset, tmp_path, model="small_cnn", epochs=4)
+    trained = train(dataset, tmp_path, model="small_cnn", epochs=10)
     export(trained.model, dataset, str(tmp_path / "model"))
     found = evaluate(str(tmp_path / "model"), dataset.uri)
-    assert found.r2.value > 0.8 and found.coverage
+    assert found.r2.value > 0.9 and found.coverage  # 0.954 to 0.973 with four seeds.
     predictor = Predictor("ink@1")
     predictor.load(found.model)
     encoded = base64.b64encode((tmp_path / "7.png").read_bytes()).decode()
