@@ -31,7 +31,6 @@ import atexit
 import contextlib
 import functools
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -40,7 +39,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,15 +47,16 @@ from unittest import mock
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.losses import loss as keras_loss
 from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 from keras.src.trainers.epoch_iterator import EpochIterator
 from keras.src.utils.python_utils import pythonify_logs
 from tensorflow.python.eager import context
 
 from trainer.errors import InputError
-from trainer.training import draws, strategies
+from trainer.training import draws, replica_sums, strategies
 from trainer.training.cluster import Cluster, from_environment
+from trainer.training.divided_batches import DividedBatches, build
+from trainer.training.fit_checkpoints import Checkpoints
 
 _WRITERS = (
     keras.callbacks.CSVLogger,
@@ -235,58 +235,6 @@ def _seed_workers(cluster: Cluster) -> None:
 _seed_workers(from_environment(os.environ))
 
 
-class _Parts(EpochIterator):
-    """Batches divided among replicas.
-
-    An element is the rows, their place and number for each local replica, and the batch's size and
-    its checksum if it is an iterator's first, else 0.
-    """
-
-    def __init__(
-        self, strategy: tf.distribute.Strategy, cluster: Cluster, **arguments: Any
-    ) -> None:
-        super().__init__(**arguments)
-        self._replicas = strategy.num_replicas_in_sync
-        local = len(strategy.extended.worker_devices)
-        self.first = local * cluster.trainer_index
-        self._places = range(self.first, self.first + local)
-        dataset = self.data_adapter.get_tf_dataset().enumerate()
-        if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
-            self._dataset = dataset.map(self._divide)
-        else:
-            self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-        self.specification = self._dataset.element_spec
-
-    def _divide(self, number: tf.Tensor, batch: Any) -> Any:
-        """Return the element of a batch; a replica without rows gets one that does not count."""
-        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
-        tensors = keras.tree.flatten(data)
-        total = tf.shape(tensors[0])[0]
-        parts = []
-        for place in self._places:
-            start = place * total // self._replicas
-            count = (place + 1) * total // self._replicas - start
-            start = tf.minimum(start, total - 1)
-            stop = start + tf.maximum(count, 1)
-            rows = keras.tree.map_structure(lambda of, a=start, b=stop: of[a:b], data)
-            parts.append((rows, start, count))
-        checksum = tf.cond(number == 0, lambda: _hash(tensors), lambda: tf.constant(0, tf.int64))
-        return tuple(parts), total, checksum
-
-    def _get_iterator(self) -> Any:
-        return self._dataset
-
-    def __next__(self) -> Any:
-        return next(self._epoch_iterator)
-
-
-def _hash(tensors: Sequence[Any]) -> tf.Tensor:
-    """Return a checksum of tensors, below 2^20, int64 []."""
-    flat = tf.nest.flatten(tensors, expand_composites=True)
-    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in flat])
-    return tf.strings.to_hash_bucket_fast(serialized, 2**20)
-
-
 class _Run:
     """One worker's part of a training."""
 
@@ -301,8 +249,8 @@ class _Run:
         self._model, self._strategy = model, strategy
         self._is_alone = cluster.trainers == 1
         build(model, strategy, EpochIterator(**training))
-        self._training = _Parts(strategy, cluster, **training)
-        self._validation = _Parts(strategy, cluster, **validation) if validation else None
+        self._training = DividedBatches(strategy, cluster, **training)
+        self._validation = DividedBatches(strategy, cluster, **validation) if validation else None
         self._check_metrics()
         self._build_optimizers()
         self._train_step = self._make_step(model.train_step, self._training)
@@ -359,7 +307,7 @@ class _Run:
 
     def _run_epoch(
         self,
-        parts: _Parts,
+        parts: DividedBatches,
         step: Callable[..., tuple[dict[str, Any], tf.Tensor]],
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
@@ -390,7 +338,7 @@ class _Run:
         found = {name: measured.get(name, value) for name, value in logs.items()}
         return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
 
-    def _make_step(self, function: Callable[[Any], Any], parts: _Parts) -> Any:
+    def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas."""
         kept = (keras.Model.train_step, keras.Model.test_step)
         has_own_logs = (type(self._model).train_step, type(self._model).test_step) != kept
@@ -411,15 +359,21 @@ class _Run:
                 before = [tf.convert_to_tensor(state) for state in states]
                 logs = function(rows)
                 if has_own_logs:  # Of which metrics are replaced at the end of the epoch.
-                    logs = {name: _mean(of, share.value) for name, of in _flatten(logs).items()}
+                    logs = {
+                        name: replica_sums.mean(of, share.value)
+                        for name, of in _flatten(logs).items()
+                    }
                 for state, value in zip(states, before, strict=True):
                     state.assign(tf.where(count > 0, state, value))
-                stops = 0.0 if self._is_alone else _all_reduce(stop)
+                stops = 0.0 if self._is_alone else replica_sums.all_reduce(stop)
                 return logs, stops
 
-            summed = [_sum_gradients(one, share) for one in _optimizers(self._model)]
+            summed = [
+                replica_sums.sum_gradients(one, share)
+                for one in replica_sums.list_optimizers(self._model)
+            ]
             with contextlib.ExitStack() as stack:
-                for one in (_means_of_local_rows(), draws.by_place(), *summed):
+                for one in (replica_sums.means_of_local_rows(), draws.by_place(), *summed):
                     stack.enter_context(one)
                 results = self._strategy.run(replica_step)
             local_results = self._strategy.experimental_local_results
@@ -469,7 +423,7 @@ class _Run:
         """
         used: dict[keras.optimizers.Optimizer, dict[int, keras.Variable]] = {}
         with contextlib.ExitStack() as stack:
-            for optimizer in _optimizers(self._model):
+            for optimizer in replica_sums.list_optimizers(self._model):
                 if not optimizer.built:
                     used[optimizer] = {}
                     record = functools.partial(_record, used[optimizer])
@@ -487,7 +441,7 @@ class _Run:
 
     def _sum(self, values: Any) -> np.ndarray:
         """Return the sums over the replicas, of which those of one worker have the same values."""
-        total = self._strategy.run(_add, args=(tf.cast(values, tf.float64),))
+        total = self._strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
         return self._strategy.experimental_local_results(total)[0].numpy()
 
 
@@ -499,203 +453,6 @@ def _flatten(logs: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _mean(value: Any, share: tf.Tensor) -> tf.Tensor:
-    """Return the mean over all rows of a value that is a mean over a replica's rows."""
-    value = tf.cast(tf.convert_to_tensor(value), tf.float32)
-    return _all_reduce(tf.math.multiply_no_nan(value, tf.cast(share, tf.float32)))
-
-
-def _all_reduce(values: tf.Tensor) -> tf.Tensor:
-    """Return the sum over the replicas of values that may be on another device."""
-    here = values * tf.ones([], values.dtype)
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
-
-
-_add = tf.function(_all_reduce, autograph=False)
-
-
-@contextlib.contextmanager
-def _means_of_local_rows() -> Iterator[None]:
-    """Let Keras' losses be means over a replica's rows.
-
-    Keras divides them by the number of replicas, which is right only if all have equally many rows;
-    the losses of a train_step of the user's own may not be divided.
-    """
-    with contextlib.ExitStack() as stack:
-        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
-            stack.enter_context(mock.patch.object(keras_loss, name, lambda value: value))
-        yield
-
-
-def _scale(gradient: Any, share: tf.Tensor) -> Any:
-    """Return a replica's part of a gradient; without rows its loss may be NaN, and its part is 0.
-
-    Gradients of embeddings stay sparse: Keras squares their rows one by one.
-    """
-    if isinstance(gradient, tf.IndexedSlices):
-        values = _scale(gradient.values, share)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.math.multiply_no_nan(gradient, tf.cast(share, gradient.dtype))
-
-
 def _record(used: dict[int, keras.Variable], gradients: Any, variables: Any) -> None:
     """Add the variables that an optimizer's `apply` is given to `used`."""
     used.update({id(one): one for one in variables})
-
-
-def _optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the model's optimizer, and others that a train_step of the user's own may use."""
-    listed = [model.optimizer, *vars(model).values()]
-    return [*{id(one): one for one in listed if isinstance(one, keras.Optimizer)}.values()]
-
-
-@contextlib.contextmanager
-def _sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local) -> Iterator[None]:
-    """Let an optimizer apply the sum of the replicas' gradients, each times the replica's share.
-
-    Keras would sum them after it has clipped those of each replica. `share.value` is that of the
-    replica which is traced in the thread.
-    """
-    apply = optimizer.apply
-
-    def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
-        replica_context = tf.distribute.get_replica_context()
-        parts = [_scale(one, share.value) for one in grads if one is not None]
-        summed = iter(replica_context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
-        return apply([one if one is None else next(summed) for one in grads], trainable_variables)
-
-    inner: Any = optimizer
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
-        while inner is not None:
-            unchanged = mock.patch.object(
-                inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars
-            )
-            stack.enter_context(unchanged)
-            inner = getattr(inner, "inner_optimizer", None)
-        yield
-
-
-def build(model: keras.Model, strategy: tf.distribute.Strategy, batches: EpochIterator) -> None:
-    """Build a model, its metrics and its optimizer from the shapes of a batch."""
-    # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
-    specification = batches.data_adapter.get_tf_dataset().element_spec
-    for one in tf.nest.flatten(specification):
-        if isinstance(one, tf.RaggedTensorSpec | tf.SparseTensorSpec):
-            raise InputError(
-                f"the data has {one}, which can't be divided among replicas; make it dense"
-            )
-    data = keras.tree.map_structure(
-        lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
-    )
-    with strategy.scope():
-        try:
-            model._symbolic_build(data_batch=data)
-        except RuntimeError:
-            # A train_step of the user's own need not call the model.
-            if type(model).train_step is keras.Model.train_step:
-                raise
-            return
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)
-
-
-class Checkpoints(keras.callbacks.Callback):
-    """Save and restore a training after each epoch, with the state of its callbacks.
-
-    Every worker saves, as tf.distribute requires; those other than the chief to a temporary folder.
-    """
-
-    def __init__(
-        self,
-        directory: str,
-        cluster: Cluster,
-        model: keras.Model,
-        history: keras.callbacks.History,
-        callbacks: Sequence[keras.callbacks.Callback],
-    ) -> None:
-        super().__init__()
-        self._history, self._callbacks = history, callbacks
-        self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
-        metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
-        variables = [one for one in model.variables if id(one) not in metrics]
-        self._variables = [*variables, *model.optimizer.variables]
-        # The finished epochs, their history and the callbacks' numbers; and their arrays.
-        self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
-        checkpoint = tf.train.Checkpoint(
-            variables=[one.value for one in self._variables],
-            numbers=self._numbers,
-            arrays=self._arrays,
-        )
-        self._newest = tf.train.latest_checkpoint(directory)
-        self._manager = tf.train.CheckpointManager(
-            checkpoint, self._temporary or directory, max_to_keep=2
-        )
-
-    def restore(self) -> int:
-        """Restore the newest checkpoint, if there is one; return the next epoch, from 0."""
-        if not self._newest:
-            return 0
-        shapes = tf.train.load_checkpoint(self._newest).get_variable_to_shape_map()
-        for place, one in enumerate(self._variables):
-            saved = shapes.get(f"variables/{place}/.ATTRIBUTES/VARIABLE_VALUE")
-            if saved != [*one.shape]:
-                raise InputError(
-                    f"{self._newest} is of another model or optimizer: {one.path} has the shape "
-                    f"{[*one.shape]}, there {saved}; give another directory"
-                )
-        self._manager.checkpoint.restore(self._newest).assert_consumed()
-        state = json.loads(self._numbers.numpy())
-        self._history.history = state["history"]
-        return int(state["epoch"])
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        """Restore the state of the other callbacks, whose on_train_begin was called before."""
-        if not self._newest:
-            return
-        state = json.loads(self._numbers.numpy())
-        self._history.epoch = list(range(state["epoch"]))
-        arrays = np.load(io.BytesIO(self._arrays.numpy()))
-        for name, callback in self._named():
-            # Callbacks that compare values set this up at the end of their first epoch.
-            if getattr(callback, "monitor_op", False) is None:
-                callback._set_monitor_op()
-            vars(callback).update(state["callbacks"].get(name, {}))
-            for attribute, count in state["arrays"].get(name, {}).items():
-                restored = [arrays[f"{name}/{attribute}/{place}"] for place in range(count)]
-                setattr(callback, attribute, restored)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        numbers: dict[str, dict[str, Any]] = {}
-        lists: dict[str, dict[str, list[np.ndarray]]] = {}
-        for name, callback in self._named():
-            numbers[name], lists[name] = {}, {}
-            for attribute, value in vars(callback).items():
-                if isinstance(value, bool | int | float | str | np.number):
-                    numbers[name][attribute] = value
-                if isinstance(value, list) and all(isinstance(one, np.ndarray) for one in value):
-                    lists[name][attribute] = value
-        arrays = io.BytesIO()
-        named: Any = {
-            f"{name}/{attribute}/{place}": array
-            for name, of in lists.items()
-            for attribute, value in of.items()
-            for place, array in enumerate(value)
-        }
-        np.savez(arrays, **named)
-        counts = {
-            name: {attribute: len(value) for attribute, value in of.items()}
-            for name, of in lists.items()
-        }
-        state = {"epoch": epoch + 1, "callbacks": numbers, "arrays": counts}
-        state["history"] = self._history.history
-        self._numbers.assign(json.dumps(state, default=float))
-        self._arrays.assign(arrays.getvalue())
-        self._manager.save(checkpoint_number=epoch + 1)
-        if self._temporary:
-            shutil.rmtree(self._temporary)
-
-    def _named(self) -> Iterator[tuple[str, keras.callbacks.Callback]]:
-        """Yield the callbacks, with names that are the same in each process."""
-        for place, callback in enumerate(self._callbacks):
-            yield f"{place}-{type(callback).__name__}", callback

@@ -1,0 +1,87 @@
+"""Batches of any data that Keras' `fit` takes, divided among the replicas of a job."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.trainers.epoch_iterator import EpochIterator
+
+from trainer.errors import InputError
+from trainer.training.cluster import Cluster
+
+
+class DividedBatches(EpochIterator):
+    """Batches divided among replicas.
+
+    An element is the rows, their place and number for each local replica, and the batch's size and
+    its checksum if it is an iterator's first, else 0.
+    """
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy, cluster: Cluster, **arguments: Any
+    ) -> None:
+        super().__init__(**arguments)
+        self._replicas = strategy.num_replicas_in_sync
+        local = len(strategy.extended.worker_devices)
+        self.first = local * cluster.trainer_index
+        self._places = range(self.first, self.first + local)
+        dataset = self.data_adapter.get_tf_dataset().enumerate()
+        if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
+            self._dataset = dataset.map(self._divide)
+        else:
+            self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        self.specification = self._dataset.element_spec
+
+    def _divide(self, number: tf.Tensor, batch: Any) -> Any:
+        """Return the element of a batch; a replica without rows gets one that does not count."""
+        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
+        tensors = keras.tree.flatten(data)
+        total = tf.shape(tensors[0])[0]
+        parts = []
+        for place in self._places:
+            start = place * total // self._replicas
+            count = (place + 1) * total // self._replicas - start
+            start = tf.minimum(start, total - 1)
+            stop = start + tf.maximum(count, 1)
+            rows = keras.tree.map_structure(lambda of, a=start, b=stop: of[a:b], data)
+            parts.append((rows, start, count))
+        checksum = tf.cond(number == 0, lambda: _hash(tensors), lambda: tf.constant(0, tf.int64))
+        return tuple(parts), total, checksum
+
+    def _get_iterator(self) -> Any:
+        return self._dataset
+
+    def __next__(self) -> Any:
+        return next(self._epoch_iterator)
+
+
+def _hash(tensors: Sequence[Any]) -> tf.Tensor:
+    """Return a checksum of tensors, below 2^20, int64 []."""
+    flat = tf.nest.flatten(tensors, expand_composites=True)
+    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in flat])
+    return tf.strings.to_hash_bucket_fast(serialized, 2**20)
+
+
+def build(model: keras.Model, strategy: tf.distribute.Strategy, batches: EpochIterator) -> None:
+    """Build a model, its metrics and its optimizer from the shapes of a batch."""
+    # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
+    specification = batches.data_adapter.get_tf_dataset().element_spec
+    for one in tf.nest.flatten(specification):
+        if isinstance(one, tf.RaggedTensorSpec | tf.SparseTensorSpec):
+            raise InputError(
+                f"the data has {one}, which can't be divided among replicas; make it dense"
+            )
+    data = keras.tree.map_structure(
+        lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
+    )
+    with strategy.scope():
+        try:
+            model._symbolic_build(data_batch=data)
+        except RuntimeError:
+            # A train_step of the user's own need not call the model.
+            if type(model).train_step is keras.Model.train_step:
+                raise
+            return
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)

@@ -1,0 +1,86 @@
+"""Sums over the replicas of a step that Keras wrote for one: gradients, losses, logs.
+
+A replica's share is the part of the global batch's rows that it has.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+
+
+def mean(value: Any, share: tf.Tensor) -> tf.Tensor:
+    """Return the mean over all rows of a value that is a mean over a replica's rows."""
+    value = tf.cast(tf.convert_to_tensor(value), tf.float32)
+    return all_reduce(tf.math.multiply_no_nan(value, tf.cast(share, tf.float32)))
+
+
+def all_reduce(values: tf.Tensor) -> tf.Tensor:
+    """Return the sum over the replicas of values that may be on another device."""
+    here = values * tf.ones([], values.dtype)
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+
+
+add = tf.function(all_reduce, autograph=False)
+
+
+@contextlib.contextmanager
+def means_of_local_rows() -> Iterator[None]:
+    """Let Keras' losses be means over a replica's rows.
+
+    Keras divides them by the number of replicas, which is right only if all have equally many rows;
+    the losses of a train_step of the user's own may not be divided.
+    """
+    with contextlib.ExitStack() as stack:
+        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+            stack.enter_context(mock.patch.object(keras_loss, name, lambda value: value))
+        yield
+
+
+def _scale(gradient: Any, share: tf.Tensor) -> Any:
+    """Return a replica's part of a gradient; without rows its loss may be NaN, and its part is 0.
+
+    Gradients of embeddings stay sparse: Keras squares their rows one by one.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        values = _scale(gradient.values, share)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.math.multiply_no_nan(gradient, tf.cast(share, gradient.dtype))
+
+
+def list_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Return the model's optimizer, and others that a train_step of the user's own may use."""
+    listed = [model.optimizer, *vars(model).values()]
+    return [*{id(one): one for one in listed if isinstance(one, keras.Optimizer)}.values()]
+
+
+@contextlib.contextmanager
+def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local) -> Iterator[None]:
+    """Let an optimizer apply the sum of the replicas' gradients, each times the replica's share.
+
+    Keras would sum them after it has clipped those of each replica. `share.value` is that of the
+    replica which is traced in the thread.
+    """
+    apply = optimizer.apply
+
+    def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
+        replica_context = tf.distribute.get_replica_context()
+        parts = [_scale(one, share.value) for one in grads if one is not None]
+        summed = iter(replica_context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
+        return apply([one if one is None else next(summed) for one in grads], trainable_variables)
+
+    inner: Any = optimizer
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
+        while inner is not None:
+            unchanged = mock.patch.object(
+                inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars
+            )
+            stack.enter_context(unchanged)
+            inner = getattr(inner, "inner_optimizer", None)
+        yield
