@@ -55,7 +55,7 @@ from tensorflow.python.eager import context
 from trainer.errors import InputError
 from trainer.training import draws, replica_sums, strategies
 from trainer.training.cluster import Cluster, from_environment
-from trainer.training.divided_batches import DividedBatches, build
+from trainer.training.divided_batches import DividedBatches, build, unwrap
 from trainer.training.fit_checkpoints import Checkpoints
 
 _WRITERS = (
@@ -122,16 +122,29 @@ def fit(
         "class_weight": class_weight,
         "steps_per_execution": model.steps_per_execution,
     }
-    both = [one for one in callbacks or () if not isinstance(one, _WRITERS)]
+    callbacks = [*(callbacks or ())]
+    both = [one for one in callbacks if not isinstance(one, _WRITERS)]
     if not cluster.is_chief:
         _save_elsewhere(both)
-    called = [*(callbacks or ())] if cluster.is_chief else [*both]
+    called = [*callbacks] if cluster.is_chief else [*both]
     history = keras.callbacks.History()
     called.append(history)
     if verbose == "auto":
         verbose = 1 if sys.stdout.isatty() else 2
+    run = None
+    if strategy.num_replicas_in_sync > 1:
+        validation = None
+        if validation_data is not None:
+            of_validation = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
+            validation = dict(zip(("x", "y", "sample_weight"), of_validation, strict=True))
+            validation["batch_size"] = validation_batch_size or batch_size
+            validation["steps_per_epoch"] = validation_steps
+        run = _Run(model, strategy, cluster, training, validation)
+    elif directory and not model.built:
+        build(model, strategy, EpochIterator(**training).data_adapter.get_tf_dataset())
     if directory:
-        build(model, strategy, EpochIterator(**training))
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
         checkpoints = Checkpoints(directory, cluster, model, history, both)
         called.append(checkpoints)
         initial_epoch = max(initial_epoch, checkpoints.restore())
@@ -142,26 +155,19 @@ def fit(
         "initial_epoch": initial_epoch,
         "validation_freq": validation_freq,
     }
-    if strategy.num_replicas_in_sync == 1:
-        training.pop("steps_per_execution")
-        return model.fit(
-            **training,
-            **common,
-            verbose=verbose,
-            callbacks=called,
-            validation_data=validation_data,
-            validation_steps=validation_steps,
-            validation_batch_size=validation_batch_size,
-        )
-    validation = None
-    if validation_data is not None:
-        of_validation = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
-        validation = dict(zip(("x", "y", "sample_weight"), of_validation, strict=True))
-        validation["batch_size"] = validation_batch_size or batch_size
-        validation["steps_per_epoch"] = validation_steps
-    run = _Run(model, strategy, cluster, training, validation)
-    run.train(called, verbose=verbose if cluster.is_chief else 0, **common)
-    return history
+    if run:
+        run.train(called, verbose=verbose if cluster.is_chief else 0, **common)
+        return history
+    training.pop("steps_per_execution")
+    return model.fit(
+        **training,
+        **common,
+        verbose=verbose,
+        callbacks=called,
+        validation_data=validation_data,
+        validation_steps=validation_steps,
+        validation_batch_size=validation_batch_size,
+    )
 
 
 def _save_elsewhere(callbacks: Sequence[keras.callbacks.Callback]) -> None:
@@ -248,8 +254,9 @@ class _Run:
     ) -> None:
         self._model, self._strategy = model, strategy
         self._is_alone = cluster.trainers == 1
-        build(model, strategy, EpochIterator(**training))
+        # Keras' adapter is made once: each takes batches from a generator.
         self._training = DividedBatches(strategy, cluster, **training)
+        build(model, strategy, self._training.undivided)
         self._validation = DividedBatches(strategy, cluster, **validation) if validation else None
         self._check_metrics()
         self._build_optimizers()
@@ -387,8 +394,7 @@ class _Run:
         own = [one for one in listed if not type(one).__module__.startswith("keras.")]
         if not own:
             return
-        batch = next(iter(self._training.data_adapter.get_tf_dataset()))
-        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
+        data = unwrap(next(iter(self._training.undivided)))
         half = len(keras.tree.flatten(data)[0]) // 2
 
         @tf.function(autograph=False)

@@ -166,6 +166,14 @@ class Batches(keras.utils.PyDataset):
 
 
 @scenario
+def generator():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    batches = ((x, x.sum(axis=1, keepdims=True)) for x, _ in (draw(12, n) for n in range(30)))
+    return model, {"x": batches, "steps_per_epoch": 4}
+
+
+@scenario
 def own_step():
     model = OwnStep()
     model.compile(keras.optimizers.SGD(0.05))

@@ -26,7 +26,9 @@ class DividedBatches(EpochIterator):
         local = len(strategy.extended.worker_devices)
         self.first = local * cluster.trainer_index
         self._places = range(self.first, self.first + local)
-        dataset = self.data_adapter.get_tf_dataset().enumerate()
+        self.undivided = self.data_adapter.get_tf_dataset()
+        check_dense(self.undivided)
+        dataset = self.undivided.enumerate()
         if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
             self._dataset = dataset.map(self._divide)
         else:
@@ -35,7 +37,7 @@ class DividedBatches(EpochIterator):
 
     def _divide(self, number: tf.Tensor, batch: Any) -> Any:
         """Return the element of a batch; a replica without rows gets one that does not count."""
-        data = batch if not isinstance(batch, tuple) or len(batch) > 1 else batch[0]
+        data = unwrap(batch)
         tensors = keras.tree.flatten(data)
         total = tf.shape(tensors[0])[0]
         parts = []
@@ -56,24 +58,31 @@ class DividedBatches(EpochIterator):
         return next(self._epoch_iterator)
 
 
+def unwrap(batch: Any) -> Any:
+    """Return what train_step is given for a batch: without labels, the inputs alone."""
+    return batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
+
+
 def _hash(tensors: Sequence[Any]) -> tf.Tensor:
     """Return a checksum of tensors, below 2^20, int64 []."""
-    flat = tf.nest.flatten(tensors, expand_composites=True)
-    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in flat])
+    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in tensors])
     return tf.strings.to_hash_bucket_fast(serialized, 2**20)
 
 
-def build(model: keras.Model, strategy: tf.distribute.Strategy, batches: EpochIterator) -> None:
-    """Build a model, its metrics and its optimizer from the shapes of a batch."""
-    # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
-    specification = batches.data_adapter.get_tf_dataset().element_spec
-    for one in tf.nest.flatten(specification):
+def check_dense(dataset: tf.data.Dataset) -> None:
+    """Raise InputError for batches that can't be divided."""
+    for one in tf.nest.flatten(dataset.element_spec):
         if isinstance(one, tf.RaggedTensorSpec | tf.SparseTensorSpec):
             raise InputError(
                 f"the data has {one}, which can't be divided among replicas; make it dense"
             )
+
+
+def build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:
+    """Build a model, its metrics and its optimizer from the shapes of a batch."""
+    # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
     data = keras.tree.map_structure(
-        lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
+        lambda of: of if isinstance(of, tf.TensorSpec) else None, dataset.element_spec
     )
     with strategy.scope():
         try:
