@@ -383,8 +383,7 @@ class _Run:
                 for one in (replica_sums.means_of_local_rows(), draws.by_place(), *summed):
                     stack.enter_context(one)
                 results = self._strategy.run(replica_step)
-            local_results = self._strategy.experimental_local_results
-            return keras.tree.map_structure(lambda value: local_results(value)[0], results)
+            return self._take_first(results)
 
         return step
 
@@ -408,9 +407,7 @@ class _Run:
                 tf.nest.map_structure(lambda one, value: one.assign(value), variables, states[0])
                 return states
 
-            results = self._strategy.run(replica_measure)
-            local_results = self._strategy.experimental_local_results
-            return tf.nest.map_structure(lambda value: local_results(value)[0], results)
+            return self._take_first(self._strategy.run(replica_measure))
 
         for one, *states in zip(own, *measure(), strict=True):
             for values in zip(*states, strict=True):
@@ -448,7 +445,12 @@ class _Run:
     def _sum(self, values: Any) -> np.ndarray:
         """Return the sums over the replicas, of which those of one worker have the same values."""
         total = self._strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
-        return self._strategy.experimental_local_results(total)[0].numpy()
+        return self._take_first(total).numpy()
+
+    def _take_first(self, results: Any) -> Any:
+        """Return what the first of this worker's replicas has returned."""
+        local_results = self._strategy.experimental_local_results
+        return keras.tree.map_structure(lambda value: local_results(value)[0], results)
 
 
 def _flatten(logs: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data import schema
-from trainer.data.integrity import check_shards
+from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs, parse_weights
 from trainer.data.schema import Dataset
 from trainer.errors import InputError, first_line
@@ -62,10 +62,7 @@ class ServedModel:
 
 def read_stored_batches(dataset: Dataset, split: str, batch_size: int) -> tf.data.Dataset:
     """Return the serialized examples of a split, string [up to batch_size], in stored order."""
-    shards = dataset.splits[split].shards
-    check_shards(dataset, shards)
-    files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
-    return tf.data.TFRecordDataset(files).batch(batch_size).prefetch(2)
+    return reader.read_stored(dataset, split).batch(batch_size).prefetch(2)
 
 
 def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> Answers:

@@ -26,7 +26,7 @@ class Model:
     """
 
     takes: ClassVar[str] = IMAGES
-    """What its examples are, one of `schema.CONTENTS`; empty: either."""
+    """Kind of its examples, one of `schema.CONTENTS`; empty: either."""
     augmentable: ClassVar[bool] = True
     """True if its images can be augmented inside the model."""
     has_backbone: ClassVar[bool] = False

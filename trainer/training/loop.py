@@ -420,12 +420,12 @@ def make_training_step(
         inputs: Any, labels: Any, weights: Any, examples: Any, place: tf.Tensor, stop: tf.Tensor
     ) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-            number = int(tf.get_static_value(replica)) % local_replicas
+            context = tf.distribute.get_replica_context()
+            replica = tf.get_static_value(context.replica_id_in_sync_group)
+            number = int(replica) % local_replicas
             own_place = place + number * labels.shape[0]
             local, local_sums = compute(inputs, labels, weights, examples, own_place)
             report = tf.concat([local_sums, [stop]], axis=0)
-            context = tf.distribute.get_replica_context()
             *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
             optimizer.apply(summed, variables)
             return report

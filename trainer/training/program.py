@@ -29,6 +29,26 @@ class Trained:
                     row[f"validation_{name[4:]}" if name.startswith("val_") else name] = value
         return rows
 
+    def measure(self, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """Return what metrics.json tells of the training, from the rows of history.csv."""
+        last, prefix = rows[-1], "validation_"
+        splits: dict[str, dict[str, Any]] = {"train": {}, "validation": {}}
+        for name in sorted(last.keys() - {"epoch", "phase"}):
+            split = "validation" if name.startswith(prefix) else "train"
+            splits[split][name.removeprefix(prefix)] = last[name]
+        return {
+            "epochs": len(rows),
+            "best_epoch": None,
+            "kept_epoch": len(rows),
+            "stopped": "",
+            "stopped_phases": [""],
+            "seconds": seconds,
+            "examples_per_second": self.dataset.splits["train"].examples * len(rows) / seconds,
+            "replicas": self.model.distribute_strategy.num_replicas_in_sync,
+            "precision": keras.config.dtype_policy().name,
+            **splits,
+        }
+
 
 def train(job: Job) -> Trained:
     """Call the program with its records and options; every replica of the job calls this."""

@@ -125,23 +125,8 @@ def _run_program(job: Job, cluster: Cluster, started: float) -> None:
     if cluster.is_chief:
         rows = trained.make_history()
         storage.write_csv(join(job.base_output_directory, HISTORY), rows)
-        seconds = time.monotonic() - started
-        names = [name for name in rows[-1] if name not in ("epoch", "phase")]
-        validation = [name for name in names if name.startswith("validation_")]
-        figures = {
-            "epochs": len(rows),
-            "best_epoch": None,
-            "kept_epoch": len(rows),
-            "stopped": "",
-            "stopped_phases": [""],
-            "seconds": seconds,
-            "examples_per_second": trained.dataset.splits["train"].examples * len(rows) / seconds,
-            "replicas": trained.model.distribute_strategy.num_replicas_in_sync,
-            "train": {name: rows[-1][name] for name in names if name not in validation},
-            "validation": {name.removeprefix("validation_"): rows[-1][name] for name in validation},
-            "strategy": strategies.resolve("auto", cluster),
-            "precision": keras.config.dtype_policy().name,
-        }
+        figures = trained.measure(rows, time.monotonic() - started)
+        figures["strategy"] = strategies.resolve("auto", cluster)
         _write_results(trained.model, trained.dataset, job, figures)
     _wait_for_peers(trained.model.distribute_strategy, job)
 

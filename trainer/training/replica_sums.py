@@ -16,8 +16,7 @@ from keras.src.losses import loss as keras_loss
 
 def mean(value: Any, share: tf.Tensor) -> tf.Tensor:
     """Return the mean over all rows of a value that is a mean over a replica's rows."""
-    value = tf.cast(tf.convert_to_tensor(value), tf.float32)
-    return all_reduce(tf.math.multiply_no_nan(value, tf.cast(share, tf.float32)))
+    return all_reduce(_scale(tf.cast(tf.convert_to_tensor(value), tf.float32), share))
 
 
 def all_reduce(values: tf.Tensor) -> tf.Tensor:

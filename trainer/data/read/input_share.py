@@ -25,12 +25,16 @@ class InputShare:
     began: int = 0  # number of workers with which the run began; 0: as many
 
     def __post_init__(self) -> None:
-        if self.began in (0, self.workers):
+        if self._first_workers == self.workers:
             check_batch_size(self.batch_size, self.workers * self.local_replicas)
 
     @property
+    def _first_workers(self) -> int:
+        return self.began or self.workers
+
+    @property
     def lanes(self) -> int:
-        return math.lcm(math.gcd(self.batch_size, LANES), self.began or self.workers)
+        return math.lcm(math.gcd(self.batch_size, LANES), self._first_workers)
 
     @property
     def lane_size(self) -> int:
@@ -40,7 +44,7 @@ class InputShare:
     @property
     def shuffled_together(self) -> int:
         """Return the number of lanes that share the memory for shuffling."""
-        return self.lanes // (self.began or self.workers)
+        return self.lanes // self._first_workers
 
     @property
     def own_lanes(self) -> range:

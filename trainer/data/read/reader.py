@@ -78,6 +78,13 @@ def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> 
     return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
 
 
+def read_stored(dataset: Dataset, split: str) -> tf.data.Dataset:
+    """Return the serialized examples of a split, string [], in stored order."""
+    shards = dataset.splits[split].shards
+    check_shards(dataset, shards)
+    return tf.data.TFRecordDataset([dataset.shard_uri(shard) for shard in shards if shard.examples])
+
+
 def read_for_keras(
     dataset: Dataset, split: str, batch_size: int, *, seed: int | None = None
 ) -> tf.data.Dataset:
@@ -88,10 +95,7 @@ def read_for_keras(
     Args:
         seed: if given, the examples are shuffled by it, anew in each epoch.
     """
-    shards = dataset.splits[split].shards
-    check_shards(dataset, shards)
-    files = [dataset.shard_uri(shard) for shard in shards if shard.examples]
-    records = tf.data.TFRecordDataset(files)
+    records = read_stored(dataset, split)
     if seed is not None:
         records = records.shuffle(max(1, dataset.splits[split].examples), seed=seed)
     inputs = open_inputs(dataset)
