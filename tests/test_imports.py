@@ -1,4 +1,4 @@
-"""Test that imports, also those in functions, go one way and without a circle."""
+"""Test that imports, also in functions and for annotations, go one way, without a circle."""
 
 import ast
 import collections
@@ -20,8 +20,6 @@ LAYERS = {
     "vertex_emulator": {"vertex_facts"},
 }
 """The other packages that each imports."""
-ORDERED = ("components", "pipelines", "trainer")
-"""In these, folders have no circles either, and imports for annotations count, too."""
 
 
 def list_modules() -> dict[str, ast.Module]:
@@ -34,10 +32,8 @@ def list_modules() -> dict[str, ast.Module]:
     return modules
 
 
-def list_imports(node: ast.AST, modules: Collection[str], *, annotations: bool) -> set[str]:
-    """Return the modules that code imports; those for its annotations only if asked for."""
-    if not annotations and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        return set()
+def list_imports(node: ast.AST, modules: Collection[str]) -> set[str]:
+    """Return the modules that code imports, also in functions and for annotations."""
     if isinstance(node, ast.Import):
         return {alias.name for alias in node.names}
     if isinstance(node, ast.ImportFrom):
@@ -45,7 +41,7 @@ def list_imports(node: ast.AST, modules: Collection[str], *, annotations: bool) 
         return {name if name in modules else str(node.module) for name in names}
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
-        found |= list_imports(child, modules, annotations=annotations)
+        found |= list_imports(child, modules)
     return found
 
 
@@ -53,10 +49,7 @@ def list_imports(node: ast.AST, modules: Collection[str], *, annotations: bool) 
 def graph() -> dict[str, set[str]]:
     """Return the modules that each module imports."""
     modules = list_modules()
-    imported = {
-        name: list_imports(tree, modules, annotations=name.startswith(ORDERED))
-        for name, tree in modules.items()
-    }
+    imported = {name: list_imports(tree, modules) for name, tree in modules.items()}
     return {name: found & (modules.keys() - {name}) for name, found in imported.items()}
 
 
@@ -68,7 +61,6 @@ def test_imports_go_one_way_and_without_a_circle(graph):
 
 
 def test_folders_import_each_other_one_way(graph):
-    graph = {name: imported for name, imported in graph.items() if name.startswith(ORDERED)}
     folders = {name.rpartition(".")[0] for name in graph}
     # Of each import, the folder or module of either end in the innermost folder that holds both.
     beside = collections.defaultdict(set)

@@ -1,20 +1,171 @@
-"""JobService's BatchPredictionJobs, run by model servers on this machine."""
+"""JobService's BatchPredictionJobs, run by model servers on this machine, one a replica.
 
+Each replica's server loads the model. Batches of the input go to the next idle server, and the
+predictions are written in Vertex AI's format, one JSON object per line:
+
+    prediction.results-00000-of-00002              {"instance": ..., "prediction": ...}
+    prediction.errors_stats-00000-of-00002         {"instance": ..., "error": {"code", "message"}}
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
+"""
+
+import concurrent.futures
 import dataclasses
-import re
-from collections.abc import Callable
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from vertex_emulator import environment, files, messages
-from vertex_emulator.background_jobs import BackgroundJobs, end_killed_job
-from vertex_emulator.batch_job import BatchJob
-from vertex_emulator.field_rules import check_choice, check_machine, refuse, refuse_state
-from vertex_emulator.messages import state_of
-from vertex_emulator.model_service import INPUT_FORMATS, OUTPUT_FORMATS, ModelService
+from vertex_emulator.api_error import code_of
+from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, end_killed_job
+from vertex_emulator.batch_input import Instance, read_instances
+from vertex_emulator.batch_rules import check_input, check_model, check_output
+from vertex_emulator.field_rules import check_machine, refuse, refuse_state
+from vertex_emulator.messages import id_of, state_of
+from vertex_emulator.model_server import HEALTH_SECONDS, ModelServer
+from vertex_emulator.model_service import ModelService
+from vertex_emulator.processes import Process
+from vertex_facts import UsageError
 from vertex_facts.jobs import ENDED
-from vertex_facts.resource_names import OUTPUT_TABLE, TABLE
 
-_LONGEST_URI = 2000
+BATCH_SIZE = 64
+"""Instances per request, unless the job sets it."""
+_LOAD_SECONDS = 40 * 60.0
+_POLL_SECONDS = 0.1
+
+
+class BatchJob(BackgroundJob):
+    """A run of a BatchPredictionJob that a service has accepted, by a version of a model."""
+
+    def __init__(self, message: Any, model: Any, service: "BatchService") -> None:
+        super().__init__(message)
+        self._model, self._service, self._models = model, service, service.models
+        self._storage = service.storage
+        self._first_failure = ""
+        self._servers: list[ModelServer] = []
+        self._lock = threading.Lock()
+
+    @property
+    def processes(self) -> list[Process]:
+        return [server.process for server in self._servers]
+
+    def run(self) -> None:
+        """Start the servers and predict to the end of the input."""
+        status, error = "", ""
+        try:
+            chunks = self._read_chunks()
+            artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
+            name = f"batch-prediction-{id_of(self.message.name)}"
+            logs = self._service.logs_of(self.message) / name
+            for number in range(self.message.dedicated_resources.starting_replica_count or 1):
+                log = logs / f"server-{number}.log"
+                program = self._service.program(self._model)
+                server = ModelServer(self._model, program, artifacts, log, self._service.guardian)
+                self._servers.append(server)
+            for server in self._servers:
+                self._wait_until_healthy(server)
+            self.set_state("RUNNING")
+            if not self.cancelled.is_set():
+                self._predict(chunks)
+                if not self.message.completion_stats.successful_count:
+                    error = self._first_failure or "the input has no instance"
+                    status = "INVALID_ARGUMENT"
+        except UsageError as failure:
+            status, error = "INVALID_ARGUMENT", str(failure)
+        # Any error: clients wait until the job has a final state.
+        except Exception as failure:
+            status, error = "INTERNAL", f"{type(failure).__name__}: {failure}"
+        for process in self.processes:
+            process.kill()
+        for process in self.processes:
+            process.finished.wait()
+        if self.cancelled.is_set():
+            self.set_state("CANCELLED", "CANCELLED")
+        else:
+            self.set_state("FAILED" if status else "SUCCEEDED", status, error)
+
+    def _read_chunks(self) -> Iterator[list[Instance]]:
+        """Return the input in batches; read the first instance, to fail before servers start."""
+        config = self.message.input_config
+        if "bigquery" in (config.instances_format, self.message.output_config.predictions_format):
+            raise UsageError(
+                "BigQuery is not available on this machine; give files, or run the job on Vertex AI"
+            )
+        uris = list(config.gcs_source.uris)
+        instances = read_instances(config.instances_format, uris, self._models.local, self._storage)
+        instances = itertools.chain(list(itertools.islice(instances, 1)), instances)
+        size = self.message.manual_batch_tuning_parameters.batch_size or BATCH_SIZE
+        return iter(lambda: list(itertools.islice(instances, size)), [])
+
+    def _wait_until_healthy(self, server: ModelServer) -> None:
+        process = server.process
+        for _ in range(int(_LOAD_SECONDS / _POLL_SECONDS)):
+            if server.is_healthy(HEALTH_SECONDS):
+                return
+            if process.finished.wait(_POLL_SECONDS):
+                break
+            if self.cancelled.is_set():
+                return
+        raise UsageError(
+            "model server never became ready. Please validate that your model file or container "
+            f"configuration are valid; its log is {process.log}"
+        )
+
+    def _predict(self, chunks: Iterator[list[Instance]]) -> None:
+        """Write the predictions, with one pair of files per server."""
+        folder, count = self._output_directory(), len(self._servers)
+        self.message.output_info.gcs_output_directory = folder
+        folder = self._models.local(folder)
+        self._storage.make_folder(folder)
+        parts = [f"{folder}/prediction.%s-{n:05}-of-{count:05}" for n in range(count)]
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            list(pool.map(self._predict_by, self._servers, parts, itertools.repeat(chunks)))
+
+    def _predict_by(self, server: ModelServer, part: str, chunks: Iterator[list[Instance]]) -> None:
+        """Send batches to a server until there are no more."""
+        results, failures = part % "results", part % "errors_stats"
+        open_file = self._storage.open_file
+        with open_file(results, "wb") as good, open_file(failures, "wb") as bad:
+            while not self.cancelled.is_set():
+                with self._lock:
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                sound = [instance for instance in chunk if not instance.error]
+                answers, why = self._ask_server(server, sound) if sound else ([], "")
+                for instance, prediction in zip(sound, answers, strict=False):
+                    _write(good, {"instance": instance.shown, "prediction": prediction})
+                failed = [(instance, instance.error) for instance in chunk if instance.error]
+                failed += [(instance, why) for instance in sound if why]
+                for instance, message in failed:
+                    error = {"code": code_of("INVALID_ARGUMENT"), "message": message}
+                    _write(bad, {"instance": instance.shown, "error": error})
+                self._count(len(answers), [message for _, message in failed])
+
+    def _ask_server(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
+        """Return a server's predictions and "", or [] and the error of the whole request."""
+        status, content = server.ask({"instances": [instance.sent for instance in sound]})
+        predictions = content.get("predictions", [])
+        if status != 200 or len(predictions) != len(sound):
+            return [], f"{status}: {content.get('error', 'no prediction for each instance')}"
+        return predictions, ""
+
+    def _count(self, successful: int, failures: list[str]) -> None:
+        with self._lock:
+            stats = self.message.completion_stats
+            stats.successful_count += successful
+            stats.failed_count += len(failures)
+            self._first_failure = self._first_failure or "".join(failures[:1])
+
+    def _output_directory(self) -> str:
+        time = self.message.create_time.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        prefix = self.message.output_config.gcs_destination.output_uri_prefix.rstrip("/")
+        return f"{prefix}/prediction-{self._model.display_name}-{time}Z"
+
+    def store(self) -> None:
+        self._service.store(self.message)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -58,64 +209,5 @@ class BatchService(BackgroundJobs[BatchJob]):
                 job.cancel()
 
 
-def check_model(job: Any, parent: str) -> None:
-    """Refuse a job with no model or two, or with a model of another region."""
-    both_or_none = bool(job.model) == ("unmanaged_container_model" in job)
-    refuse(both_or_none, "exactly one of model and unmanaged_container_model must be set")
-    unmanaged = "unmanaged_container_model is not supported here"
-    refuse(not job.model, f"{unmanaged}: give a model of the Model Registry")
-    elsewhere = not job.model.startswith(f"{parent}/models/")
-    refuse(elsewhere, f"model {job.model} is not in {parent}")
-
-
-def check_input(job: Any) -> None:
-    """Refuse an unknown input format, or a source or fields that the format does not have."""
-    config, instance = job.input_config, job.instance_config
-    kind = config.instances_format
-    check_choice("instances_format", kind, INPUT_FORMATS)
-    source = "bigquery_source" if kind == "bigquery" else "gcs_source"
-    missing = source not in config
-    refuse(missing, f"instances_format {kind} is read from input_config.{source}")
-    # Vertex AI takes some of its fields with other formats, too.
-    refuse(instance and kind != "bigquery", f"instance_config is not supported here with {kind}")
-    check_choice("instance_type", instance.instance_type or "object", ("object", "array"))
-    both = instance.included_fields and instance.excluded_fields
-    refuse(both, "instance_config has both included_fields and excluded_fields")
-    if kind == "bigquery":
-        _check_uri(config.bigquery_source.input_uri, TABLE, "bq://PROJECT.DATASET.TABLE")
-    for uri in config.gcs_source.uris:
-        _check_place(uri, "input_config.gcs_source.uris")
-
-
-def check_output(job: Any) -> None:
-    """Refuse an unknown output format, one without its destination, or one the input excludes."""
-    config = job.output_config
-    kind = config.predictions_format
-    check_choice("predictions_format", kind, OUTPUT_FORMATS)
-    # Its columns depend on the schemata of the model's predictions.
-    refuse(kind == "csv", "predictions_format csv is not supported here; give jsonl")
-    formats = (job.input_config.instances_format, kind)
-    with_key = job.encryption_spec.kms_key_name and "bigquery" in formats
-    refuse(with_key, "encryption_spec is not supported with BigQuery as input or output")
-    alone = formats[0] == "bigquery" != kind
-    refuse(alone, "predictions_format must be bigquery, as instances_format is")
-    destination = "bigquery_destination" if kind == "bigquery" else "gcs_destination"
-    missing = destination not in config
-    refuse(missing, f"predictions_format {kind} is written to output_config.{destination}")
-    if kind == "bigquery":
-        form = "bq://PROJECT, bq://PROJECT.DATASET or bq://PROJECT.DATASET.TABLE"
-        _check_uri(config.bigquery_destination.output_uri, OUTPUT_TABLE, form)
-    else:
-        prefix = config.gcs_destination.output_uri_prefix
-        _check_place(prefix, "output_config.gcs_destination.output_uri_prefix")
-
-
-def _check_place(uri: str, field: str) -> None:
-    # On this machine a local path stands in for an object.
-    elsewhere = not uri.startswith(("gs://", "/"))
-    refuse(elsewhere, f"{field}: {uri!r} is not a Cloud Storage URI, gs://BUCKET/OBJECT")
-
-
-def _check_uri(uri: str, form: re.Pattern[str], shown: str) -> None:
-    other = len(uri) > _LONGEST_URI or not form.fullmatch(uri)
-    refuse(other, f"{uri[:80]!r} is not {shown} of up to {_LONGEST_URI} characters")
+def _write(file: Any, content: dict[str, Any]) -> None:
+    file.write(json.dumps(content).encode() + b"\n")
