@@ -3,7 +3,8 @@
     python -m tests.trainer.fit_scenarios RESULT FOLDER [SCENARIO ...]
 
 With TF_CONFIG or two logical devices, `fit` trains on all replicas; without, Keras' own does. The
-file RESULT gets the history and the weights of each scenario.
+file RESULT gets the history, the weights and the number of steps of each scenario, or why `fit` has
+refused it. With EPOCHS in the environment, `fit` trains so many, with checkpoints in FOLDER.
 """
 
 import json
@@ -17,7 +18,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.fit import fit
+from trainer.errors import InputError
+from trainer.fit import create_strategy, fit
 from trainer.training import strategies
 from trainer.training.cluster import from_environment
 
@@ -167,7 +169,7 @@ class Batches(keras.utils.PyDataset):
 
 @scenario
 def generator():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model = keras.Sequential([keras.layers.Dense(1)])  # Its shapes follow from the data.
     model.compile(keras.optimizers.SGD(0.05), "mse")
     batches = ((x, x.sum(axis=1, keepdims=True)) for x, _ in (draw(12, n) for n in range(30)))
     return model, {"x": batches, "steps_per_epoch": 4}
@@ -250,27 +252,34 @@ def main(result: str, folder: str, *chosen: str) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     strategies.divide_cpu(os.environ)
     strategy = tf.distribute.get_strategy()
-    if "TF_CONFIG" in os.environ:
+    if from_environment(os.environ).addresses.get("ps"):
+        strategy = create_strategy()
+    elif "TF_CONFIG" in os.environ:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     elif strategies.LOGICAL_CPUS in os.environ:
         strategy = tf.distribute.MirroredStrategy(tf.config.list_logical_devices("CPU"))
-    results = {name: run(name, strategy, folder) for name in chosen or SCENARIOS}
+    results: dict[str, Any] = {}
+    for name in chosen or SCENARIOS:
+        try:
+            results[name] = run(name, strategy, folder)
+        except InputError as error:
+            results[name] = str(error)
     if from_environment(os.environ).is_chief:
         Path(result).write_text(json.dumps(results))
 
 
-def run(name: str, strategy: tf.distribute.Strategy, folder: str) -> dict[str, Any]:
-    """Return the history and the weights of a scenario, trained by `fit` or, alone, by Keras."""
-    keras.utils.set_random_seed(1)
+def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1) -> dict[str, Any]:
+    """Return what RESULT gets of a scenario, trained by `fit` or, alone, by Keras."""
+    keras.utils.set_random_seed(seed)
     with strategy.scope():
         takes_folder = name == "callbacks"
         model, arguments = SCENARIOS[name](*[Path(folder)] * takes_folder)
     arguments = {"epochs": 4, "verbose": 0, **arguments}
-    if strategy.num_replicas_in_sync == 1:
+    if strategy is tf.distribute.get_strategy():
         history = model.fit(**arguments)
-    elif takes_folder:
-        epochs = int(os.environ.get("EPOCHS", arguments.pop("epochs")))
-        history = fit(model, epochs=epochs, directory=f"{folder}/checkpoints", **arguments)
+    elif takes_folder or "EPOCHS" in os.environ:
+        arguments["epochs"] = int(os.environ.get("EPOCHS", arguments["epochs"]))
+        history = fit(model, directory=f"{folder}/checkpoints", **arguments)
     else:
         history = fit(model, **arguments)
     weights = np.concatenate([weight.ravel() for weight in model.get_weights()])
@@ -279,6 +288,7 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str) -> dict[str, A
         "history": values,
         "epochs": history.epoch,
         "weights": weights.astype(float).tolist(),
+        "steps": int(model.optimizer.iterations.numpy()),
     }
 
 

@@ -88,25 +88,21 @@ def test_what_several_replicas_cannot_train_is_refused():
     assert counted == "[8.0]"
 
 
-def test_alone_it_is_keras_with_checkpoints(tmp_path):
-    def run(epochs):
+@pytest.mark.parametrize("name", ["single_rows", "two_parts", "generator"])
+def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
+    def train(epochs, **options):
         keras.utils.set_random_seed(1)
-        model = fit_scenarios.dense()
-        model.compile("adam", "sparse_categorical_crossentropy")
-        x, y = fit_scenarios.draw()
-        history = fit(model, x, y, epochs=epochs, shuffle=False, verbose=0, directory=str(tmp_path))
-        return history.history["loss"], model
+        model, arguments = fit_scenarios.SCENARIOS[name]()
+        history = fit(model, **arguments, epochs=epochs, verbose=0, **options)
+        return next(iter(history.history.values())), model
 
-    first, _ = run(2)
-    losses, model = run(5)
-    assert losses[:2] == first
-    expected = fit_scenarios.dense()
-    keras.utils.set_random_seed(1)
-    expected = fit_scenarios.dense()
-    expected.compile("adam", "sparse_categorical_crossentropy")
-    x, y = fit_scenarios.draw()
-    assert losses == expected.fit(x, y, epochs=5, shuffle=False, verbose=0).history["loss"]
-    for weight, value in zip(expected.get_weights(), model.get_weights(), strict=True):
+    resumes = name != "generator"  # Its data begin anew.
+    if resumes:
+        train(2, directory=str(tmp_path))
+    losses, model = train(5, directory=str(tmp_path))
+    expected, known = train(5)
+    assert losses == expected
+    for weight, value in zip(known.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, value)
 
 

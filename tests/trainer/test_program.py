@@ -50,6 +50,21 @@ def test_program_learns_the_same_on_two_workers(digit_records, alone, tmp_path):
             np.testing.assert_allclose(np.sort(found), np.sort(known), atol=1e-4)
 
 
+@pytest.mark.slow
+def test_program_learns_with_parameter_servers(digit_records, tmp_path):
+    flags = replicas.flags(digit_records, tmp_path, OPTIONS)
+    roles = [*replicas.CHIEF_AND_WORKER, ("ps", 0)]
+    with replicas.Cluster("trainer.task", flags, roles, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        assert cluster.processes["chief", 0].wait(240) == 0, cluster.tails()
+    metrics, history = results.load(str(tmp_path))
+    assert metrics["strategy"] == "parameter_server"
+    assert history[-1]["validation_accuracy"] > 0.6
+    model = ServedModel(str(tmp_path / "model"), digit_records)
+    batch = next(iter(model.read_stored_batches("validation")))
+    assert (model.answer(batch)["probabilities"].max(axis=1) > 0.2).any()
+
+
 def test_program_without_a_model_is_an_error(digit_records, tmp_path):
     flags = replicas.flags(digit_records, tmp_path, "--model=tests.trainer.own_program:forgets")
     with replicas.Cluster("trainer.task", flags, replicas.ALONE, tmp_path) as cluster:

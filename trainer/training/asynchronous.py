@@ -20,12 +20,10 @@ accelerator.
 """
 
 import collections
-import logging
 import math
-import multiprocessing
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -34,7 +32,7 @@ from trainer.data.read import reader
 from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import load_to_train
-from trainer.training import evaluator, liveness, loop
+from trainer.training import evaluator, liveness, loop, parameter_servers
 from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
@@ -50,51 +48,8 @@ EVALUATOR_SECONDS = 30.0
 
 def train(job: Job, cluster: Cluster) -> Run:
     """Train `job` as the chief, from its newest checkpoint if there is one; return the run."""
-    tf.get_logger().setLevel(logging.INFO)
-    tf.get_logger().addFilter(_filter_log)
     dataset = load_to_train(job.dataset)
-    liveness.watch("ps", cluster.addresses["ps"])
-    strategy = create_strategy("parameter_server", cluster)
-    liveness.watch("worker", cluster.addresses["worker"])
-    return AsynchronousRun(job, cluster, strategy, dataset).run()
-
-
-def serve(cluster: Cluster) -> NoReturn:
-    """Run a worker or a parameter server for the chief until the process is killed."""
-    # A worker's step uses one accelerator.
-    gpus = tf.config.list_physical_devices("GPU")
-    tf.config.set_visible_devices(gpus[:1] if cluster.role == "worker" else [], "GPU")
-    options = tf.compat.v1.ConfigProto()
-    # Each worker may block a thread with a call; with fewer threads, there would be a deadlock.
-    threads = len(cluster.addresses["worker"]) + 1
-    options.inter_op_parallelism_threads = max(threads, multiprocessing.cpu_count())
-    server = tf.distribute.Server(
-        tf.train.ClusterSpec(cluster.addresses),
-        job_name=cluster.role,
-        task_index=cluster.index,
-        protocol="grpc",
-        config=options,
-    )
-    print(f"{cluster.name} serves at {cluster.addresses[cluster.role][cluster.index]}", flush=True)
-    server.join()
-    raise AssertionError("a server never returns")
-
-
-def _filter_log(record: logging.LogRecord) -> bool:
-    """Filter TensorFlow's log: print a line for each lost or recovered worker; keep other errors.
-
-    Other messages warn that each checkpoint's function is retraced, or repeat errors of steps,
-    which are raised in the chief if they matter.
-    """
-    text = record.msg if isinstance(record.msg, str) else ""
-    if text.startswith("Worker %s failed") and isinstance(record.args, tuple):
-        print(f"{record.args[0]} is gone; the others continue", flush=True)
-        return False
-    if text.startswith("Worker %s has been recovered"):
-        print(f"{record.getMessage().split()[1]} is back", flush=True)
-        return False
-    repeated = ("Cluster update failed", "Remote function on worker", " /job:worker/task:%d enc")
-    return record.levelno >= logging.ERROR and not text.startswith(repeated)
+    return AsynchronousRun(job, cluster, parameter_servers.connect(cluster), dataset).run()
 
 
 class AsynchronousRun(Run):

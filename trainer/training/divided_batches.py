@@ -76,21 +76,3 @@ def check_dense(dataset: tf.data.Dataset) -> None:
             raise InputError(
                 f"the data has {one}, which can't be divided among replicas; make it dense"
             )
-
-
-def build(model: keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset) -> None:
-    """Build a model, its metrics and its optimizer from the shapes of a batch."""
-    # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
-    data = keras.tree.map_structure(
-        lambda of: of if isinstance(of, tf.TensorSpec) else None, dataset.element_spec
-    )
-    with strategy.scope():
-        try:
-            model._symbolic_build(data_batch=data)
-        except RuntimeError:
-            # A train_step of the user's own need not call the model.
-            if type(model).train_step is keras.Model.train_step:
-                raise
-            return
-        if not model.optimizer.built:
-            model.optimizer.build(model.trainable_variables)

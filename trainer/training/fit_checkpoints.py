@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from trainer.errors import InputError
 from trainer.training.cluster import Cluster
+from trainer.training.replica_sums import list_optimizers
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -34,7 +35,8 @@ class Checkpoints(keras.callbacks.Callback):
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
         variables = [one for one in model.variables if id(one) not in metrics]
-        self._variables = [*variables, *model.optimizer.variables]
+        optimizers = list_optimizers(model)
+        self._variables = [*variables, *(one for of in optimizers for one in of.variables)]
         # The finished epochs, their history and the callbacks' numbers; and their arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
         checkpoint = tf.train.Checkpoint(

@@ -16,7 +16,15 @@ from trainer.data.schema import Dataset, join, load_to_train
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported.results import HISTORY, METRICS
 from trainer.models import find_model_class
-from trainer.training import asynchronous, evaluator, loop, program, strategies, weights
+from trainer.training import (
+    asynchronous,
+    evaluator,
+    loop,
+    parameter_servers,
+    program,
+    strategies,
+    weights,
+)
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
@@ -107,7 +115,7 @@ def _train(job: Job, cluster: Cluster) -> None:
     strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
     if strategy == "parameter_server":
         if not cluster.is_chief:
-            asynchronous.serve(cluster)
+            parameter_servers.serve(cluster)
         trained = asynchronous.train(job, cluster)
     else:
         tf.config.experimental.enable_op_determinism()
@@ -120,7 +128,9 @@ def _train(job: Job, cluster: Cluster) -> None:
 
 
 def _run_program(job: Job, cluster: Cluster, started: float) -> None:
-    """Run the user's training program; the chief writes the results."""
+    """Run the user's training program, or steps for the chief; the chief writes the results."""
+    if cluster.role in ("worker", "ps") and cluster.addresses.get("ps"):
+        parameter_servers.serve(cluster)
     trained = program.train(job)
     if cluster.is_chief:
         rows = trained.make_history()

@@ -1,0 +1,68 @@
+"""`trainer.fit` with parameter servers, whose workers compute steps independently."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from tests import replicas
+from tests.trainer import fit_scenarios
+
+MODULE = fit_scenarios.__name__
+ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
+UNREADABLE = ("generator", "own_step")
+QUICK = ["weighted_dataset", *UNREADABLE]
+SEEDS = range(1, 6)
+
+
+def train(names, folder):
+    arguments = [str(folder / "results.json"), str(folder), *names]
+    with replicas.Cluster(MODULE, arguments, ROLES, folder / "logs") as cluster:
+        cluster.start_all()
+        assert cluster.processes["chief", 0].wait(240) == 0, cluster.tails()
+    return json.loads((folder / "results.json").read_text())
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param([], marks=pytest.mark.slow)])
+def test_workers_learn_as_keras(names, tmp_path):
+    results = train(names, tmp_path)
+    assert len(results) == len(names or fit_scenarios.SCENARIOS)
+    for name in UNREADABLE:
+        assert "a generator or a PyDataset can't be read by the workers" in results.pop(name)
+    for name, result in results.items():
+        alone = [
+            fit_scenarios.run(name, tf.distribute.get_strategy(), str(tmp_path), seed)
+            for seed in SEEDS
+        ]
+        keys = [*alone[0]["history"]]
+        assert [*result["history"]] == keys
+        if name != "callbacks":  # It is stopped when the loss no longer falls.
+            assert {one["steps"] for one in alone} == {result["steps"]}
+        # Five seeds don't show the whole spread.
+        final = [one["history"][keys[0]][-1] for one in alone]
+        margin = max(final) - min(final)
+        assert min(final) - margin <= result["history"][keys[0]][-1] <= max(final) + margin, name
+
+
+@pytest.mark.slow
+def test_goes_on_without_a_worker_and_resumes_after_a_lost_server(tmp_path, monkeypatch):
+    def saved():
+        newest = tf.train.latest_checkpoint(str(tmp_path / "checkpoints"))
+        return int(newest.rpartition("-")[2]) if newest else 0
+
+    monkeypatch.setenv("EPOCHS", "300")
+    arguments = [str(tmp_path / "results.json"), str(tmp_path), "single_rows"]
+    with replicas.Cluster(MODULE, arguments, ROLES, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        cluster.wait_for(lambda: saved() > 0)
+        cluster.kill("worker", 1)
+        then = saved()
+        cluster.wait_for(lambda: saved() > then + 2)
+        cluster.kill("ps", 0)
+        assert cluster.processes["chief", 0].wait(120) != 0
+    then = saved()
+    assert then < 300
+    result = train(["single_rows"], tmp_path)["single_rows"]
+    assert result["epochs"] == list(range(300))
+    assert result["steps"] == 300 * 3
+    assert f"Epoch {then}/300" not in (tmp_path / "logs" / "chief-0.log").read_text()

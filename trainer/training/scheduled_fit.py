@@ -1,0 +1,194 @@
+"""Training by `trainer.fit` with parameter servers: workers compute steps independently.
+
+The chief schedules steps. For each, a worker reads the weights from the parameter servers, and
+applies the gradients of the next batch of its data to them at once. Each worker has every n-th
+batch of the data, from the first again after the last. The number of steps is exact: a lost
+worker's step is done by another.
+
+Metrics start anew in each step: assignments of several workers would overwrite each other. The
+chief adds up the changes of their states. It also computes the validation.
+"""
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
+from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+from keras.src.trainers.epoch_iterator import EpochIterator
+from keras.src.utils.python_utils import pythonify_logs
+from tensorflow.python.distribute.coordinator.values import (
+    deserialize_dataset_from_graph,
+    serialize_dataset_to_graph,
+)
+
+from trainer.errors import InputError
+from trainer.training.cluster import Cluster
+from trainer.training.divided_batches import unwrap
+from trainer.training.fit_loop import FitLoop
+
+STEPS_AHEAD = 2
+"""Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
+
+
+class ScheduledFit(FitLoop):
+    """The chief's part of a training with parameter servers."""
+
+    steps: int
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        cluster: Cluster,
+        training: dict[str, Any],
+        validation: dict[str, Any] | None,
+    ) -> None:
+        super().__init__(model, strategy)
+        self._workers = len(cluster.addresses["worker"])
+        self.steps, self.data = _read(EpochIterator(**training))
+        self.is_validated = validation is not None
+        self.prepare()
+        self._variables = [one for of in model.metrics for one in of.variables]
+        model.reset_metrics()
+        self._initial = [np.array(one) for one in self._variables]
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
+        train_step = self._make_step(model.train_step)
+
+        @tf.function(autograph=False)
+        def scheduled(batches: Any) -> Any:
+            return strategy.run(train_step, args=(next(batches),))
+
+        self._train_step = scheduled
+        if validation:
+            epoch = EpochIterator(**validation)
+            self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
+            self._test_step = tf.function(self._make_step(model.test_step), autograph=False)
+
+    def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
+        running: collections.deque[Any] = collections.deque()
+        states, logs = self._initial, {}
+        scheduled = done = 0
+        iterations = self.model.optimizer.iterations
+        before = int(iterations)
+        while True:
+            while (
+                scheduled < self.steps
+                and len(running) < STEPS_AHEAD * self._workers
+                and not self.model.stop_training
+            ):
+                called.on_train_batch_begin(scheduled)
+                running.append(self._coordinator.schedule(self._train_step, args=(self._batches,)))
+                scheduled += 1
+            if not running:
+                break
+            logs, changes = self._fetch(running.popleft())
+            states = _add(states, changes)
+            called.on_train_batch_end(done, pythonify_logs(logs))
+            done += 1
+        if int(iterations) > before:  # Else, a train_step of the user's own uses other optimizers.
+            iterations.assign(before + done)  # Workers count steps without a lock.
+        self._assign(states)
+        return self.get_logs(logs)
+
+    def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
+        states, logs = self._initial, {}
+        for number, batch in enumerate(self._validation):
+            called.on_test_batch_begin(number)
+            logs, changes = self._test_step(batch)
+            states = _add(states, changes)
+            called.on_test_batch_end(number, pythonify_logs(logs))
+        self._assign(states)
+        return self.get_logs(logs)
+
+    def _fetch(self, report: Any) -> Any:
+        try:
+            return report.fetch()
+        except tf.errors.CancelledError:
+            self._coordinator.join()  # Raises the error that cancelled the steps.
+            raise
+
+    def _assign(self, states: list[np.ndarray]) -> None:
+        for one, value in zip(self._variables, states, strict=True):
+            one.assign(value)
+
+    def _make_reader(self) -> Callable[[], tf.data.Dataset]:
+        """Return a function that reads a worker's batches, without an end."""
+        serialized, specification = serialize_dataset_to_graph(self.data), self.data.element_spec
+        workers = self._workers
+        is_short = 0 <= int(self.data.cardinality()) < workers
+
+        def read() -> tf.data.Dataset:
+            data = deserialize_dataset_from_graph(serialized, specification)
+            if not is_short:
+                index = tf.distribute.coordinator.experimental_get_current_worker_index()
+                data = data.shard(workers, tf.cast(index, tf.int64))
+            return data.repeat().prefetch(tf.data.AUTOTUNE)
+
+        return read
+
+    def _make_step(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a step that returns the logs, and the changes of the metrics' variables."""
+
+        def step(batch: Any) -> Any:
+            with _local_metrics(self.model.metrics, self._variables, self._initial) as states:
+                logs = function(unwrap(batch))
+            changes = [
+                tf.convert_to_tensor(states[id(one)]) - value
+                for one, value in zip(self._variables, self._initial, strict=True)
+            ]
+            return logs, changes
+
+        return step
+
+
+def _add(states: list[np.ndarray], changes: list[Any]) -> list[np.ndarray]:
+    return [state + np.asarray(change) for state, change in zip(states, changes, strict=True)]
+
+
+def _read(epoch: EpochIterator) -> tuple[int, tf.data.Dataset]:
+    """Return an epoch's steps and data; raise InputError if workers can't read them."""
+    if isinstance(epoch.data_adapter, GeneratorDataAdapter | PyDatasetAdapter):
+        raise InputError(
+            "a generator or a PyDataset can't be read by the workers of parameter servers; give "
+            "arrays or a tf.data.Dataset"
+        )
+    if epoch.num_batches is None:
+        raise InputError(
+            "the number of the data's batches is unknown; with parameter servers, give fit its "
+            "steps_per_epoch"
+        )
+    return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
+
+
+@contextlib.contextmanager
+def _local_metrics(
+    metrics: list[keras.Metric], variables: list[keras.Variable], initial: list[np.ndarray]
+) -> Iterator[dict[int, Any]]:
+    """Let metrics keep their states in the dict that is yielded, by id of variable."""
+    states: dict[int, Any] = {
+        id(one): tf.constant(value) for one, value in zip(variables, initial, strict=True)
+    }
+
+    def keep_local(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            known = [(one, states[id(one)]) for one in variables]
+            with keras.StatelessScope(known) as scope:
+                result = function(*arguments, **options)
+            states.update({id(one): scope.get_current_value(one) for one in variables})
+            return result
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for one in metrics:
+            for name in ("update_state", "result"):
+                local = keep_local(getattr(one, name))
+                stack.enter_context(mock.patch.object(one, name, local))
+        yield states
