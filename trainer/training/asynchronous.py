@@ -37,10 +37,8 @@ from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import Run, TerminatedError
+from trainer.training.parameter_servers import STEPS_AHEAD, fetch
 from trainer.training.strategies import create_strategy
-
-STEPS_AHEAD = 2
-"""Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
 
 EVALUATOR_SECONDS = 30.0
 """Time that the chief waits for the evaluator at the end before it validates the model itself."""
@@ -163,11 +161,7 @@ class AsynchronousRun(Run):
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
     def _add_report(self, report: Any) -> None:
-        try:
-            *scores, examples, waited = report.fetch().tolist()
-        except tf.errors.CancelledError:
-            self.coordinator.join()  # Raises the error that cancelled the steps.
-            raise
+        *scores, examples, waited = fetch(self.coordinator, report).tolist()
         self.progress.sums.add(self.task, scores, examples)
         self.progress.waited += waited / self.replicas
         self.progress.step += 1

@@ -1,14 +1,17 @@
-"""Connect the chief of a job to its workers and parameter servers; run those."""
+"""Connect the chief of a job to its workers and parameter servers; schedule steps; run servers."""
 
 import logging
 import multiprocessing
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from trainer.training import liveness
 from trainer.training.cluster import Cluster
 from trainer.training.strategies import create_strategy
+
+STEPS_AHEAD = 2
+"""Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
 
 
 def start(cluster: Cluster) -> tf.distribute.Strategy:
@@ -26,6 +29,15 @@ def connect(cluster: Cluster) -> tf.distribute.Strategy:
     strategy = create_strategy("parameter_server", cluster)
     liveness.watch("worker", cluster.addresses["worker"])
     return strategy
+
+
+def fetch(coordinator: tf.distribute.coordinator.ClusterCoordinator, report: Any) -> Any:
+    """Return what a scheduled step has returned; raise the error that has ended it."""
+    try:
+        return report.fetch()
+    except tf.errors.CancelledError:
+        coordinator.join()  # Raises the error that cancelled the steps.
+        raise
 
 
 def serve(cluster: Cluster) -> NoReturn:

@@ -31,9 +31,7 @@ from trainer.errors import InputError
 from trainer.training.cluster import Cluster
 from trainer.training.divided_batches import unwrap
 from trainer.training.fit_loop import FitLoop
-
-STEPS_AHEAD = 2
-"""Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""
+from trainer.training.parameter_servers import STEPS_AHEAD, fetch
 
 
 class ScheduledFit(FitLoop):
@@ -88,7 +86,7 @@ class ScheduledFit(FitLoop):
                 scheduled += 1
             if not running:
                 break
-            logs, changes = self._fetch(running.popleft())
+            logs, changes = fetch(self._coordinator, running.popleft())
             states = _add(states, changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
@@ -106,13 +104,6 @@ class ScheduledFit(FitLoop):
             called.on_test_batch_end(number, pythonify_logs(logs))
         self._assign(states)
         return self.get_logs(logs)
-
-    def _fetch(self, report: Any) -> Any:
-        try:
-            return report.fetch()
-        except tf.errors.CancelledError:
-            self._coordinator.join()  # Raises the error that cancelled the steps.
-            raise
 
     def _assign(self, states: list[np.ndarray]) -> None:
         for one, value in zip(self._variables, states, strict=True):
