@@ -33,6 +33,11 @@ def check_job(
             f"evaluator_count={machines.evaluator_count}: the evaluator scores checkpoints of the "
             f"training loop, which the program {config.model!r} does not run; set 0"
         )
+    if config.profile_steps and machines.ps_count:
+        raise InputError(
+            f"profile_steps={config.profile_steps} needs steps that all replicas compute together; "
+            f"set [], or ps_count=0 instead of {machines.ps_count}"
+        )
     if not options.resume_from:
         check_batch_size(config.batch_size, machines.batch_shares)
     check_scheduling(options.scheduling_strategy, machines)

@@ -128,10 +128,12 @@ KILLS = ((1, 1, signal.SIGTERM), (5, 0, signal.SIGKILL), (9, 1, signal.SIGKILL))
 def test_killed_run_ends_with_the_weights_of_an_unkilled_one(records, tmp_path, monkeypatch):
     options = (
         "--epochs=14 --batch_size=16 --checkpoint_steps=5 --augmentation=model "
-        "--schedule=cosine --plateau_patience=2 --early_stopping_patience=12"
+        "--schedule=cosine --plateau_patience=2 --early_stopping_patience=12 --profile_steps=[3,9]"
     )
     flags = replicas.flags(records, tmp_path / "whole", options)
     replicas.run(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")
+    profile = json.loads((tmp_path / "whole" / "metrics.json").read_text())["profile"]
+    assert 0 < profile["all_reduce_seconds"] < profile["step_seconds"]
     finish_with_losses(records, tmp_path, monkeypatch, options, KILLS)
     assert_equal_runs(tmp_path / "killed", tmp_path / "whole", 14)
     assert exported(tmp_path / "killed") == exported(tmp_path / "whole")

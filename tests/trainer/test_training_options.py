@@ -69,6 +69,15 @@ def test_large_seed_is_usable(few, tmp_path):
     assert np.isfinite(run.progress.history[0]["loss"])
 
 
+def test_some_steps_are_profiled(few, tmp_path):
+    run = train(few, tmp_path, **SMALL, profile_steps=[2, 3])
+    profile = run.profiler.result
+    parts = sum(profile[f"{part}_seconds"] for part in ("input", "all_reduce", "compute"))
+    assert (profile["first_step"], profile["last_step"]) == (2, 3)
+    assert profile["step_seconds"] == pytest.approx(parts)
+    assert len([*tmp_path.glob("logs/plugins/profile/*/*.xplane.pb")]) == 1
+
+
 STEEP = {"epochs": 6, "learning_rate": 0.1, "monitor": "accuracy", **SMALL_MODEL}
 """Options of a training whose best epoch is not the last."""
 

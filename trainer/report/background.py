@@ -76,6 +76,17 @@ def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> 
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
         ("Training speed", f"{training['examples_per_second']:,.0f} examples/s"),
         ("Waiting for input", percent(sum(waits) / len(waits)) if waits else None),
+        *_profiled(training.get("profile")),
         ("Evaluation", duration(evaluation.seconds)),
         ("Evaluation speed", f"{speed:,.0f} examples/s"),
     ]
+
+
+def _profiled(profile: dict[str, Any] | None) -> Pairs:
+    """Return where the time of the profiled steps went, if there are any."""
+    if not profile:
+        return []
+    parts = {"input": "input", "all_reduce": "all-reduce", "compute": "the rest"}
+    listed = [f"{label} {1000 * profile[f'{key}_seconds']:.1f} ms" for key, label in parts.items()]
+    steps = f"Steps {profile['first_step']:,} to {profile['last_step']:,}, each"
+    return [(steps, f"{1000 * profile['step_seconds']:.1f} ms: {', '.join(listed)}")]

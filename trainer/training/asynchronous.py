@@ -60,7 +60,8 @@ class AsynchronousRun(Run):
     def make_validation(self) -> Callable[[], dict[str, float]]:
         self.local_model = self.prepared.build(self.dataset)
         local = create_strategy("one_device", Cluster())
-        return loop.make_validation(local, self.local_model, self.dataset, self.share)
+        beat = self.watch.beat
+        return loop.make_validation(local, self.local_model, self.dataset, self.share, beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()
@@ -162,6 +163,7 @@ class AsynchronousRun(Run):
 
     def _add_report(self, report: Any) -> None:
         *scores, examples, waited = fetch(self.coordinator, report).tolist()
+        self.watch.beat()
         self.progress.sums.add(self.task, scores, examples)
         self.progress.waited += waited / self.replicas
         self.progress.step += 1

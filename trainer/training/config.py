@@ -190,6 +190,12 @@ class TrainingConfig:
     checkpoint_steps: int = option(
         0, help="Steps between checkpoints; 0: only at the end of each epoch.", minimum=0
     )
+    profile_steps: list[int] = option(
+        [],
+        help="First and last step of the run, from 1, to profile; [] profiles none. Not with "
+        "parameter servers.",
+        minimum=1,
+    )
     shuffle_megabytes: float = option(
         256.0, help="Size of each replica's shuffle buffer, in MB (10^6 bytes).", above=0
     )
@@ -213,6 +219,11 @@ class TrainingConfig:
                 "rows of a table; set augmentation=none"
             )
         check_operations(self.augmentation, self.augmentation_operations)
+        if self.profile_steps and not _is_range(self.profile_steps):
+            raise InputError(
+                f"profile_steps={self.profile_steps} are not the first and the last step, such as "
+                "[20, 30]"
+            )
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
                 f"weight_decay={self.weight_decay} applies only to adamw, but optimizer="
@@ -222,6 +233,10 @@ class TrainingConfig:
             raise InputError(
                 f"warmup_steps={self.warmup_steps}: schedule='one_cycle' warms up by itself; set 0"
             )
+
+
+def _is_range(values: list[int]) -> bool:
+    return len(values) == 2 and values[0] <= values[1]
 
 
 def seed_of(config: TrainingConfig) -> int:

@@ -6,6 +6,9 @@ worker, and ClusterCoordinator reschedules the step on another worker. TensorFlo
 close them, so they are found in /proc. A frozen parameter server
 blocks training, and Vertex AI does not restart a process that has not ended. The chief therefore
 exits, so that the whole job is retried from the checkpoint.
+
+Without parameter servers, TensorFlow notices a peer that stops to answer, and ends the step. Should
+a collective wait nevertheless, as one of NCCL may, `StepWatch` ends the process.
 """
 
 import contextlib
@@ -21,6 +24,9 @@ from trainer.errors import RETRY_EXIT_CODE
 
 PATIENCE_SECONDS = 60.0
 """Time limit for an answer; a server answers immediately, even while it computes a step."""
+
+STEP_SECONDS = 1800.0
+"""Time limit for a step of training or validation, for compiling it, and for a checkpoint."""
 
 _PERIOD_SECONDS = 10.0
 _STOP_PERIOD_SECONDS = 0.2
@@ -48,6 +54,40 @@ def exit_without(servers: Sequence[str], name: str) -> None:
         os._exit(RETRY_EXIT_CODE)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class StepWatch:
+    """End the process, to be retried, if `beat` is not called for a long time.
+
+    A context manager: it watches until it is left.
+    """
+
+    def __init__(self, name: str, seconds: float = STEP_SECONDS) -> None:
+        self._name, self._seconds = name, seconds
+        self._left = threading.Event()
+
+    def __enter__(self) -> "StepWatch":
+        self.beat()
+        threading.Thread(target=self._watch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+
+    def beat(self) -> None:
+        self._beaten = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._left.wait(self._beaten + self._seconds - time.monotonic()):
+            if time.monotonic() - self._beaten < self._seconds:
+                continue
+            print(
+                f"error: a step of {self._name} has not ended in {self._seconds:,.0f} s; retry the "
+                "job from the last checkpoint",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(RETRY_EXIT_CODE)
 
 
 def _is_up(address: str) -> bool:

@@ -34,7 +34,9 @@ from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
+from trainer.training.liveness import StepWatch
 from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Sums
 from trainer.training.strategies import barrier, create_strategy, resolve
 
@@ -88,6 +90,8 @@ class Run:
         self.phases = phases(config)
         self._enter_phase()
         self.log = logs.Log(base, cluster, self.steps, config, self.task.measured)
+        self.profiler = StepProfiler(config.profile_steps, base, is_chief=cluster.is_chief)
+        self.watch = StepWatch(cluster.name)
         # Created once for all phases, because tracing a large model takes seconds.
         self.validation = self.make_validation()
         self.stop_requested = False
@@ -97,10 +101,11 @@ class Run:
         self._announce(self.checkpoints.restore())
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
-            self._train_phase()
-            while self.phase is not self.phases[-1]:
-                self._start_next_phase()
+            with self.watch if self.cluster.trainers > 1 else contextlib.nullcontext():
                 self._train_phase()
+                while self.phase is not self.phases[-1]:
+                    self._start_next_phase()
+                    self._train_phase()
         finally:
             signal.signal(signal.SIGTERM, previous)
         self.kept_epoch = len(self.progress.history)
@@ -136,6 +141,7 @@ class Run:
         batches = iter(self.read_training_input())
         running = None
         while progress.step < self.steps:
+            self.profiler.begin_step(self.optimizer_step + 1, progress.waited)
             started = time.monotonic()
             batch = next(batches)
             progress.waited += time.monotonic() - started
@@ -147,9 +153,12 @@ class Run:
             progress.step += 1
             every = self.config.checkpoint_steps
             save = every and self.optimizer_step % every == 0 and progress.step < self.steps
-            if stop or save:
+            profiled = self.profiler.is_last(self.optimizer_step, progress.step == self.steps)
+            if stop or save or profiled:
                 stop |= self._finish(running)
                 running = None
+            if profiled:
+                self.profiler.end(self.optimizer_step, progress.waited)
             progress.seconds += time.monotonic() - started
             if stop or save:
                 self.checkpoints.save()
@@ -165,6 +174,7 @@ class Run:
     def _finish(self, step: tf.Tensor) -> bool:
         """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
         *scores, examples, stop = step.numpy().tolist()
+        self.watch.beat()
         self.progress.sums.add(self.task, scores, examples)
         return stop > 0
 
@@ -299,7 +309,8 @@ class Run:
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
-        return make_validation(self.strategy, self.model, self.dataset, self.share)
+        beat = self.watch.beat
+        return make_validation(self.strategy, self.model, self.dataset, self.share, beat)
 
     @property
     def optimizer_step(self) -> int:
@@ -442,6 +453,7 @@ def make_validation(
     model: keras.Model,
     dataset: Dataset,
     share: reader.InputShare,
+    after_step: Callable[[], None] = lambda: None,
 ) -> Callable[[], dict[str, float]]:
     """Return a function that returns loss and metrics of the validation split; {} if empty."""
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
@@ -463,6 +475,7 @@ def make_validation(
         total = Sums()
         for _, batch in zip(range(count), batches, strict=False):
             *scores, examples = step(*batch).numpy().tolist()
+            after_step()
             total.add(task, scores, examples)
         return total.means()
 

@@ -176,6 +176,7 @@ def _measure(trained: Run, seconds: float) -> dict[str, Any]:
             for name in trained.task.measured
             if f"validation_{name}" in row
         },
+        **({"profile": trained.profiler.result} if trained.profiler.result else {}),
     }
 
 

@@ -23,6 +23,14 @@ TRAINING = {
     "train": {"loss": 0.02, "accuracy": 0.99},
     "validation": {"loss": 0.5, "accuracy": 0.80},
     "versions": {"tensorflow": "2.21.0"},
+    "profile": {
+        "first_step": 20,
+        "last_step": 30,
+        "step_seconds": 0.012,
+        "input_seconds": 0.001,
+        "all_reduce_seconds": 0.003,
+        "compute_seconds": 0.008,
+    },
 }
 # None where there was no validation.
 HISTORY = [

@@ -1,0 +1,25 @@
+import subprocess
+import sys
+
+from tests.child_processes import ROOT
+from trainer.errors import RETRY_EXIT_CODE
+
+PROGRAM = """
+import threading
+from trainer.training.liveness import StepWatch
+
+with StepWatch("worker 1", seconds=2) as watch:
+    for _ in range(3):
+        threading.Event().wait(0.7)
+        watch.beat()
+with StepWatch("worker 2", seconds=2):
+    threading.Event().wait(60)
+"""
+
+
+def test_step_that_never_ends_is_retried():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == RETRY_EXIT_CODE
+    assert done.stderr.startswith("error: a step of worker 2 has not ended in 2 s; retry the job")
