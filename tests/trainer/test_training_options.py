@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import tables
 from tests.small_records import digits
 from tests.trainer.training_runs import train
 from trainer import checked_json
@@ -17,7 +18,7 @@ from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
 from trainer.errors import InputError
 from trainer.tasks.classification import Classification
-from trainer.training import loop, strategies
+from trainer.training import embeddings, loop, strategies
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
@@ -76,6 +77,24 @@ def test_some_steps_are_profiled(few, tmp_path):
     assert (profile["first_step"], profile["last_step"]) == (2, 3)
     assert profile["step_seconds"] == pytest.approx(parts)
     assert len([*tmp_path.glob("logs/plugins/profile/*/*.xplane.pb")]) == 1
+
+
+def test_gradients_of_large_tables_stay_sparse(tmp_path, monkeypatch):
+    dataset = tables.records(tmp_path / "records", 700, **tables.TEXTS)
+    options = {"model": "wide_and_deep", "epochs": 1, "batch_size": 4, "gradient_clip_norm": 1.0}
+    dense = train(dataset, tmp_path / "dense", **options)
+    sparse, found = [], embeddings.add_rows
+
+    def spy(gradient):
+        sparse.append(isinstance(gradient, tf.IndexedSlices))
+        return found(gradient)
+
+    monkeypatch.setattr(embeddings, "LARGE", 1)
+    monkeypatch.setattr(embeddings, "add_rows", spy)
+    run = train(dataset, tmp_path / "sparse", **options)
+    assert any(sparse)
+    for one, expected in zip(run.model.get_weights(), dense.model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, expected, atol=1e-6)
 
 
 STEEP = {"epochs": 6, "learning_rate": 0.1, "monitor": "accuracy", **SMALL_MODEL}

@@ -32,7 +32,7 @@ from trainer.data.read import reader
 from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import load_to_train
-from trainer.training import evaluator, liveness, loop, parameter_servers
+from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers
 from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
@@ -101,7 +101,7 @@ class AsynchronousRun(Run):
 
             def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
                 gradients, sums = compute(inputs, labels, weights, examples)
-                self.optimizer.apply(gradients, variables)
+                self.optimizer.apply([embeddings.add_rows(one) for one in gradients], variables)
                 return sums
 
             sums = self.strategy.run(replica_step, args=(inputs, labels, weights))

@@ -29,7 +29,7 @@ from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
 from trainer.tasks import Task, task_of
-from trainer.training import checkpoint, draws, logs, weights
+from trainer.training import checkpoint, draws, embeddings, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases, seed_of
@@ -391,15 +391,8 @@ def make_gradient_function(
             total = tf.reduce_sum(objective(labels, outputs) * weights)
             scaled = scale(total / examples)
         gradients = tape.gradient(scaled, variables)
-        # Weights that do not affect the outputs have no gradient. Gradients of embeddings are
-        # IndexedSlices, which clipping and FTRL treat differently.
-        dense = [
-            tf.zeros(variable.shape, variable.dtype)
-            if gradient is None
-            else tf.convert_to_tensor(gradient)
-            for gradient, variable in zip(gradients, variables, strict=True)
-        ]
-        return dense, sums(task, outputs, labels, weights)
+        complete = [embeddings.complete(*one) for one in zip(gradients, variables, strict=True)]
+        return complete, sums(task, outputs, labels, weights)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
     # batch normalization does.
@@ -438,7 +431,7 @@ def make_training_step(
             local, local_sums = compute(inputs, labels, weights, examples, own_place)
             report = tf.concat([local_sums, [stop]], axis=0)
             *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
-            optimizer.apply(summed, variables)
+            optimizer.apply([embeddings.add_rows(one) for one in summed], variables)
             return report
 
         with draw_by_place():
