@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -41,10 +42,10 @@ def start(trained, tmp_path_factory) -> str:
     return weights.copy(str(trained), str(tmp_path_factory.mktemp("start")))
 
 
-def learn(start: str, optimizer: str) -> str:
+def learn(start: str, optimizer: str, epochs: int = EPOCHS) -> str:
     """Return options of a training whose weights do not depend on the number of replicas."""
     return (
-        f"--warm_start={start} --epochs={EPOCHS} --batch_size=56 --checkpoint_steps=2 "
+        f"--warm_start={start} --epochs={epochs} --batch_size=56 --checkpoint_steps=2 "
         "--label_smoothing=0.1 --class_weights=balanced --schedule=cosine --plateau_patience=2 "
         f"--keep_epoch=last --augmentation=model {optimizer}"
     )
@@ -139,23 +140,34 @@ def test_killed_run_ends_with_the_weights_of_an_unkilled_one(records, tmp_path, 
     assert exported(tmp_path / "killed") == exported(tmp_path / "whole")
 
 
+@pytest.fixture(scope="module")
+def nine_epochs(records, start, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("nine") / "whole"
+    return learn_on_two_workers(records, folder, learn(start, SGD, epochs=9)) / "run"
+
+
+SCHEDULES = int(os.environ.get("ELASTIC_SCHEDULES", "1"))
+"""Random schedules of numbers of workers to try."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_run_continues_on_another_number_of_workers(records, start, tmp_path):
-    options = learn(start, SGD).replace(f"--epochs={EPOCHS}", "--epochs=9")
-    whole = learn_on_two_workers(records, tmp_path / "whole", options) / "run"
+@pytest.mark.parametrize("seed", range(SCHEDULES))
+def test_run_continues_on_other_numbers_of_workers(records, start, nine_epochs, tmp_path, seed):
+    draw = random.Random(seed)
     run = tmp_path / "run"
-    flags = replicas.flags(records, run, options)
-    workers = [("worker", index) for index in range(3)]
-    for epoch, count in ((1, 1), (3, 0), (5, 2)):
-        roles = [("chief", 0), *workers[:count]]
-        with replicas.Cluster(TASK, flags, roles, tmp_path / f"{count}") as cluster:
+    flags = replicas.flags(records, run, learn(start, SGD, epochs=9))
+    for part in range(3):
+        roles = [("chief", 0), *(("worker", index) for index in range(draw.randrange(4)))]
+        until = 2 * part + draw.randrange(2), 2 * draw.randrange(3)
+        with replicas.Cluster(TASK, flags, roles, tmp_path / f"{part}") as cluster:
             cluster.start_all()
-            cluster.wait_for(lambda epoch=epoch: replicas.position(run) > (epoch, 0))
-    assert replicas.position(run) < (9, 0)
-    replicas.run(TASK, flags, [("chief", 0), *workers], tmp_path / "last")
+            cluster.wait_for(lambda until=until: replicas.position(run) > until)
+        assert replicas.position(run) < (9, 0)
+    roles = [("chief", 0), *(("worker", index) for index in range(draw.randrange(4)))]
+    replicas.run(TASK, flags, roles, tmp_path / "last")
     assert replicas.position(run) == (9, 0)
-    expected = newest_checkpoint(whole)
+    expected = newest_checkpoint(nine_epochs)
     for name, value in newest_checkpoint(run).items():
         np.testing.assert_allclose(value, expected[name], atol=1e-5, err_msg=name)
 
