@@ -50,7 +50,8 @@ def launch(
     """Start a run and, unless `detach`, wait for its end; return the exit code.
 
     If its machines are unavailable, start another run with the recipe's next fallback. The new
-    run's name ends in a number, and it does not repeat cached steps unless `cache` is False.
+    run's name ends in a number. It does not repeat cached steps unless `cache` is False. If the
+    training has begun, it goes on from the last checkpoint, unless only one has parameter servers.
     A user's mistake raises InputError, before anything is sent if possible.
     """
     settings.require("project", "pipeline_root")
@@ -62,9 +63,13 @@ def launch(
         run_id = f"{first_id[:60]}-{number + 1}" if number else first_id
         origin = f"fallbacks[{number}]" if number else "--set"
         parameters = recipe.with_values({**values, **fallback}, place=origin)
-        plans[run_id] = job_request.run_values(recipe, parameters, settings, package, run_id)
+        run_values = job_request.run_values(recipe, parameters, settings, package, run_id)
+        plans[run_id] = run_values, bool(parameters.machines.ps_count)
     connection = Connection(settings, say)
-    for run_id, run_values in plans.items():
+    begun: dict[bool, str] = {}  # The directory of a training, by whether it has such servers.
+    for run_id, (run_values, has_servers) in plans.items():
+        if begun.get(has_servers):
+            run_values["resume_from"] = begun[has_servers]
         last = run_id == [*plans][-1] or detach
         job = job_request.build_pipeline_job(package, settings, run_values, cache)
         try:
@@ -77,6 +82,7 @@ def launch(
         code = follow(connection, recipe.name, run_id, detach=detach, last=last)
         if code is not None:
             return code
+        begun[has_servers] = _training_of(vertex_jobs.fetch(connection, run_id))
         say("trying the next of the recipe's fallbacks")
     return FAILED
 
@@ -208,8 +214,13 @@ def resume(
         if (now := vertex_jobs.state_of(training)) not in JOB_ENDED:
             raise InputError(f"the training job of {run_id!r} is {now}; wait for its end")
     new_id = job_request.make_run_id(made_by, name)
-    resume_from = uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)
+    resume_from = _training_of(job)
     machines = change_machines(parameters_of(vertex_jobs.content_of(job)), machines, place="--set")
     copy = job_request.copy_job(job, new_id, resume_from, machines)
     vertex_jobs.create(connection, copy, new_id)
     return follow(connection, made_by, new_id, detach=detach) or 0
+
+
+def _training_of(job: Any) -> str:
+    """Return the URI of the training job's directory; empty: it was not planned."""
+    return uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)

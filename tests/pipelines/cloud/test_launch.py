@@ -153,9 +153,13 @@ def test_lack_of_machines_restarts_the_run_on_fallbacks(vertex, command, quota):
     # The first was refused before it was read.
     second, third = vertex.sent_json("CreatePipelineJob")[1:]
     assert [second["pipelineJobId"], third["pipelineJobId"]] == ["one-2", "one-3"]
-    for request, accelerator in ((second, "NVIDIA_L4"), (third, "")):
-        values = request["pipelineJob"]["runtimeConfig"]["parameterValues"]
-        assert values["accelerator_type"] == accelerator
+    values = [one["pipelineJob"]["runtimeConfig"]["parameterValues"] for one in (second, third)]
+    assert [one["accelerator_type"] for one in values] == ["NVIDIA_L4", ""]
+    # The third goes on with the training of the second.
+    tasks = vertex.pipeline_jobs["one-2"].job_detail.task_details
+    (planned,) = [one for one in tasks if one.task_name == "plan-training"]
+    directory = planned.outputs["training"].artifacts[0].uri
+    assert [one.get("resume_from", "") for one in values] == ["", directory]
     # --no-cache applies to the fallbacks, too.
     tasks = third["pipelineJob"]["pipelineSpec"]["root"]["dag"]["tasks"]
     assert not tasks["create-tfrecords"]["cachingOptions"].get("enableCache")
