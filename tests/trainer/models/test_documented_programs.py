@@ -1,0 +1,42 @@
+"""The training programs of docs/programs train, and leave a model that the pipeline evaluates."""
+
+import json
+
+import pytest
+
+from tests import replicas, tables
+from trainer.data.schema import Dataset
+from trainer.evaluation.prediction import ServedModel
+
+SERVERS = [*replicas.CHIEF_AND_WORKER, ("ps", 0)]
+SMALL = {"weights": "", "epochs": 1, "fine_tune_epochs": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "records", "options", "roles"),
+    [
+        ("mnist", "digit_records", {"epochs": 2}, replicas.CHIEF_AND_WORKER),
+        ("flowers", "colors", {"epochs": 2}, replicas.CHIEF_AND_WORKER),
+        ("cats_vs_dogs", "colors", SMALL, replicas.ALONE),
+        ("chicago_taxi", "trips", {"epochs": 2}, SERVERS),
+    ],
+)
+def test_documented_program_trains(name, records, options, roles, request, tmp_path):
+    dataset: Dataset = request.getfixturevalue(records)
+    given = json.dumps(options, separators=(",", ":"))
+    more = f"--model=docs.programs.{name}:main --model_options={given}"
+    flags = replicas.flags(dataset, tmp_path, more)
+    with replicas.Cluster("trainer.task", flags, roles, tmp_path / "logs") as cluster:
+        cluster.start_all()
+        assert cluster.processes["chief", 0].wait(400) == 0, cluster.tails()
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert 0 <= metrics["validation"]["accuracy"] <= 1
+    model = ServedModel(str(tmp_path / "model"), dataset)
+    batch = next(iter(model.read_stored_batches("validation")))
+    assert model.answer(batch)["probabilities"].shape[1] == len(dataset.classes)
+
+
+@pytest.fixture
+def trips(tmp_path) -> Dataset:
+    return tables.records(tmp_path / "trips", 700, **tables.DESCRIBED)
