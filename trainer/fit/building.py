@@ -11,8 +11,8 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from trainer.training.divided_batches import unwrap
-from trainer.training.replica_sums import list_optimizers
+from trainer.fit.divided_batches import unwrap
+from trainer.fit.replica_sums import list_optimizers
 
 
 def build_without_data(model: keras.Model) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.errors import InputError
+from trainer.fit.replica_sums import list_optimizers
 from trainer.training.cluster import Cluster
-from trainer.training.replica_sums import list_optimizers
 
 
 class Checkpoints(keras.callbacks.Callback):

@@ -1,7 +1,7 @@
 """The loop of `trainer.fit` for strategies that Keras' own `fit` does not train.
 
 On several replicas that compute each step together, MirroredFit; with parameter servers,
-trainer/training/scheduled_fit.py.
+trainer/fit/scheduled.py.
 """
 
 import abc
@@ -18,10 +18,11 @@ import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.errors import InputError
-from trainer.training import draws, replica_sums, strategies
-from trainer.training.building import build
+from trainer.fit import replica_sums
+from trainer.fit.building import build
+from trainer.fit.divided_batches import DividedBatches, unwrap
+from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster
-from trainer.training.divided_batches import DividedBatches, unwrap
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "

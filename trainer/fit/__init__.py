@@ -46,12 +46,12 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tensorflow.python.eager import context
 
 from trainer.errors import InputError
+from trainer.fit.building import build, build_without_data
+from trainer.fit.checkpoints import Checkpoints
+from trainer.fit.loop import FitLoop, MirroredFit
+from trainer.fit.scheduled import ScheduledFit
 from trainer.training import parameter_servers, strategies
-from trainer.training.building import build, build_without_data
 from trainer.training.cluster import Cluster, from_environment
-from trainer.training.fit_checkpoints import Checkpoints
-from trainer.training.fit_loop import FitLoop, MirroredFit
-from trainer.training.scheduled_fit import ScheduledFit
 
 _WRITERS = (
     keras.callbacks.CSVLogger,
