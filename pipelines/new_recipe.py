@@ -16,6 +16,9 @@ from trainer.errors import InputError
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STEPS = 8000
 """Training steps of a table, whatever its size, within the limits of epochs."""
+_CLASSES_DROPOUT = 0.3
+"""Of a classification. With 0.1, bookings have an area under the curve lower by 0.01; a census,
+trips and scans, by up to 0.003. For a number, 0.3 is too much: R2 of housing falls by 0.01."""
 _REJECTED = "max_rejected_fraction"
 _LARGE = 250_000
 """Rows that a table has of which only a sample was read."""
@@ -62,7 +65,10 @@ def choose_options(proposal: Proposal) -> dict[str, Any]:
     epochs = min(100, max(8, _STEPS * batch_size // rows))
     return {
         "model": "wide_and_deep",
-        "model_options": {"hidden_units": [256, 128, 64], "dropout": 0.1},
+        "model_options": {
+            "hidden_units": [256, 128, 64],
+            "dropout": 0.1 if proposal.label.get("type") == "numeric" else _CLASSES_DROPOUT,
+        },
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": 0.002,

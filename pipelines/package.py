@@ -3,25 +3,19 @@
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import pathlib
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from components.registry.model_upload import MADE_BY
+from pipelines import version
 from trainer.errors import InputError
 from trainer.fields import convert, suggest
-from trainer.toml_reader import tomllib
 
 BUILD = pathlib.Path("build")
 """Folder of compiled recipes."""
-PROJECT_NAME = "vertex-tensorflow-training"
-_ROOT = pathlib.Path(__file__).parents[1]
-_PROJECT_FILE = _ROOT / "pyproject.toml"
-
 _GOOGLES = "google_cloud_pipeline_components."
 
 _TYPES: dict[str, type] = {
@@ -80,7 +74,7 @@ class Package:
     def labels(self) -> dict[str, str]:
         """Return the labels of the resources that the pipeline's runs create."""
         labels = {**MADE_BY, "recipe": self.recipe.lower(), "template": self.digest[:16]}
-        commit = git_commit()
+        commit = version.git_commit()
         return {**labels, "commit": commit} if commit else labels
 
     @property
@@ -147,36 +141,3 @@ def read_images(path: pathlib.Path) -> tuple[str, str]:
 def parse_documents(text: str | bytes) -> list[Any]:
     """Parse the YAML documents of `text`, with the C loader if PyYAML has it."""
     return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def project_version() -> str:
-    """Return the version of this checkout, else of the installed package; empty if unknown."""
-    try:
-        project = tomllib.loads(_PROJECT_FILE.read_text(encoding="utf-8"))["project"]
-        if project["name"] == PROJECT_NAME:
-            return project["version"]
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return importlib.metadata.version(PROJECT_NAME)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-@functools.cache
-def git_commit() -> str:
-    """Return the first 12 digits of the current commit; empty outside a repository.
-
-    Uses this checkout's repository or, for an installed package, the working folder's.
-    """
-    try:
-        result = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=_ROOT if _PROJECT_FILE.exists() else None,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return result.stdout.strip() if result.returncode == 0 else ""

@@ -70,7 +70,7 @@ def test_wheel_has_every_file_and_the_version(installed):
         files = [path for path in files if "__pycache__" not in path.parts]
         assert len(files) > 9
         assert not [path for path in files if not (site / path).is_file()]
-    code = "from pipelines.package import project_version; print(project_version())"
+    code = "from pipelines.version import project_version; print(project_version())"
     shown = run(str(installed / "python"), "-c", code, cwd=installed).strip()
     assert f'version = "{shown}"' in (ROOT / "pyproject.toml").read_text()
 

@@ -1,4 +1,4 @@
-"""JobService: CustomJobs, run as processes or containers on this machine, and their log lines."""
+"""JobService: CustomJobs, run as processes or containers on this machine."""
 
 import dataclasses
 import json
@@ -17,7 +17,6 @@ from vertex_emulator.environment import Program, run_command
 from vertex_emulator.messages import id_of
 from vertex_emulator.processes import new_folder
 from vertex_emulator.resource_store import warn
-from vertex_emulator.server import HttpRequest
 from vertex_facts import UsageError
 from vertex_facts.jobs import ROLES, TASK_LABEL
 
@@ -108,30 +107,6 @@ class JobService(BackgroundJobs[CustomJob]):
                     for line in path.read_text(errors="replace").splitlines()
                 ]
         return entries
-
-
-@dataclasses.dataclass
-class LogEntries:
-    """Cloud Logging's server of the lines of training jobs."""
-
-    entries: Callable[[], list[dict[str, Any]]]  # returns them in the API's JSON, oldest first
-
-    routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
-
-    def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the newest entries whose resource has the filter's labels.
-
-        https://cloud.google.com/logging/docs/reference/v2/rest/v2/entries/list
-        """
-        content = json.loads(request.body)
-        wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
-        entries = [
-            entry for entry in self.entries() if wanted <= entry["resource"]["labels"].items()
-        ]
-        first = int(content.get("pageToken") or 0)
-        last = first + content["pageSize"]
-        token = {"nextPageToken": str(last)} if last < len(entries) else {}
-        return {"entries": entries[::-1][first:last], **token}
 
 
 def find_job_folders(

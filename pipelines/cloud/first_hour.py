@@ -26,8 +26,8 @@ from pipelines.cloud import first_hour_rows
 from pipelines.cloud.first_hour_rows import COMMAND, Row, Step
 from pipelines.cloud.scrubbing import Scrubber
 from pipelines.console import say
-from pipelines.package import git_commit, project_version
 from pipelines.project.settings import Settings
+from pipelines.version import git_commit, project_version
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_facts.emulation import TOKEN_VARIABLE

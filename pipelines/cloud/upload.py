@@ -19,8 +19,9 @@ from components.vertex.cloud_errors import (
     tolerated,
     translated,
 )
-from pipelines.package import Package, git_commit, project_version
+from pipelines.package import Package
 from pipelines.project.connection import Connection
+from pipelines.version import git_commit, project_version
 
 ARTIFACT_REGISTRY = re.compile(
     r"https://(?P<location>[a-z0-9-]+)-kfp\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)"

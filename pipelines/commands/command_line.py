@@ -11,19 +11,21 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from components.vertex.cloud_errors import CloudError
-from pipelines import api, parameter_list, startup
+from pipelines import startup
 from pipelines.commands import (
     clean_command,
     compile_command,
     deploy_command,
+    doctor_command,
     emulator_command,
     first_hour_command,
     monitor_command,
+    parameters_command,
+    plan_command,
     predict_command,
     promote_command,
     recipe_commands,
@@ -34,7 +36,6 @@ from pipelines.commands import (
     status_commands,
     tensorboard_command,
 )
-from pipelines.commands.arguments import Rates, RecipeName, SetOptions, parse_values
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
 from vertex_facts import UsageError
@@ -44,7 +45,6 @@ FAILED = 1
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _INVALID = re.compile(r"Invalid value for '(--[a-z-]+)'")
 _LONGEST_MESSAGE, _KEPT = 1000, 300
-_LONGEST_MINUTES = 366 * 24 * 60
 
 app = typer.Typer(
     help="TensorFlow training as a Vertex AI pipeline.",
@@ -109,54 +109,11 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
     return EXIT_CODE
 
 
-@app.command("parameters")
-def list_parameters(
-    word: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="WORD",
-            help=f"Show only matching parameters: a topic ({', '.join(parameter_list.TOPICS)}), or "
-            "part of a name or description.",
-        ),
-    ] = None,
-) -> None:
-    """List the pipeline's parameters, which --set sets."""
-    parameter_list.show(word or "")
-
-
-@app.command()
-def plan(
-    recipe: RecipeName,
-    set_: SetOptions = None,
-    minutes: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=_LONGEST_MINUTES,
-            help="Expected duration of the training in minutes; default: the recipe's.",
-            show_default=False,
-        ),
-    ] = 0.0,
-    rate: Rates = None,
-    batch: run_command.Batch = None,
-) -> None:
-    """Show the machines of a run, their quota and their price. Needs no network."""
-    loaded, values = api.load(recipe), parse_values(set_, batch)
-    if batch is not None:
-        if minutes:
-            raise InputError("--minutes is for training; leave it out with --batch")
-        from pipelines import plan as planning
-        from pipelines import prediction_values
-
-        values = prediction_values.complete_values(loaded, values, place="--batch")
-        planning.show_batch(values, rate or [])
-        return
-    api.plan(loaded, values, minutes=minutes, rates=rate or [], place="--set")
-
-
+app.command("parameters")(parameters_command.list_parameters)
+app.command()(plan_command.plan)
 app.command("run")(run_command.run_recipe)
 app.command("compile")(compile_command.main)
-app.command()(status_commands.doctor)
+app.command()(doctor_command.doctor)
 app.command()(runs_command.runs)
 app.command()(status_commands.status)
 app.command()(status_commands.cancel)

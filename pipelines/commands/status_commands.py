@@ -1,4 +1,4 @@
-"""The commands `doctor`, `status`, `cancel` and `logs`."""
+"""The commands `status`, `cancel` and `logs`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +13,6 @@ from pipelines.commands.arguments import (
     Rates,
     Recipe,
     RunsDirectory,
-    SetOptions,
-    parse_values,
     with_settings,
 )
 from pipelines.console import say
@@ -82,38 +80,6 @@ def logs(
         say(f"error: {error}")
     shown = place.read_log(found, replica, lines)
     say(*(line for line in shown if not (error and error.endswith(line.removeprefix("error: ")))))
-
-
-@with_settings
-def doctor(
-    settings: GivenSettings,
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE", help="Also check the quota for the machines of this recipe."
-        ),
-    ] = "",
-    set_: SetOptions = None,
-) -> int:
-    """Check whether the project is ready for runs on Vertex AI, and show how to fix it if not."""
-    from pipelines import recipe as recipes
-    from pipelines.cloud import doctor as examination
-
-    if set_ and not recipe:
-        raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
-    parameters, accelerator = None, ""
-    if recipe:
-        loaded = recipes.load(recipe)
-        parameters = loaded.with_values(parse_values(set_), place="--set")
-        settings.load().require("project").check_gpu_images(loaded, parameters.machines)
-        accelerator = loaded.run_options.evaluation_accelerator
-    worst = 0
-    for finding in examination.examine(settings.connect(), parameters, accelerator):
-        mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
-        remedy = f"  -> {finding.remedy}" if finding.remedy and not finding.ok else ""
-        say(f"{mark} {finding.what}{remedy}")
-        worst = max(worst, 1 if finding.ok is False else 0)
-    return worst
 
 
 def _find_place(

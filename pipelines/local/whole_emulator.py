@@ -13,7 +13,7 @@ from vertex_emulator.clock import Clock
 from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
 from vertex_emulator.engine.task_processes import Services
-from vertex_emulator.job_service import LogEntries
+from vertex_emulator.logging_service import LogEntries
 from vertex_emulator.metadata_service import MetadataService
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import FOLDER_NAME, ModelService

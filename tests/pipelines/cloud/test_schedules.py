@@ -5,7 +5,7 @@ import io
 import pytest
 from google.cloud.aiplatform_v1 import types
 
-from pipelines import package
+from pipelines import version
 from tests.pipelines.cloud.conftest import RETRAINING
 
 
@@ -20,7 +20,7 @@ def created(vertex):
 
 
 def test_applying_twice_creates_one_schedule(vertex, succeed, declared, monkeypatch):
-    monkeypatch.setattr(package, "git_commit", lambda: "abc")
+    monkeypatch.setattr(version, "git_commit", lambda: "abc")
     out = succeed("schedule apply digits")
     assert "pinned to sha256:" in out
     assert out.startswith("created: projects/123456/locations/us-central1/schedules/")
@@ -40,7 +40,7 @@ def test_applying_twice_creates_one_schedule(vertex, succeed, declared, monkeypa
     assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://bucket/runs"
     assert job["labels"]["recipe"] == "digits"
     # A new commit with the same template is no change.
-    monkeypatch.setattr(package, "git_commit", lambda: "def")
+    monkeypatch.setattr(version, "git_commit", lambda: "def")
     assert succeed("schedule apply digits").startswith("unchanged:")
     assert changes(vertex) == ["CreateSchedule"]
 

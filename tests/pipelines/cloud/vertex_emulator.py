@@ -11,7 +11,7 @@ from components.registry.model_upload import PREBUILT
 from tests.faulty_emulator import NUMBER, ById, FaultyEmulator, NoServers
 from vertex_emulator.clock import Clock
 from vertex_emulator.endpoint_service import EndpointService
-from vertex_emulator.job_service import LogEntries
+from vertex_emulator.logging_service import LogEntries
 from vertex_emulator.metadata_service import MetadataService
 from vertex_emulator.model_service import ModelService
 from vertex_emulator.monitoring_service import MonitoringService
