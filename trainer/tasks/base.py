@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from trainer.metrics.worst_examples import WorstExample
 
 LOSS = "loss"
+
+# Limits beyond which something becomes a finding.
+CHANCE = 0.05
+"""P-value above which a model may be no better than a constant answer."""
+WIDE_INTERVAL = 0.1
+MIN_STANDARD_ERRORS = 3.5
+"""A slice is named if it is this number of standard errors worse than the whole split.
+
+By chance alone, one of a hundred equally good slices is so bad in one of forty reports."""
+
 Outputs = Mapping[str, Any]
 """Answers of a SavedModel to a batch: arrays [n, ...] by name."""
 

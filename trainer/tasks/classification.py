@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
@@ -18,18 +17,24 @@ from trainer.metrics import BLOCK, COMPARISONS, classifier
 from trainer.metrics.baseline import Baseline, compare_with_constants
 from trainer.metrics.classifier import ClassMetrics, wilson_interval
 from trainer.metrics.comparison import Pairs, Scores, log_losses
-from trainer.metrics.disk_columns import Answers, ColumnValues, spans
+from trainer.metrics.disk_columns import ColumnValues, spans
 from trainer.metrics.leakage import RANKED, compute_column_aucs
 from trainer.metrics.slices import Cut, Slices, list_cuts
-from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import (
+    CHANCE,
+    MIN_STANDARD_ERRORS,
+    WIDE_INTERVAL,
+    Evaluation,
+    Finding,
+    Outputs,
+    Task,
+)
+from trainer.tasks.probabilities import ProbabilityAnswers
 
 TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
 _SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
 _CONTRADICTION = 0.005
 """Difference of two accuracies of a model on the same records that no machine explains."""
-MOST_PROBABILITIES = 10_000_000
-"""Most probabilities in predictions.csv, which take 3 s of CPU time and 0.13 GB; a million examples
-of 1,000 classes would be 13 GB."""
 _SCALARS = (
     "log_loss", "precision", "recall", "f1", "roc_auc", "pr_auc", "expected_calibration_error",
     "brier_score", "examples",
@@ -38,18 +43,10 @@ _SCALARS = (
 # Shares above which something becomes a finding.
 _OVERFITTING = 0.05
 _MISCALIBRATION = 0.05
-_WIDE_INTERVAL = 0.1
-_CHANCE = 0.05
-"""P-value above which a model may be no better than a constant answer."""
 _SINGLE_COLUMN = 0.9
 """Share of the model's AUC above chance that a column must reach to be a finding."""
 _MIN_AUC = 0.75
 """Least AUC of such a column."""
-_MIN_STANDARD_ERRORS = 3.5
-"""A slice is named if it is this number of standard errors below the whole split.
-
-By chance alone, one of a hundred equally good slices is so far below in one of forty reports."""
-
 _MATRIX_SHOWN = 20
 _CONFUSIONS_SHOWN = 10
 
@@ -201,19 +198,18 @@ class Classification(Task):
         return [sum(counts) / (len(counts) * max(1, count)) for count in counts]
 
 
-class ClassAnswers(Answers):
+class ClassAnswers(ProbabilityAnswers):
     """True classes and probabilities of a split's examples.
 
-    Columns: `label` and `predicted` (int32), `label_probability` (float32), and the probability of
-    each class (float32), named by the index of the class.
+    Further columns: `label` and `predicted` (int32), `label_probability` (float32).
     """
 
+    loss = "log_loss"
+
     def __init__(self, rows: int, classes: Sequence[str]) -> None:
-        columns: dict[Any, Any] = dict.fromkeys(range(len(classes)), np.float32)
-        columns |= {"label": np.int32, "predicted": np.int32, "label_probability": np.float32}
-        super().__init__(rows, columns)
+        columns = {"label": np.int32, "predicted": np.int32, "label_probability": np.float32}
+        super().__init__(rows, classes, columns)
         self.names = np.array(classes)
-        self.classes = len(classes)
 
     def add_batch(self, labels: np.ndarray, outputs: Outputs, keys: list[bytes]) -> None:
         probabilities = outputs["probabilities"]
@@ -241,10 +237,9 @@ class ClassAnswers(Answers):
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield labels, int32 [m], probabilities, float32 [m, classes], and weights [m]."""
-        for start, stop in spans(self.rows, max(1, 4 * BLOCK // self.classes)):
-            columns = [self.read(number, start, stop) for number in range(self.classes)]
+        for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
             label, weights = self.read("label", start, stop), self.weigh(start, stop)
-            yield label, np.stack(columns, axis=1), weights
+            yield label, self.read_probabilities(start, stop), weights
 
     def scores(self, start: int, stop: int) -> Scores:
         label, predicted, probability = (
@@ -256,24 +251,10 @@ class ClassAnswers(Answers):
     def read_is_positive(self, number: int, start: int, stop: int) -> np.ndarray:
         return self.read("label", start, stop) == number
 
-    def titles(self) -> list[str]:
-        if self.rows * self.classes > MOST_PROBABILITIES:
-            print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
-        shown = [f"probability_{self.names[number]}" for number in self._shown]
-        return ["label", "prediction", "log_loss", *shown]
-
     def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
         names = [self.names[self.read(name, start, stop)] for name in ("label", "predicted")]
         losses = log_losses(self.read("label_probability", start, stop)).tolist()
-        # As text, each has as many digits as a float32.
-        columns = (pa.array(self.read(number, start, stop)) for number in self._shown)
-        probabilities = [column.cast(pa.string()).to_pylist() for column in columns]
-        return [*names, losses, *probabilities]
-
-    @property
-    def _shown(self) -> range:
-        """Return the classes whose probabilities are in predictions.csv."""
-        return range(self.classes if self.rows * self.classes <= MOST_PROBABILITIES else 0)
+        return [*names, losses, *self.format_probabilities(start, stop)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -400,11 +381,11 @@ class ClassEvaluation(Evaluation):
         yield from self._find_leaking_column()
         low, high = self.accuracy_interval
         baseline = self.baseline
-        by_chance = baseline.p_value > _CHANCE
+        by_chance = baseline.p_value > CHANCE
         kind = "not_above_baseline" if by_chance else "baseline"
         values: dict[str, Any] = {"commonest": baseline.commonest, "baseline": baseline.accuracy}
         yield Finding(kind, by_chance, values)
-        if high - low > _WIDE_INTERVAL:
+        if high - low > WIDE_INTERVAL:
             values = {"examples": self.examples, "points": 100 * (high - low)}
             yield Finding("wide_interval", True, values)
         if absent := [row.name for row in self.per_class if not row.support]:
@@ -459,7 +440,7 @@ class ClassEvaluation(Evaluation):
             for part in cut.slices
         ]
         away, column, part = max(weak, key=lambda item: item[0], default=(0.0, "", None))
-        if part is None or away < _MIN_STANDARD_ERRORS:
+        if part is None or away < MIN_STANDARD_ERRORS:
             return
         rate = part.figures["positive_rate"]
         constant = None if rate is None else max(rate, 1 - rate)
@@ -616,7 +597,7 @@ def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Sl
     accuracies = _to_optional(cells[:, 1::2].sum(axis=1) / totals)
     rates: list[float | None] = [None] * len(sizes)
     areas: list[float | None] = [None] * len(sizes)
-    if answers.classes == 2:
+    if len(answers.classes) == 2:
         rates = _to_optional(cells[:, 2:].sum(axis=1) / totals)
         areas = _compute_aucs(cut, sizes, values, answers)
     names = ("accuracy", "positive_rate", "roc_auc")

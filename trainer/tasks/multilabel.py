@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
@@ -16,24 +15,27 @@ from trainer.errors import InputError
 from trainer.metrics import BLOCK, COMPARISONS, classifier, label_sets
 from trainer.metrics.classifier import ClassMetrics, Curve
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
-from trainer.metrics.disk_columns import Answers, ColumnValues, spans
+from trainer.metrics.disk_columns import ColumnValues, spans
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
 from trainer.metrics.slices import Cut, Slices, list_cuts
-from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import (
+    CHANCE,
+    MIN_STANDARD_ERRORS,
+    WIDE_INTERVAL,
+    Evaluation,
+    Finding,
+    Outputs,
+    Task,
+)
+from trainer.tasks.probabilities import ProbabilityAnswers
 
 SEPARATOR = ";"
 """Text between the labels of an example in predictions.csv and the report."""
-MOST_PROBABILITIES = 10_000_000
-"""Most probabilities in predictions.csv."""
 _PAIRS_SHOWN = 10
 
 # Shares above which something becomes a finding.
-_CHANCE = 0.05
-_WIDE_INTERVAL = 0.1
 _OVERFITTING = 0.1
-_MIN_STANDARD_ERRORS = 3.5
-"""A slice is named if its F1 is this number of standard errors below that of the split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,18 +174,17 @@ class Multilabel(Task):
         return Finding("overfitting", True, {"train": train, "validation": validation})
 
 
-class LabelAnswers(Answers):
+class LabelAnswers(ProbabilityAnswers):
     """Labels and answers of a split's examples.
 
-    Columns: for each class, by its index, the probability (float32) and, by ("code", index), 1 if
-    the example has the label, plus 2 if the answer gives it (uint8).
+    Further columns: for each class, by ("code", index), 1 if the example has the label, plus 2 if
+    the answer gives it (uint8).
     """
 
+    loss = "f1_loss"
+
     def __init__(self, rows: int, classes: Sequence[str]) -> None:
-        columns: dict[Any, Any] = dict.fromkeys(range(len(classes)), np.float32)
-        columns |= {("code", number): np.uint8 for number in range(len(classes))}
-        super().__init__(rows, columns)
-        self.classes = list(classes)
+        super().__init__(rows, classes, {("code", n): np.uint8 for n in range(len(classes))})
 
     def add_batch(self, labels: np.ndarray, outputs: Outputs, keys: list[bytes]) -> None:
         codes = labels.astype(np.uint8) + 2 * (outputs["labels"] != b"").astype(np.uint8)
@@ -210,9 +211,8 @@ class LabelAnswers(Answers):
         """Yield labels and given labels, bool, and probabilities, [m, classes], and weights [m]."""
         for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
             codes = self._read_codes(start, stop)
-            columns = [self.read(number, start, stop) for number in range(len(self.classes))]
-            weights = self.weigh(start, stop)
-            yield (codes & 1).astype(bool), codes >= 2, np.stack(columns, axis=1), weights
+            probabilities, weights = self.read_probabilities(start, stop), self.weigh(start, stop)
+            yield (codes & 1).astype(bool), codes >= 2, probabilities, weights
 
     def scores(self, start: int, stop: int) -> Scores:
         codes = self._read_codes(start, stop)
@@ -223,19 +223,11 @@ class LabelAnswers(Answers):
     def read_is_positive(self, number: int, start: int, stop: int) -> np.ndarray:
         return (self.read(("code", number), start, stop) & 1).astype(bool)
 
-    def titles(self) -> list[str]:
-        if self.rows * len(self.classes) > MOST_PROBABILITIES:
-            print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
-        shown = [f"probability_{self.classes[number]}" for number in self._shown]
-        return ["label", "prediction", "f1_loss", *shown]
-
     def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
         codes = self._read_codes(start, stop)
         losses = self.scores(start, stop).losses
         assert losses is not None
-        # As text, each has as many digits as a float32.
-        columns = (pa.array(self.read(number, start, stop)) for number in self._shown)
-        probabilities = [column.cast(pa.string()).to_pylist() for column in columns]
+        probabilities = self.format_probabilities(start, stop)
         return [self._join(codes & 1), self._join(codes >> 1), losses.tolist(), *probabilities]
 
     def _read_codes(self, start: int, stop: int) -> np.ndarray:
@@ -247,12 +239,6 @@ class LabelAnswers(Answers):
         for row, place in np.argwhere(chosen).tolist():
             names[row].append(self.classes[place])
         return [SEPARATOR.join(of) for of in names]
-
-    @property
-    def _shown(self) -> range:
-        """Return the classes whose probabilities are in predictions.csv."""
-        is_small = self.rows * len(self.classes) <= MOST_PROBABILITIES
-        return range(len(self.classes) if is_small else 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -347,10 +333,10 @@ class LabelEvaluation(Evaluation):
 
     def find_findings(self) -> Iterator[Finding]:
         baseline, f1 = self.baseline, self.example_f1
-        by_chance = baseline.p_value > _CHANCE
+        by_chance = baseline.p_value > CHANCE
         kind = "not_above_baseline" if by_chance else "baseline"
         yield Finding(kind, by_chance, {"labels": baseline.labels, "f1": baseline.example_f1})
-        if f1.high - f1.low > _WIDE_INTERVAL:
+        if f1.high - f1.low > WIDE_INTERVAL:
             values = {"examples": self.examples, "points": 100 * (f1.high - f1.low)}
             yield Finding("wide_interval", True, values)
         lists = {
@@ -387,7 +373,7 @@ class LabelEvaluation(Evaluation):
             for part in cut.slices
         ]
         away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
-        if away >= _MIN_STANDARD_ERRORS:
+        if away >= MIN_STANDARD_ERRORS:
             yield Finding("weak_slice", True, values)
 
     def page(self, dataset: Dataset) -> dict[str, Any]:

@@ -20,7 +20,15 @@ from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.regressor import Part, Sums
 from trainer.metrics.slices import Cut, Slices, list_cuts
-from trainer.tasks.base import Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import (
+    CHANCE,
+    MIN_STANDARD_ERRORS,
+    WIDE_INTERVAL,
+    Evaluation,
+    Finding,
+    Outputs,
+    Task,
+)
 
 CONFIDENCE = 0.9
 """Share of new labels that an interval contains."""
@@ -39,12 +47,8 @@ _DECILES = 10
 _DRAWN = 1000
 
 # Shares above which something becomes a finding.
-_CHANCE = 0.05
-_WIDE_INTERVAL = 0.1
 _OVERFITTING = 1.5
 """Error in validation as a multiple of that in training."""
-_MIN_STANDARD_ERRORS = 3.5
-"""A slice is named if its error is this number of standard errors above that of the split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,10 +343,10 @@ class NumberEvaluation(Evaluation):
 
     def find_findings(self) -> Iterator[Finding]:
         baseline, r2 = self.baseline, self.r2
-        by_chance = baseline.p_value > _CHANCE
+        by_chance = baseline.p_value > CHANCE
         kind = "not_above_baseline" if by_chance else "baseline"
         yield Finding(kind, by_chance, {"value": baseline.value, "rmse": baseline.rmse})
-        if r2.high - r2.low > _WIDE_INTERVAL:
+        if r2.high - r2.low > WIDE_INTERVAL:
             yield Finding("wide_interval", True, {"examples": self.examples, "r2": r2})
         if self.coverage is None:
             yield Finding("no_intervals", True, {"least": LEAST_CALIBRATION})
@@ -371,7 +375,7 @@ class NumberEvaluation(Evaluation):
             for part in cut.slices
         ]
         away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
-        if away >= _MIN_STANDARD_ERRORS:
+        if away >= MIN_STANDARD_ERRORS:
             yield Finding("weak_slice", True, values)
 
     def page(self, dataset: Dataset) -> dict[str, Any]:
