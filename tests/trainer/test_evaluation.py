@@ -20,7 +20,7 @@ from trainer.metrics.classifier import THRESHOLDS, operating_points
 from trainer.metrics.disk_columns import ColumnValues, DiskColumns
 from trainer.metrics.leakage import compute_column_aucs
 from trainer.metrics.worst_examples import WorstExamples
-from trainer.tasks import classification
+from trainer.tasks import probabilities
 
 
 @pytest.fixture(scope="module")
@@ -204,17 +204,17 @@ def test_progress_ends_with_the_number_of_examples(judge, monkeypatch, capsys):
 def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeypatch, capsys):
     labels, pixels = sample(3, 40, 4)
     evaluation, classes = judge(labels, pixels), ["a,b", 'c"d', "e", "f"]
-    evaluation.answers.names = np.array(classes)
+    evaluation.answers.names, evaluation.answers.classes = np.array(classes), classes
     capsys.readouterr()
     for most, columns in ((160, classes), (159, [])):
-        monkeypatch.setattr(classification, "MOST_PROBABILITIES", most)
+        monkeypatch.setattr(probabilities, "MOST_PROBABILITIES", most)
         path = tmp_path / "predictions.csv"
         prediction_file.write(str(path), evaluation.answers)
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        probabilities = [f"probability_{name}" for name in columns]
-        assert list(rows[0]) == ["key", "label", "prediction", "log_loss", *probabilities]
-        values = [[float(row[name]) for name in probabilities] for row in rows]
+        shown = [f"probability_{name}" for name in columns]
+        assert list(rows[0]) == ["key", "label", "prediction", "log_loss", *shown]
+        values = [[float(row[name]) for name in shown] for row in rows]
         expected = probabilities_of(pixels)[:, : len(columns)]
         np.testing.assert_array_equal(np.array(values, np.float32), expected)
         examples, _, scores = prediction_file.parse(path.read_bytes())
@@ -225,11 +225,11 @@ def test_predictions_hold_the_probability_of_each_class(judge, tmp_path, monkeyp
 
 def test_operating_points_are_micro_averages():
     labels = np.array([0, 1, 2, 2])
-    probabilities = np.array(
+    answers = np.array(
         [[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.0, 0.0, 1.0], [0.3, 0.35, 0.35]], np.float32
     )
     parts = slice(3), slice(3, None)
-    blocks = [(labels[of], probabilities[of], np.ones(len(labels[of]))) for of in parts]
+    blocks = [(labels[of], answers[of], np.ones(len(labels[of]))) for of in parts]
     points = dict(zip(THRESHOLDS, operating_points(blocks), strict=True))
     assert [point["confidenceThreshold"] for point in points.values()] == list(points)
     half, zero = points[0.5], points[0.0]

@@ -181,8 +181,12 @@ def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(t
         ({"schedule": "cosine"}, {0: 1.0, 50: 0.5, 100: 0.0}),
         ({"schedule": "cosine", "warmup_steps": 20}, {9: 0.5, 20: 1.0, 60: 0.5, 100: 0.0}),
         ({"schedule": "one_cycle"}, {0: 0.04, 15: 0.52, 30: 1.0, 65: 0.5, 100: 0.0}),
+        (
+            {"schedule": "exponential", "decay_rate": 0.5, "decay_steps": 10, "warmup_steps": 2},
+            {0: 0.5, 2: 1.0, 12: 0.5, 17: 0.5**1.5, 22: 0.25},
+        ),
     ],
-    ids=["constant", "warmup", "cosine", "warmup-cosine", "one_cycle"],
+    ids=["constant", "warmup", "cosine", "warmup-cosine", "one_cycle", "exponential"],
 )
 def test_learning_rate_follows_its_schedule(options, expected):
     schedule = Schedule(TrainingConfig(learning_rate=1.0, **options), total_steps=100)
