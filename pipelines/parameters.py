@@ -22,7 +22,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
 from trainer.fields import option
 from trainer.models import MODELS, open_model
-from trainer.tasks.kinds import check_options, kind_of
+from trainer.tasks.label_kinds import check_label_options, kind_of
 from trainer.training.config import TrainingConfig
 from vertex_facts import UsageError, resource_names
 from vertex_facts.resource_names import is_prebuilt
@@ -205,7 +205,7 @@ def _check_consistency(values: ParameterSet) -> None:
     model.check_images(records.image_size, records.channels)
     texts = [one for one in records.columns if one.get("type") == "text"]
     model.check_texts({str(one.get("name")): one.get("embedding", 0) for one in texts})
-    check_options(kind_of(records.label), training, values.gate, task=records.task)
+    check_label_options(kind_of(records.label), training, values.gate, task=records.task)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)
     check_engine(records, values.engine)

@@ -14,7 +14,7 @@ from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
 from trainer.models import find_model_class, prepare_model
-from trainer.tasks.kinds import check_options, kind_of_records
+from trainer.tasks.label_kinds import check_label_options, kind_of_records
 from trainer.training.cluster import check_strategy
 from trainer.training.config import TrainingConfig, phases
 
@@ -62,7 +62,7 @@ def prepare(
         start: URI of the initial weights; empty: none.
     """
     dataset = load_to_train(dataset_uri)
-    check_options(kind_of_records(dataset), config)
+    check_label_options(kind_of_records(dataset), config)
     check_floors(class_floors, dataset.classes)
     examples = dataset.splits["train"].examples
     examples = min(examples, config.max_train_examples or examples)

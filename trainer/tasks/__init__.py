@@ -16,7 +16,7 @@ from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.plugins import find_module_file
 from trainer.tasks.base import Task
-from trainer.tasks.kinds import kind_of_records
+from trainer.tasks.label_kinds import kind_of_records
 
 
 def task_of(dataset: Dataset) -> Task:

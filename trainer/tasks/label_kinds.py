@@ -10,7 +10,7 @@ from trainer.fields import default_of, suggest
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class LabelKind:
     """The metrics of a task, and the options that fit it."""
 
     task: str  # MODULE:CLASS in trainer.tasks
@@ -20,7 +20,7 @@ class Kind:
     options: tuple[str, ...]  # options that have no effect in other tasks
 
 
-CLASSIFICATION = Kind(
+CLASSIFICATION = LabelKind(
     task="classification:Classification",
     labels="classes",
     metrics=(
@@ -30,14 +30,14 @@ CLASSIFICATION = Kind(
     values={"monitor": ("loss", "accuracy"), "champion_metric": ("auto", "accuracy", "log_loss")},
     options=("class_weights", "label_smoothing", "min_accuracy", "min_recall", "class_floors"),
 )  # fmt: skip
-REGRESSION = Kind(
+REGRESSION = LabelKind(
     task="regression:Regression",
     labels="numbers",
     metrics=("mae", "rmse", "r2", "coverage", "interval_width"),
     values={"monitor": ("loss", "mae"), "champion_metric": ("auto", "r2")},
     options=("loss",),
 )
-MULTILABEL = Kind(
+MULTILABEL = LabelKind(
     task="multilabel:Multilabel",
     labels="several at once",
     metrics=(
@@ -51,19 +51,19 @@ KINDS = {"classes": CLASSIFICATION, "numeric": REGRESSION, "multilabel": MULTILA
 """The kinds by the type of a label."""
 
 
-def kind_of(label: Mapping[str, Any]) -> Kind:
+def kind_of(label: Mapping[str, Any]) -> LabelKind:
     """Return the kind of task that a label of the records' options has."""
     return KINDS.get(label.get("type", ""), CLASSIFICATION)
 
 
-def kind_of_records(dataset: Dataset) -> Kind:
+def kind_of_records(dataset: Dataset) -> LabelKind:
     labels = [feature for feature in dataset.features if feature.kind == "label"]
     if any(label.shape for label in labels):
         return MULTILABEL
     return REGRESSION if any(label.dtype == "float32" for label in labels) else CLASSIFICATION
 
 
-def check_options(kind: Kind, *groups: Any, task: str = "") -> None:
+def check_label_options(kind: LabelKind, *groups: Any, task: str = "") -> None:
     """Raise InputError for an option of the dataclasses `groups` that does not fit the labels.
 
     Of a user's own `task`, the metrics are not known before it is imported.
