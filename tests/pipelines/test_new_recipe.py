@@ -80,6 +80,7 @@ def test_types_are_found(tmp_path, command):
     assert "orders" in command("recipes")[1]
 
 
+@pytest.mark.slow
 def test_proposed_recipe_runs(tmp_path, command):
     table = write_csv(tmp_path / "t.csv", lines(), HEADER)
     command("recipes", "new", "orders", f"csv:{table}", "--label=kind")
