@@ -22,7 +22,7 @@ from trainer.training import embeddings, loop, strategies
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
-from trainer.training.config import TrainingConfig, complete_saved, write_config
+from trainer.training.config import TrainingConfig, read_saved, write_config
 from trainer.training.job import parse
 from trainer.training.optimization import Schedule, create_optimizer
 from trainer.training.progress import Progress
@@ -160,8 +160,8 @@ def test_run_of_a_version_without_the_option_keeps_what_it_did(few, steep, tmp_p
     with pytest.raises(InputError, match="of a run with keep_epoch='last', not 'best'; to resume"):
         train(few, tmp_path, **STEEP)
     values = {"early_stopping_patience": 2, "fine_tune_epochs": 3}
-    assert complete_saved(values)["keep_epoch"] == "best"
-    assert complete_saved({**values, "model": "transfer"})["keep_epoch"] == "last"
+    assert read_saved(values).keep_epoch == "best"
+    assert read_saved({**values, "model": "transfer"}).keep_epoch == "last"
 
 
 def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(tmp_path):

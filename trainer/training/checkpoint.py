@@ -20,7 +20,7 @@ from trainer.data.schema import Dataset, join
 from trainer.errors import InputError
 from trainer.training import rejoin
 from trainer.training.cluster import Cluster
-from trainer.training.config import TrainingConfig, complete_saved
+from trainer.training.config import TrainingConfig, read_saved
 from trainer.training.progress import Progress
 
 _LIST = "checkpoint"
@@ -226,7 +226,8 @@ def claim(directory: str, config: TrainingConfig, dataset: Dataset, cluster: Clu
                 began = {"replicas": cluster.trainers}
                 storage.write_json(path, checked_json.with_checksum({**signature, **began}))
             return cluster.trainers
-        saved = complete_saved(checked_json.parse(text))
+        saved = checked_json.parse(text)
+        saved |= dataclasses.asdict(read_saved(saved))
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error}); remove it and run again") from None
     for name, value in signature.items():

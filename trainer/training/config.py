@@ -258,14 +258,14 @@ def phases(config: TrainingConfig) -> list[TrainingConfig]:
     return [config, fine_tuning]
 
 
-def complete_saved(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a saved config with the options that its version did not have, as that behaved."""
+def read_saved(values: dict[str, Any]) -> TrainingConfig:
+    """Return a saved config, with the options that its version did not have as that behaved."""
     config = build(TrainingConfig, pick(TrainingConfig, values))
-    known = dataclasses.asdict(config)
-    if "keep_epoch" not in values:
-        # Early stopping, in the last phase, restored the best weights.
-        known["keep_epoch"] = "best" if phases(config)[-1].early_stopping_patience else "last"
-    return {**known, **values}
+    if "keep_epoch" in values:
+        return config
+    # Early stopping, in the last phase, restored the best weights.
+    stops_early = phases(config)[-1].early_stopping_patience
+    return dataclasses.replace(config, keep_epoch="best" if stops_early else "last")
 
 
 def configuration_digest(config: TrainingConfig, code: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.training.config import TrainingConfig, complete_saved
+from trainer.training.config import TrainingConfig, read_saved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
 def _read_config(uri: str) -> TrainingConfig:
     """Read the config that plan_training checked and wrote."""
     try:
-        return TrainingConfig(**complete_saved(json.loads(storage.read(uri))))
+        return read_saved(json.loads(storage.read(uri)))
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"--config={uri} can't be read: {error}; plan the job again") from None
 
