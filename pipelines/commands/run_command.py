@@ -128,13 +128,13 @@ def _launch(
     detach: bool,
 ) -> int:
     """Start training or batch prediction on Vertex AI; return the exit code."""
-    from pipelines.cloud import batches
+    from pipelines.cloud import batch_runs
     from pipelines.runs import launch
     from pipelines.runs.vertex_jobs import NameTakenError
 
     if not settings.project:
         raise InputError(f"{settings.describe_missing('project')}; or add --local to run here")
-    start = batches.launch if batch else functools.partial(launch.launch, cache=cache)
+    start = batch_runs.launch if batch else functools.partial(launch.launch, cache=cache)
     while True:
         try:
             return start(loaded, values, settings, name=name, detach=detach)

@@ -24,9 +24,9 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     base = prediction_values.recipe_of_batch(recipe)
     loaded = recipes.load(base or recipe)
     # Imported after the checks, as they take seconds.
-    from pipelines.cloud import batches, schedules
+    from pipelines.cloud import batch_runs, schedules
 
-    applied = (batches if base else schedules).apply(settings.connect(), loaded)
+    applied = (batch_runs if base else schedules).apply(settings.connect(), loaded)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

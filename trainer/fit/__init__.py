@@ -48,7 +48,8 @@ from tensorflow.python.eager import context
 from trainer.errors import InputError
 from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import Checkpoints
-from trainer.fit.loop import FitLoop, MirroredFit
+from trainer.fit.fit_loop import FitLoop
+from trainer.fit.mirrored import MirroredFit
 from trainer.fit.scheduled import ScheduledFit
 from trainer.training import parameter_servers, strategies
 from trainer.training.cluster import Cluster, from_environment

@@ -29,7 +29,7 @@ from tensorflow.python.distribute.coordinator.values import (
 
 from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
-from trainer.fit.loop import FitLoop
+from trainer.fit.fit_loop import FitLoop
 from trainer.training.cluster import Cluster
 from trainer.training.parameter_servers import STEPS_AHEAD, fetch
 

@@ -1,27 +1,21 @@
-"""The loop of `trainer.fit` for strategies that Keras' own `fit` does not train.
+"""Training by `trainer.fit` on several replicas, which compute each step together."""
 
-On several replicas that compute each step together, MirroredFit; with parameter servers,
-trainer/fit/scheduled.py.
-"""
-
-import abc
 import contextlib
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.errors import InputError
 from trainer.fit import replica_sums
-from trainer.fit.building import build
-from trainer.fit.divided_batches import DividedBatches, unwrap
-from trainer.training import draws, strategies
+from trainer.fit.divided_batches import DividedBatches
+from trainer.fit.fit_loop import FitLoop, flatten
+from trainer.training import draws
 from trainer.training.cluster import Cluster
 
 _DIFFERENT = (
@@ -29,115 +23,6 @@ _DIFFERENT = (
     "augmentation differs, rows are learned twice or never: import trainer.fit, or call "
     "keras.utils.set_random_seed, before the data is shuffled, or seed every shuffle."
 )
-
-
-class FitLoop(abc.ABC):
-    """One process's part of a training."""
-
-    steps: int | None  # of an epoch; None: not known before the first
-    data: tf.data.Dataset  # the training batches
-    is_validated: bool
-
-    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-        self.model, self.strategy = model, strategy
-
-    def prepare(self) -> None:
-        """Build the model and its optimizers, and check its metrics."""
-        build(self.model, self.strategy, self.data.element_spec)
-        self._check_metrics()
-
-    def train(
-        self,
-        callbacks: list[keras.callbacks.Callback],
-        *,
-        epochs: int,
-        initial_epoch: int,
-        verbose: Any,
-        validation_freq: int | Sequence[int],
-    ) -> None:
-        """Train from an epoch to the last, as `keras.Model.fit` does."""
-        model = self.model
-        called = keras.callbacks.CallbackList(
-            callbacks,
-            add_progbar=verbose != 0,
-            verbose=verbose,
-            epochs=epochs,
-            steps=self.steps,
-            model=model,
-        )
-        model.stop_training = False
-        called.on_train_begin()
-        logs: dict[str, Any] = {}
-        for epoch in range(initial_epoch, epochs):
-            called.on_epoch_begin(epoch)
-            logs = self.train_epoch(called)
-            if self.is_validated and model._should_eval(epoch, validation_freq):
-                called.on_test_begin()
-                found = self.validate(called)
-                called.on_test_end(found)
-                logs |= {f"val_{name}": value for name, value in found.items()}
-            called.on_epoch_end(epoch, logs)
-            if self.is_stopped():
-                break
-        model.optimizer.finalize_variable_values(model.trainable_weights)
-        called.on_train_end(logs)
-        strategies.barrier(self.strategy)  # No worker may leave while another needs it.
-
-    @abc.abstractmethod
-    def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        """Run the steps of an epoch; return its logs."""
-
-    @abc.abstractmethod
-    def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        """Return the logs of the validation data."""
-
-    def is_stopped(self) -> bool:
-        """Return whether a callback of any process has stopped the training."""
-        return bool(self.model.stop_training)
-
-    def get_logs(self, logs: dict[str, Any]) -> dict[str, float]:
-        """Return an epoch's logs, from those of its last batch and the metrics' states."""
-        measured, logs = self.model.get_metrics_result(), flatten(logs)
-        # A train_step of the user's own may return other values: those of the last batch are shown.
-        found = {name: measured.get(name, value) for name, value in logs.items()}
-        return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
-
-    def take_first(self, results: Any) -> Any:
-        """Return what the first of this process's replicas has returned."""
-        local_results = self.strategy.experimental_local_results
-        return keras.tree.map_structure(lambda value: local_results(value)[0], results)
-
-    def _check_metrics(self) -> None:
-        """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        listed = [one for of in self.model.metrics for one in getattr(of, "metrics", [of])]
-        own = [one for one in listed if not type(one).__module__.startswith("keras.")]
-        if not own:
-            return
-        data = unwrap(next(iter(self.data)))
-        half = len(keras.tree.flatten(data)[0]) // 2
-
-        @tf.function(autograph=False)
-        def measure() -> Any:
-            def replica_measure() -> Any:
-                variables = [[variable.value for variable in one.variables] for one in own]
-                states = [tf.nest.map_structure(tf.identity, variables)]
-                for rows in (slice(None), slice(half), slice(half, None)):
-                    self.model.test_step(keras.tree.map_structure(lambda of, r=rows: of[r], data))
-                    states.append(tf.nest.map_structure(tf.identity, variables))
-                tf.nest.map_structure(lambda one, value: one.assign(value), variables, states[0])
-                return states
-
-            return self.take_first(self.strategy.run(replica_measure))
-
-        for one, *states in zip(own, *measure(), strict=True):
-            for values in zip(*states, strict=True):
-                whole, first, second = np.diff(values, axis=0)
-                if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
-                    raise InputError(
-                        f"the metric {one.name!r} can't be computed by several replicas, because "
-                        "its state over two halves of a batch does not add up to that over the "
-                        "batch; leave it out, or keep sums over rows in its variables"
-                    )
 
 
 class MirroredFit(FitLoop):
@@ -263,11 +148,3 @@ class MirroredFit(FitLoop):
         """Return the sums over the replicas, of which those of one worker have the same values."""
         total = self.strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
         return self.take_first(total).numpy()
-
-
-def flatten(logs: dict[str, Any]) -> dict[str, Any]:
-    """Return logs with the values of dicts in them, as Keras shows them."""
-    flat: dict[str, Any] = {}
-    for name, value in logs.items():
-        flat |= flatten(value) if isinstance(value, dict) else {name: value}
-    return flat
