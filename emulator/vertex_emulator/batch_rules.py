@@ -1,4 +1,4 @@
-"""What Vertex AI refuses of a BatchPredictionJob, and what is not supported here."""
+"""Refuse a BatchPredictionJob that Vertex AI refuses, or that is not supported here."""
 
 import re
 from typing import Any

@@ -68,7 +68,7 @@ def launch(
     connection = Connection(settings, say)
     begun: dict[bool, str] = {}  # The directory of a training, by whether it has such servers.
     for run_id, (run_values, has_servers) in plans.items():
-        if begun.get(has_servers):
+        if has_servers in begun:
             run_values["resume_from"] = begun[has_servers]
         last = run_id == [*plans][-1] or detach
         job = job_request.build_pipeline_job(package, settings, run_values, cache)
@@ -82,7 +82,8 @@ def launch(
         code = follow(connection, recipe.name, run_id, detach=detach, last=last)
         if code is not None:
             return code
-        begun[has_servers] = _training_of(vertex_jobs.fetch(connection, run_id))
+        if training := _training_of(vertex_jobs.fetch(connection, run_id)):
+            begun[has_servers] = training
         say("trying the next of the recipe's fallbacks")
     return FAILED
 

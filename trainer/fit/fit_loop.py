@@ -17,22 +17,38 @@ from trainer.errors import InputError
 from trainer.fit.building import build
 from trainer.fit.divided_batches import unwrap
 from trainer.training import strategies
+from trainer.training.cluster import Cluster
 
 
 class FitLoop(abc.ABC):
     """One process's part of a training."""
 
-    steps: int | None  # of an epoch; None: not known before the first
-    data: tf.data.Dataset  # the training batches
-    is_validated: bool
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        cluster: Cluster,
+        training: dict[str, Any],
+        validation: dict[str, Any] | None,
+    ) -> None:
+        """Build the model, and prepare its steps; raise InputError for what can't be trained.
 
-    def __init__(self, model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-        self.model, self.strategy = model, strategy
-
-    def prepare(self) -> None:
-        """Build the model and its optimizers, and check its metrics."""
-        build(self.model, self.strategy, self.data.element_spec)
+        `training` and `validation` are arguments of Keras' EpochIterator.
+        """
+        self.model, self.strategy, self.cluster = model, strategy, cluster
+        self.is_validated = validation is not None
+        self.steps, self.data = self.open_training(training)
+        build(model, strategy, self.data.element_spec)
         self._check_metrics()
+        self.make_steps(validation)
+
+    @abc.abstractmethod
+    def open_training(self, training: dict[str, Any]) -> tuple[int | None, tf.data.Dataset]:
+        """Return the steps of an epoch, None if not known before the first, and the batches."""
+
+    @abc.abstractmethod
+    def make_steps(self, validation: dict[str, Any] | None) -> None:
+        """Make the functions of a step, after the model is built; open the validation's data."""
 
     def train(
         self,

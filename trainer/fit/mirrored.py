@@ -16,7 +16,6 @@ from trainer.fit import replica_sums
 from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop, flatten
 from trainer.training import draws
-from trainer.training.cluster import Cluster
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "
@@ -28,25 +27,20 @@ _DIFFERENT = (
 class MirroredFit(FitLoop):
     """One worker's part of a training whose replicas compute each step together."""
 
-    def __init__(
-        self,
-        model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        cluster: Cluster,
-        training: dict[str, Any],
-        validation: dict[str, Any] | None,
-    ) -> None:
-        super().__init__(model, strategy)
-        self._is_alone = cluster.trainers == 1
+    def open_training(self, training: dict[str, Any]) -> tuple[int | None, tf.data.Dataset]:
         # Keras' adapter is made once: each takes batches from a generator.
-        self._training = DividedBatches(strategy, cluster, **training)
-        self.steps, self.data = self._training.num_batches, self._training.undivided
-        self.is_validated = validation is not None
-        self.prepare()
-        self._train_step = self._make_step(model.train_step, self._training)
+        self._training = DividedBatches(self.strategy, self.cluster, **training)
+        return self._training.num_batches, self._training.undivided
+
+    def make_steps(self, validation: dict[str, Any] | None) -> None:
+        self._train_step = self._make_step(self.model.train_step, self._training)
         if validation:
-            self._validation = DividedBatches(strategy, cluster, **validation)
-            self._test_step = self._make_step(model.test_step, self._validation)
+            self._validation = DividedBatches(self.strategy, self.cluster, **validation)
+            self._test_step = self._make_step(self.model.test_step, self._validation)
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.cluster.trainers == 1
 
     def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end

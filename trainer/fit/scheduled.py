@@ -30,7 +30,6 @@ from tensorflow.python.distribute.coordinator.values import (
 from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
-from trainer.training.cluster import Cluster
 from trainer.training.parameter_servers import STEPS_AHEAD, fetch
 
 
@@ -39,35 +38,38 @@ class ScheduledFit(FitLoop):
 
     steps: int
 
-    def __init__(
-        self,
-        model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        cluster: Cluster,
-        training: dict[str, Any],
-        validation: dict[str, Any] | None,
-    ) -> None:
-        super().__init__(model, strategy)
-        self._workers = len(cluster.addresses["worker"])
-        self.steps, self.data = _read(EpochIterator(**training))
-        self.is_validated = validation is not None
-        self.prepare()
-        self._variables = [one for of in model.metrics for one in of.variables]
-        model.reset_metrics()
+    def open_training(self, training: dict[str, Any]) -> tuple[int, tf.data.Dataset]:
+        epoch = EpochIterator(**training)
+        if isinstance(epoch.data_adapter, GeneratorDataAdapter | PyDatasetAdapter):
+            raise InputError(
+                "a generator or a PyDataset can't be read by the workers of parameter servers; "
+                "give arrays or a tf.data.Dataset"
+            )
+        if epoch.num_batches is None:
+            raise InputError(
+                "the number of the data's batches is unknown; with parameter servers, give fit its "
+                "steps_per_epoch"
+            )
+        return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
+
+    def make_steps(self, validation: dict[str, Any] | None) -> None:
+        self._variables = [one for of in self.model.metrics for one in of.variables]
+        self.model.reset_metrics()
         self._initial = [np.array(one) for one in self._variables]
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._workers = len(self.cluster.addresses["worker"])
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
-        train_step = self._make_step(model.train_step)
+        train_step = self._make_step(self.model.train_step)
 
         @tf.function(autograph=False)
         def scheduled(batches: Any) -> Any:
-            return strategy.run(train_step, args=(next(batches),))
+            return self.strategy.run(train_step, args=(next(batches),))
 
         self._train_step = scheduled
         if validation:
             epoch = EpochIterator(**validation)
             self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
-            self._test_step = tf.function(self._make_step(model.test_step), autograph=False)
+            self._test_step = tf.function(self._make_step(self.model.test_step), autograph=False)
 
     def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
         running: collections.deque[Any] = collections.deque()
@@ -141,21 +143,6 @@ class ScheduledFit(FitLoop):
 
 def _add(states: list[np.ndarray], changes: list[Any]) -> list[np.ndarray]:
     return [state + np.asarray(change) for state, change in zip(states, changes, strict=True)]
-
-
-def _read(epoch: EpochIterator) -> tuple[int, tf.data.Dataset]:
-    """Return an epoch's steps and data; raise InputError if workers can't read them."""
-    if isinstance(epoch.data_adapter, GeneratorDataAdapter | PyDatasetAdapter):
-        raise InputError(
-            "a generator or a PyDataset can't be read by the workers of parameter servers; give "
-            "arrays or a tf.data.Dataset"
-        )
-    if epoch.num_batches is None:
-        raise InputError(
-            "the number of the data's batches is unknown; with parameter servers, give fit its "
-            "steps_per_epoch"
-        )
-    return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What is known of a task before the data are read, without TensorFlow."""
+"""Describe the tasks as far as needed before the data are read, without TensorFlow."""
 
 import dataclasses
 from collections.abc import Mapping

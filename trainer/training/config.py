@@ -219,10 +219,10 @@ class TrainingConfig:
                 "rows of a table; set augmentation=none"
             )
         check_operations(self.augmentation, self.augmentation_operations)
-        if self.profile_steps and not _is_range(self.profile_steps):
+        profiled = self.profile_steps
+        if profiled and not (len(profiled) == 2 and profiled[0] <= profiled[1]):
             raise InputError(
-                f"profile_steps={self.profile_steps} are not the first and the last step, such as "
-                "[20, 30]"
+                f"profile_steps={profiled} are not the first and the last step, such as [20, 30]"
             )
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
@@ -233,10 +233,6 @@ class TrainingConfig:
             raise InputError(
                 f"warmup_steps={self.warmup_steps}: schedule='one_cycle' warms up by itself; set 0"
             )
-
-
-def _is_range(values: list[int]) -> bool:
-    return len(values) == 2 and values[0] <= values[1]
 
 
 def seed_of(config: TrainingConfig) -> int:

@@ -129,7 +129,7 @@ def _train(job: Job, cluster: Cluster) -> None:
 
 def _run_program(job: Job, cluster: Cluster, started: float) -> None:
     """Run the user's training program, or steps for the chief; the chief writes the results."""
-    if cluster.role in ("worker", "ps") and cluster.addresses.get("ps"):
+    if cluster.addresses.get("ps") and not cluster.is_chief:
         parameter_servers.serve(cluster)
     trained = program.train(job)
     if cluster.is_chief:
