@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from trainer.errors import InputError
 from trainer.fit import create_strategy, fit
+from trainer.fit.replica_sums import list_optimizers
 from trainer.training import strategies
 from trainer.training.cluster import from_environment
 
@@ -176,6 +177,23 @@ def generator():
 
 
 @scenario
+def few_batches():
+    model = dense()
+    model.compile("adam", "sparse_categorical_crossentropy")
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": ROWS, "shuffle": False}
+
+
+@scenario
+def layers_in_data():
+    model = dense()
+    model.compile("adam", "sparse_categorical_crossentropy")
+    noise = keras.layers.GaussianNoise(0.1, seed=1)
+    data = tf.data.Dataset.from_tensor_slices(draw()).batch(16)
+    return model, {"x": data.map(lambda x, y: (noise(x, training=True), y))}
+
+
+@scenario
 def own_step():
     model = OwnStep()
     model.compile(keras.optimizers.SGD(0.05))
@@ -216,6 +234,28 @@ def embedded_words():
     model.compile(keras.optimizers.Adam(0.01, global_clipnorm=0.1), "binary_crossentropy")
     x = np.random.default_rng(2).integers(0, 50, (ROWS, 7)) * (np.arange(7) < 5)
     return model, {"x": x, "y": x[:, 0] % 2, "batch_size": 19, "shuffle": False}
+
+
+class Positions(keras.layers.Layer):
+    """Embedded positions, which no row decides, and draws without a seed."""
+
+    def build(self, shape: Any) -> None:
+        self.places = keras.layers.Embedding(shape[1], shape[2])
+        self.places.build(())
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            inputs += 0.1 * keras.random.uniform(keras.ops.shape(inputs))
+        return inputs + self.places(keras.ops.arange(inputs.shape[1]))
+
+
+@scenario
+def embedded_positions():
+    layers = [Positions(), keras.layers.Flatten(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((6, 4)), *layers])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    x = np.random.default_rng(3).normal(size=(ROWS, 6, 4)).astype(np.float32)
+    return model, {"x": x, "y": x.sum(axis=(1, 2)), "batch_size": 19, "shuffle": False}
 
 
 @scenario
@@ -288,8 +328,19 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1)
         "history": values,
         "epochs": history.epoch,
         "weights": weights.astype(float).tolist(),
-        "steps": int(model.optimizer.iterations.numpy()),
+        "steps": [int(one.iterations.numpy()) for one in list_optimizers(model)],
+        **_evaluate(model, arguments.get("validation_data")),
     }
+
+
+def _evaluate(model: keras.Model, data: Any) -> dict[str, list[float]]:
+    """Return what Keras' `evaluate` and `predict` return for validation data."""
+    if data is None:
+        return {}
+    data = data if isinstance(data, tuple) else (data,)
+    predicted = model.predict(data[0], batch_size=16, verbose=0)
+    evaluated = model.evaluate(*data, batch_size=16, verbose=0)
+    return {"evaluated": evaluated, "predicted": predicted.ravel().tolist()}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from trainer.fit import fit
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers", "equal_batches"]
+QUICK = ["weighted_dataset", "random_layers", "equal_batches", "embedded_positions"]
 
 
 def keras_fit(names, folder):
@@ -31,7 +31,9 @@ def assert_same(results, expected):
         assert set(result["history"]) == set(expected[name]["history"])
         for key, values in result["history"].items():
             np.testing.assert_allclose(values, expected[name]["history"][key], atol=tolerance)
-        np.testing.assert_allclose(result["weights"], expected[name]["weights"], atol=tolerance)
+        assert set(result) == set(expected[name])
+        for key in {"weights", "evaluated", "predicted"} & set(result):
+            np.testing.assert_allclose(result[key], expected[name][key], atol=tolerance)
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param([], marks=pytest.mark.slow)])

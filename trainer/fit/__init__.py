@@ -46,6 +46,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tensorflow.python.eager import context
 
 from trainer.errors import InputError
+from trainer.fit import local_evaluation
 from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import Checkpoints
 from trainer.fit.fit_loop import FitLoop
@@ -130,6 +131,7 @@ def fit(
             validation = dict(zip(("x", "y", "sample_weight"), of_validation, strict=True))
             validation["batch_size"] = validation_batch_size or batch_size
             validation["steps_per_epoch"] = validation_steps
+        local_evaluation.allow(model)
         kind = ScheduledFit if _has_servers(strategy) else MirroredFit
         loop = kind(model, strategy, cluster, training, validation)
     elif directory and not build_without_data(model):

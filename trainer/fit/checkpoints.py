@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from trainer.errors import InputError
 from trainer.fit.replica_sums import list_optimizers
+from trainer.training import draws
 from trainer.training.cluster import Cluster
 
 
@@ -35,8 +36,9 @@ class Checkpoints(keras.callbacks.Callback):
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
         variables = [one for one in model.variables if id(one) not in metrics]
-        optimizers = list_optimizers(model)
-        self._variables = [*variables, *(one for of in optimizers for one in of.variables)]
+        variables += [one for of in list_optimizers(model) for one in of.variables]
+        unseeded = draws.get_unseeded(model.distribute_strategy)
+        self._variables = [*variables, unseeded.state]
         # The finished epochs, their history and the callbacks' numbers; and their arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
         checkpoint = tf.train.Checkpoint(

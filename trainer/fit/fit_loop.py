@@ -16,7 +16,7 @@ from keras.src.utils.python_utils import pythonify_logs
 from trainer.errors import InputError
 from trainer.fit.building import build
 from trainer.fit.divided_batches import unwrap
-from trainer.training import strategies
+from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster
 
 
@@ -38,9 +38,11 @@ class FitLoop(abc.ABC):
         self.model, self.strategy, self.cluster = model, strategy, cluster
         self.is_validated = validation is not None
         self.steps, self.data = self.open_training(training)
-        build(model, strategy, self.data.element_spec)
-        self._check_metrics()
-        self.make_steps(validation)
+        self._unseeded = draws.get_unseeded(strategy)
+        with draws.shared_by_threads(self._unseeded):
+            build(model, strategy, self.data.element_spec)
+            self._check_metrics()
+            self.make_steps(validation)
 
     @abc.abstractmethod
     def open_training(self, training: dict[str, Any]) -> tuple[int | None, tf.data.Dataset]:
@@ -72,17 +74,18 @@ class FitLoop(abc.ABC):
         model.stop_training = False
         called.on_train_begin()
         logs: dict[str, Any] = {}
-        for epoch in range(initial_epoch, epochs):
-            called.on_epoch_begin(epoch)
-            logs = self.train_epoch(called)
-            if self.is_validated and model._should_eval(epoch, validation_freq):
-                called.on_test_begin()
-                found = self.validate(called)
-                called.on_test_end(found)
-                logs |= {f"val_{name}": value for name, value in found.items()}
-            called.on_epoch_end(epoch, logs)
-            if self.is_stopped():
-                break
+        with draws.shared_by_threads(self._unseeded):
+            for epoch in range(initial_epoch, epochs):
+                called.on_epoch_begin(epoch)
+                logs = self.train_epoch(called)
+                if self.is_validated and model._should_eval(epoch, validation_freq):
+                    called.on_test_begin()
+                    found = self.validate(called)
+                    called.on_test_end(found)
+                    logs |= {f"val_{name}": value for name, value in found.items()}
+                called.on_epoch_end(epoch, logs)
+                if self.is_stopped():
+                    break
         model.optimizer.finalize_variable_values(model.trainable_weights)
         called.on_train_end(logs)
         strategies.barrier(self.strategy)  # No worker may leave while another needs it.

@@ -52,6 +52,25 @@ def _scale(gradient: Any, share: tf.Tensor) -> Any:
     return tf.math.multiply_no_nan(gradient, tf.cast(share, gradient.dtype))
 
 
+def _has_fixed_rows(gradient: Any) -> bool:
+    """Return whether a gradient is of rows that all replicas look up, as embedded positions."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return False
+    waiting = [gradient.indices.op]
+    seen: set[str] = set()
+    while waiting:
+        operation = waiting.pop()
+        is_read = operation.type == "ReadVariableOp"
+        # Other inputs of the step's graph than variables are, or may hang on, a replica's rows.
+        is_input = operation.type == "Placeholder" and operation.outputs[0].dtype != tf.resource
+        if is_input or (operation.op_def.is_stateful and not is_read):
+            return False
+        fresh = {one.op.name: one.op for one in operation.inputs if one.op.name not in seen}
+        seen.update(fresh)
+        waiting += fresh.values()
+    return True
+
+
 def list_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return the model's optimizer, and others that a train_step of the user's own may use."""
     listed = [model.optimizer, *vars(model).values()]
@@ -70,8 +89,14 @@ def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local)
     def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
         replica_context = tf.distribute.get_replica_context()
         parts = [_scale(one, share.value) for one in grads if one is not None]
-        summed = iter(replica_context.all_reduce(tf.distribute.ReduceOp.SUM, parts))
-        return apply([one if one is None else next(summed) for one in grads], trainable_variables)
+        fixed = [_has_fixed_rows(one) for one in parts]
+        sent = [one.values if keeps else one for one, keeps in zip(parts, fixed, strict=True)]
+        summed = replica_context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
+        for place, one in enumerate(parts):
+            if fixed[place]:
+                summed[place] = tf.IndexedSlices(summed[place], one.indices, one.dense_shape)
+        known = iter(summed)
+        return apply([one if one is None else next(known) for one in grads], trainable_variables)
 
     inner: Any = optimizer
     with contextlib.ExitStack() as stack:

@@ -30,6 +30,7 @@ from tensorflow.python.distribute.coordinator.values import (
 from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
+from trainer.fit.replica_sums import list_optimizers
 from trainer.training.parameter_servers import STEPS_AHEAD, fetch
 
 
@@ -75,8 +76,8 @@ class ScheduledFit(FitLoop):
         running: collections.deque[Any] = collections.deque()
         states, logs = self._initial, {}
         scheduled = done = 0
-        iterations = self.model.optimizer.iterations
-        before = int(iterations)
+        counts = [one.iterations for one in list_optimizers(self.model)]
+        before = [int(one) for one in counts]
         while True:
             while (
                 scheduled < self.steps
@@ -92,8 +93,9 @@ class ScheduledFit(FitLoop):
             states = _add(states, changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
-        if int(iterations) > before:  # Else, a train_step of the user's own uses other optimizers.
-            iterations.assign(before + done)  # Workers count steps without a lock.
+        for count, first in zip(counts, before, strict=True):
+            # A lost worker's step may have been counted twice.
+            count.assign(first + (int(count) - first) // max(done, 1) * done)
         self._assign(states)
         return self.get_logs(logs)
 
@@ -113,9 +115,16 @@ class ScheduledFit(FitLoop):
 
     def _make_reader(self) -> Callable[[], tf.data.Dataset]:
         """Return a function that reads a worker's batches, without an end."""
-        serialized, specification = serialize_dataset_to_graph(self.data), self.data.element_spec
-        workers = self._workers
-        is_short = 0 <= int(self.data.cardinality()) < workers
+        try:
+            serialized = serialize_dataset_to_graph(self.data)
+        except tf.errors.FailedPreconditionError:
+            raise InputError(
+                "the data use variables, as Keras' layers and keras.random do, which workers of "
+                "parameter servers can't read; use them in the model, or functions of tf.random"
+            ) from None
+        specification, workers = self.data.element_spec, self._workers
+        known = int(self.data.cardinality())
+        is_short = 0 <= (self.steps if known == tf.data.UNKNOWN_CARDINALITY else known) < workers
 
         def read() -> tf.data.Dataset:
             data = deserialize_dataset_from_graph(serialized, specification)
@@ -130,7 +139,10 @@ class ScheduledFit(FitLoop):
         """Return a step that returns the logs, and the changes of the metrics' variables."""
 
         def step(batch: Any) -> Any:
-            with _local_metrics(self.model.metrics, self._variables, self._initial) as states:
+            with (
+                _exact_counts(self.model),
+                _local_metrics(self.model.metrics, self._variables, self._initial) as states,
+            ):
                 logs = function(unwrap(batch))
             changes = [
                 tf.convert_to_tensor(states[id(one)]) - value
@@ -143,6 +155,19 @@ class ScheduledFit(FitLoop):
 
 def _add(states: list[np.ndarray], changes: list[Any]) -> list[np.ndarray]:
     return [state + np.asarray(change) for state, change in zip(states, changes, strict=True)]
+
+
+@contextlib.contextmanager
+def _exact_counts(model: keras.Model) -> Iterator[None]:
+    """Let optimizers count their steps by additions, which don't overwrite each other.
+
+    Keras assigns the sum.
+    """
+    with contextlib.ExitStack() as stack:
+        for one in list_optimizers(model):
+            count = one.iterations
+            stack.enter_context(mock.patch.object(count, "assign_add", count.value.assign_add))
+        yield
 
 
 @contextlib.contextmanager

@@ -7,12 +7,15 @@ draws begin at the place of its first row, so they don't depend on the number of
 """
 
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import keras
 import tensorflow as tf
+from keras.src.random import seed_generator
 from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import gen_stateless_random_ops_v2
 
@@ -42,6 +45,25 @@ def by_place() -> Iterator[None]:
         for name in _OPERATIONS:
             drawn = _draw_for_rows(getattr(gen_stateless_random_ops_v2, name))
             stack.enter_context(mock.patch.object(gen_stateless_random_ops_v2, name, drawn))
+        yield
+
+
+def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator:
+    """Return the generator of keras.random's draws without a seed, which a step can't create.
+
+    Python's `random`, which seeds it, stays as it was: most models have no such draws.
+    """
+    state = random.getstate()
+    with strategy.scope():
+        generator = seed_generator.global_seed_generator()
+    random.setstate(state)
+    return generator
+
+
+@contextlib.contextmanager
+def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
+    """Let all replicas draw without a seed by `generator`; Keras gives each thread its own."""
+    with mock.patch.object(seed_generator, "global_seed_generator", lambda: generator):
         yield
 
 
