@@ -275,11 +275,12 @@ def callbacks(folder: Path):
         keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"]
     )
     x, y = draw()
+    disk = folder / f"disk-{from_environment(os.environ).trainer_index}"
     called = [
         keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
         keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=0.2),
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.98),
-        keras.callbacks.ModelCheckpoint(folder / "best.keras", "val_loss", save_best_only=True),
+        keras.callbacks.ModelCheckpoint(disk / "best.keras", "val_loss", save_best_only=True),
         keras.callbacks.CSVLogger(folder / "log.csv"),
         keras.callbacks.TensorBoard(folder / "logs"),
         keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs["loss"]),

@@ -27,14 +27,13 @@ Workers that import this module before they have set a random seed get the same 
 shuffle alike.
 """
 
-import atexit
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +115,6 @@ def fit(
     }
     callbacks = [*(callbacks or ())]
     both = [one for one in callbacks if not isinstance(one, _WRITERS)]
-    if not cluster.is_chief:
-        _save_elsewhere(both)
     called = [*callbacks] if cluster.is_chief else [*both]
     history = keras.callbacks.History()
     called.append(history)
@@ -152,7 +149,8 @@ def fit(
         "validation_freq": validation_freq,
     }
     if loop:
-        loop.train(called, verbose=verbose if cluster.is_chief else 0, **common)
+        with _save_elsewhere([] if cluster.is_chief else both):
+            loop.train(called, verbose=verbose if cluster.is_chief else 0, **common)
         return history
     training.pop("steps_per_execution")
     return model.fit(
@@ -166,13 +164,27 @@ def fit(
     )
 
 
-def _save_elsewhere(callbacks: Sequence[keras.callbacks.Callback]) -> None:
-    """Let models be saved to a temporary folder: saving may need all workers."""
-    for one in callbacks:
-        if isinstance(one, keras.callbacks.ModelCheckpoint):
-            folder = tempfile.mkdtemp(prefix="fit-")
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+@contextlib.contextmanager
+def _save_elsewhere(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[None]:
+    """Let models be saved to a temporary folder, because saving may need all workers.
+
+    In the end, the files are moved to where the chief's are, if this worker does not see those.
+    """
+    saving = [one for one in callbacks if isinstance(one, keras.callbacks.ModelCheckpoint)]
+    paths = [one.filepath for one in saving]
+    with contextlib.ExitStack() as stack:
+        for one in saving:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fit-"))
             one.filepath = str(Path(folder) / Path(one.filepath).name)
+        yield
+        for one, path in zip(saving, paths, strict=True):
+            for file in Path(one.filepath).parent.iterdir():
+                folder = path.rpartition("/")[0] or "."  # Perhaps in gs://.
+                target = f"{folder}/{file.name}"
+                if not tf.io.gfile.exists(target):
+                    tf.io.gfile.makedirs(folder)
+                    tf.io.gfile.copy(str(file), target)
+            one.filepath = path
 
 
 def create_strategy() -> tf.distribute.Strategy:

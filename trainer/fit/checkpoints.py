@@ -90,7 +90,7 @@ class Checkpoints(keras.callbacks.Callback):
         for name, callback in self._named():
             numbers[name], lists[name] = {}, {}
             for attribute, value in vars(callback).items():
-                if isinstance(value, bool | int | float | str | np.number):
+                if isinstance(value, bool | int | float | np.number):
                     numbers[name][attribute] = value
                 if isinstance(value, list) and all(isinstance(one, np.ndarray) for one in value):
                     lists[name][attribute] = value
