@@ -53,6 +53,7 @@ from trainer.fit.mirrored import MirroredFit
 from trainer.fit.scheduled import ScheduledFit
 from trainer.training import parameter_servers, strategies
 from trainer.training.cluster import Cluster, from_environment
+from trainer.training.compile_checks import check_compiled
 
 _WRITERS = (
     keras.callbacks.CSVLogger,
@@ -61,8 +62,6 @@ _WRITERS = (
     keras.callbacks.TensorBoard,
 )
 """Callbacks that only the chief runs."""
-_MEANS = ("mean", "sum_over_batch_size")
-"""Reductions of losses that are means over the rows."""
 
 
 def fit(
@@ -229,18 +228,7 @@ def _check(
         raise InputError(
             "the callback BackupAndRestore can't be used on several replicas; give fit a directory"
         )
-    if model.run_eagerly:
-        raise InputError("run_eagerly=True can't be used on several replicas; leave it out")
-    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-        if value := getattr(model.optimizer, name, None):
-            raise InputError(f"{name}={value} can't be used on several replicas; leave it out")
-    for loss in tf.nest.flatten(model.loss):
-        reduction = getattr(loss, "reduction", _MEANS[0])
-        if reduction not in _MEANS:
-            raise InputError(
-                f"the loss {loss.name!r} has reduction={reduction!r}, which is no mean over the "
-                f"rows of all replicas; use {_MEANS[1]!r}"
-            )
+    check_compiled(model)
 
 
 def _has_servers(strategy: tf.distribute.Strategy) -> bool:

@@ -9,7 +9,6 @@ Metrics start anew in each step: assignments of several workers would overwrite 
 chief adds up the changes of their states. It also computes the validation.
 """
 
-import collections
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,7 +30,7 @@ from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.replica_sums import list_optimizers
-from trainer.training.parameter_servers import STEPS_AHEAD, fetch
+from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 
 
 class ScheduledFit(FitLoop):
@@ -73,7 +72,7 @@ class ScheduledFit(FitLoop):
             self._test_step = tf.function(self._make_step(self.model.test_step), autograph=False)
 
     def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        running: collections.deque[Any] = collections.deque()
+        running = Steps(self._coordinator, self._train_step, self._batches)
         states, logs = self._initial, {}
         scheduled = done = 0
         counts = [one.iterations for one in list_optimizers(self.model)]
@@ -85,11 +84,11 @@ class ScheduledFit(FitLoop):
                 and not self.model.stop_training
             ):
                 called.on_train_batch_begin(scheduled)
-                running.append(self._coordinator.schedule(self._train_step, args=(self._batches,)))
+                running.schedule()
                 scheduled += 1
             if not running:
                 break
-            logs, changes = fetch(self._coordinator, running.popleft())
+            logs, changes = running.fetch()
             states = _add(states, changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1

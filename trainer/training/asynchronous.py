@@ -19,12 +19,12 @@ where workers can't read them, so strings are looked up while records are read. 
 accelerator.
 """
 
-import collections
 import math
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainer.data.integrity import check_shards
@@ -37,7 +37,7 @@ from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import Run, TerminatedError
-from trainer.training.parameter_servers import STEPS_AHEAD, fetch
+from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 from trainer.training.strategies import create_strategy
 
 EVALUATOR_SECONDS = 30.0
@@ -61,7 +61,7 @@ class AsynchronousRun(Run):
         self.local_model = self.prepared.build(self.dataset)
         local = create_strategy("one_device", Cluster())
         beat = self.watch.beat
-        return loop.make_validation(local, self.local_model, self.dataset, self.share, beat)
+        return loop.make_validation(local, self.local_model, self.objective, self.share, beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()
@@ -86,9 +86,9 @@ class AsynchronousRun(Run):
         return self
 
     def _make_worker_step(self) -> Any:
-        """Return a worker's step; it returns `loop.sums`, and input wait seconds."""
+        """Return a worker's step; it returns the objective's sums, and input wait seconds."""
         variables = self.network.trainable_variables
-        compute = loop.make_gradient_function(self.network, self.optimizer, self.task, self.config)
+        compute = self.make_gradient_function()
         examples = float(self.config.batch_size)
 
         @tf.function(autograph=False)
@@ -133,7 +133,7 @@ class AsynchronousRun(Run):
                 self.coordinator.create_per_worker_dataset(plain(self._read_worker_batches))
             )
         progress = self.progress
-        running: collections.deque[Any] = collections.deque()
+        running = Steps(self.coordinator, self.worker_step, self.batches)
         while progress.step < self.steps:
             started = time.monotonic()
             until = self._next_checkpoint()
@@ -142,9 +142,9 @@ class AsynchronousRun(Run):
                 and progress.step + len(running) < until
                 and len(running) < STEPS_AHEAD * self.replicas
             ):
-                running.append(self.coordinator.schedule(self.worker_step, args=(self.batches,)))
+                running.schedule()
             if running:
-                self._add_report(running.popleft())
+                self._add_report(running.fetch())
             progress.seconds += time.monotonic() - started
             if not running and progress.step < self.steps:
                 self._count_steps()
@@ -161,10 +161,10 @@ class AsynchronousRun(Run):
             return self.steps
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
-    def _add_report(self, report: Any) -> None:
-        *scores, examples, waited = fetch(self.coordinator, report).tolist()
+    def _add_report(self, report: np.ndarray) -> None:
+        *sums, waited = report.tolist()
         self.watch.beat()
-        self.progress.sums.add(self.task, scores, examples)
+        self.objective.add(self.progress.sums, sums)
         self.progress.waited += waited / self.replicas
         self.progress.step += 1
 
@@ -202,7 +202,7 @@ class AsynchronousRun(Run):
         for row in history:
             scores = scored.get(row["epoch"] * self.steps)
             if scores and "validation_loss" not in row:
-                for name in self.task.measured:
+                for name in self.objective.measured:
                     row[f"validation_{name}"] = float(scores[name])
         if "validation_loss" not in history[-1]:
             history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})

@@ -25,6 +25,7 @@ from trainer.tasks import task_of
 from trainer.training import checkpoint, loop
 from trainer.training.cluster import Cluster
 from trainer.training.job import Job
+from trainer.training.objective import make_objective
 from trainer.training.strategies import create_strategy
 
 FILE_NAME = "evaluations.csv"
@@ -80,8 +81,9 @@ class _Scorer:
         model, network = loop.build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
-        self._task = task_of(dataset)
-        self._validate = loop.make_validation(strategy, model, dataset, share)
+        with strategy.scope():
+            self._objective = make_objective(model, task_of(dataset), config)
+        self._validate = loop.make_validation(strategy, model, self._objective, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
@@ -103,5 +105,5 @@ class _Scorer:
             for name, value in means.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
-        shown = ", ".join(f"{name} {means[name]:.4f}" for name in self._task.measured)
+        shown = ", ".join(f"{name} {means[name]:.4f}" for name in self._objective.measured)
         print(f"step {step}: validation {shown}, {seconds:.1f} s", flush=True)

@@ -3,13 +3,10 @@
 Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so this module has its own
 training step: each replica computes the gradient of its part of the global batch, divided by the
 size of the global batch. One all-reduce sums the gradients and, in the same message, the metrics
-and the number of replicas that have received SIGTERM. After each epoch, the validation split is
-scored and a checkpoint is saved.
+(trainer/training/objective.py) and the number of replicas that have received SIGTERM. After each
+epoch, the validation split is scored and a checkpoint is saved.
 
 With parameter servers, trainer/training/asynchronous.py computes the steps of an epoch.
-
-Sums are float32 [k + 2]: the loss and k metrics of the task, summed over examples, and the number
-of examples.
 """
 
 import contextlib
@@ -28,14 +25,16 @@ from trainer.data.schema import Dataset, join, limit_examples, load_to_train
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
-from trainer.tasks import Task, task_of
+from trainer.tasks import task_of
 from trainer.training import checkpoint, draws, embeddings, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.cluster import Cluster
+from trainer.training.compile_checks import check_compiled
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
 from trainer.training.liveness import StepWatch
-from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.objective import Objective, make_objective
+from trainer.training.optimization import Schedule, create_optimizer, leave_sums_to_step
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Sums
 from trainer.training.strategies import barrier, create_strategy, resolve
@@ -86,10 +85,12 @@ class Run:
         self.progress = checkpoint.read_progress(self.directory)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
+        with strategy.scope():
+            self.objective = make_objective(self.model, self.task, config)
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
-        self.log = logs.Log(base, cluster, self.steps, config, self.task.measured)
+        self.log = logs.Log(base, cluster, self.steps, config, self.objective.measured)
         self.profiler = StepProfiler(config.profile_steps, base, is_chief=cluster.is_chief)
         self.watch = StepWatch(cluster.name)
         # Created once for all phases, because tracing a large model takes seconds.
@@ -108,6 +109,7 @@ class Run:
                     self._train_phase()
         finally:
             signal.signal(signal.SIGTERM, previous)
+        self.optimizer.finalize_variable_values(self.model.trainable_variables)
         self.kept_epoch = len(self.progress.history)
         if self._ends_with_best and self.progress.best_epoch:
             self.kept_epoch = self.progress.best_epoch
@@ -173,9 +175,9 @@ class Run:
 
     def _finish(self, step: tf.Tensor) -> bool:
         """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
-        *scores, examples, stop = step.numpy().tolist()
+        *sums, stop = step.numpy().tolist()
         self.watch.beat()
-        self.progress.sums.add(self.task, scores, examples)
+        self.objective.add(self.progress.sums, sums)
         return stop > 0
 
     def examples_at(self, step: int) -> float:
@@ -222,9 +224,9 @@ class Run:
         row = {
             "epoch": progress.epoch + 1,
             "phase": progress.phase + 1,
-            **progress.sums.means(),
+            **self.objective.means(progress.sums),
             **{f"validation_{name}": value for name, value in self.validate().items()},
-            "learning_rate": float(self.schedule(self.optimizer.iterations)),
+            "learning_rate": self._get_learning_rate(),
             "examples_per_second": progress.sums.examples / max(1e-9, progress.seconds),
             "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
             "seconds": progress.seconds,
@@ -235,6 +237,11 @@ class Run:
                 f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
             )
         return row
+
+    def _get_learning_rate(self) -> float:
+        if self.model.compiled:
+            return float(tf.convert_to_tensor(self.optimizer.learning_rate))
+        return float(self.schedule(self.optimizer.iterations))
 
     def _start_next_phase(self) -> None:
         """Start the next phase from the best weights, and save a checkpoint."""
@@ -260,7 +267,11 @@ class Run:
             self.prepared.unfreeze(self.model, phase.fine_tune_layers)
         with self.strategy.scope():
             self.schedule = Schedule(phase, self.steps * phase.epochs)
-            self.optimizer = create_optimizer(phase, self.schedule)
+            if self.model.compiled:
+                check_compiled(self.model)
+                self.optimizer = leave_sums_to_step(self.model.optimizer)
+            else:
+                self.optimizer = create_optimizer(phase, self.schedule)
             self.optimizer.build(self.model.trainable_variables)
         self.prepare_steps()
         self.checkpoints = checkpoint.Checkpoints(
@@ -304,13 +315,16 @@ class Run:
     def prepare_steps(self) -> None:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
         self.train_step = make_training_step(
-            self.strategy, self.network, self.optimizer, self.task, self.config
+            self.strategy, self.network, self.optimizer, self.make_gradient_function()
         )
+
+    def make_gradient_function(self) -> Callable[..., Any]:
+        return make_gradient_function(self.network, self.optimizer, self.objective, self.config.xla)
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
         beat = self.watch.beat
-        return make_validation(self.strategy, self.model, self.dataset, self.share, beat)
+        return make_validation(self.strategy, self.model, self.objective, self.share, beat)
 
     @property
     def optimizer_step(self) -> int:
@@ -365,10 +379,7 @@ def build_network(
 
 
 def make_gradient_function(
-    network: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    task: Task,
-    config: TrainingConfig,
+    network: keras.Model, optimizer: keras.optimizers.Optimizer, objective: Objective, xla: bool
 ) -> Callable[..., Any]:
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
@@ -378,7 +389,6 @@ def make_gradient_function(
     and divided by the number of examples of the global batch, and the sums over the replica's part.
     """
     variables = network.trainable_variables
-    objective = task.make_objective(config)
     scale = optimizer.scale_loss
 
     def compute(
@@ -388,34 +398,31 @@ def make_gradient_function(
             draws.set_rows(place, labels.shape[0])
         with tf.GradientTape() as tape:
             outputs = network(inputs, training=True)
-            total = tf.reduce_sum(objective(labels, outputs) * weights)
-            scaled = scale(total / examples)
+            scaled = scale(objective.part_of_mean(network, labels, outputs, weights, examples))
         gradients = tape.gradient(scaled, variables)
         complete = [embeddings.complete(*one) for one in zip(gradients, variables, strict=True)]
-        return complete, sums(task, outputs, labels, weights)
+        return complete, objective.sums(network, labels, outputs, weights)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
     # batch normalization does.
-    return tf.function(compute, autograph=False, jit_compile=True) if config.xla else compute
+    return tf.function(compute, autograph=False, jit_compile=True) if xla else compute
 
 
 def make_training_step(
     strategy: tf.distribute.Strategy,
     network: keras.Model,
     optimizer: keras.optimizers.Optimizer,
-    task: Task,
-    config: TrainingConfig,
+    compute: Callable[..., Any],
 ) -> Callable[..., Any]:
     """Return a function of (inputs, labels, weights, examples in the global batch, place, stop).
 
     `place` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
     received SIGTERM.
 
-    The function returns float32 [k + 3], the same on every replica: the sums over the global batch,
+    The function returns float32 [k + 2], the same on every replica: the sums over the global batch,
     and the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
-    compute = make_gradient_function(network, optimizer, task, config)
     local_replicas = len(strategy.extended.worker_devices)
     draw_by_place = draws.by_place if strategy.num_replicas_in_sync > 1 else contextlib.nullcontext
 
@@ -444,21 +451,22 @@ def make_training_step(
 def make_validation(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
-    dataset: Dataset,
+    objective: Objective,
     share: reader.InputShare,
     after_step: Callable[[], None] = lambda: None,
 ) -> Callable[[], dict[str, float]]:
     """Return a function that returns loss and metrics of the validation split; {} if empty."""
+    dataset = objective.task.dataset
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
-    task = task_of(dataset)
     batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
 
     @tf.function(autograph=False)
     def step(*batch: Any) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            local = sums(task, model(inputs, training=False), labels, weights)
+            outputs = model(inputs, training=False)
+            local = objective.sums(model, labels, outputs, weights)
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
 
@@ -467,10 +475,9 @@ def make_validation(
     def score() -> dict[str, float]:
         total = Sums()
         for _, batch in zip(range(count), batches, strict=False):
-            *scores, examples = step(*batch).numpy().tolist()
+            objective.add(total, step(*batch).numpy().tolist())
             after_step()
-            total.add(task, scores, examples)
-        return total.means()
+        return objective.means(total)
 
     return score
 
@@ -488,9 +495,3 @@ def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> An
         return batches
     infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))
-
-
-def sums(task: Task, outputs: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return the sums over a batch; `weights` (float32 [n]) are 0 for padding."""
-    scores = task.scores(labels, outputs)
-    return tf.stack([*(tf.reduce_sum(score * weights) for score in scores), tf.reduce_sum(weights)])

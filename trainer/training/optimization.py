@@ -74,7 +74,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
         options["momentum"] = config.momentum
     if config.optimizer == "adamw":
         options["weight_decay"] = config.weight_decay
-    optimizer = _disable_all_reduce(_CLASSES[config.optimizer])(**options)
+    optimizer = leave_sums_to_step(_CLASSES[config.optimizer](**options))
     if wide:
         ftrl = _create_ftrl(config, schedule)
         optimizer = WideAndDeepOptimizer(optimizer, ftrl, config.gradient_clip_norm)
@@ -85,11 +85,12 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
 
 def _create_ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
     """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate."""
-    return _disable_all_reduce(keras.optimizers.Ftrl)(
+    ftrl = keras.optimizers.Ftrl(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
         l2_regularization_strength=config.wide_l2,
     )
+    return leave_sums_to_step(ftrl)
 
 
 class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
@@ -119,14 +120,14 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
         super().apply(grads, trainable_variables)
 
 
-def _disable_all_reduce(cls: type) -> type:
-    """Return a subclass of Keras optimizer `cls` that leaves the all-reduce to the training step.
+def leave_sums_to_step(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Let the training step sum gradients over the replicas; return the optimizer.
 
-    Keras 3 sums gradients over the replicas after clipping, so that each replica's part is clipped
-    by its own norm. Keras has no public option to change this.
+    Keras 3 sums them after clipping, so that each replica's part is clipped by its own norm. Keras
+    has no public option to change this.
     """
-
-    def _all_reduce_sum_gradients(self: Any, grads_and_vars: Any) -> Any:
-        return grads_and_vars
-
-    return type(cls.__name__, (cls,), {"_all_reduce_sum_gradients": _all_reduce_sum_gradients})
+    inner: Any = optimizer
+    while inner is not None:
+        inner._all_reduce_sum_gradients = lambda grads_and_vars: grads_and_vars
+        inner = getattr(inner, "inner_optimizer", None)
+    return optimizer

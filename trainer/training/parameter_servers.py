@@ -1,7 +1,10 @@
 """Connect the chief of a job to its workers and parameter servers; schedule steps; run servers."""
 
+import collections
+import functools
 import logging
 import multiprocessing
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -31,13 +34,40 @@ def connect(cluster: Cluster) -> tf.distribute.Strategy:
     return strategy
 
 
-def fetch(coordinator: tf.distribute.coordinator.ClusterCoordinator, report: Any) -> Any:
-    """Return what a scheduled step has returned; raise the error that has ended it."""
-    try:
-        return report.fetch()
-    except tf.errors.CancelledError:
-        coordinator.join()  # Raises the error that cancelled the steps.
-        raise
+class Steps:
+    """Runs of a step, each by a worker that is free, reported in the order of their scheduling.
+
+    If a worker is lost, others run its steps, also one whose report was lost with it.
+    """
+
+    def __init__(
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        step: Callable[..., Any],
+        *arguments: Any,
+    ) -> None:
+        self._schedule = functools.partial(coordinator.schedule, step, args=arguments)
+        self._coordinator = coordinator
+        self._running: collections.deque[Any] = collections.deque()
+
+    def __len__(self) -> int:
+        """Return the number of runs that are not yet reported."""
+        return len(self._running)
+
+    def schedule(self) -> None:
+        self._running.append(self._schedule())
+
+    def fetch(self) -> Any:
+        """Return what the oldest run has returned; raise the error that has ended it."""
+        report = self._running.popleft()
+        while True:
+            try:
+                return report.fetch()
+            except tf.errors.CancelledError:
+                self._coordinator.join()  # Raises the error that cancelled the steps.
+                raise
+            except tf.errors.UnavailableError:  # The worker was lost after the step.
+                report = self._schedule()  # Raises the error if a parameter server was lost.
 
 
 def serve(cluster: Cluster) -> NoReturn:

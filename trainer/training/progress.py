@@ -3,9 +3,10 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from trainer.exported.results import rename_rate
@@ -18,11 +19,14 @@ class Sums:
     """Sums of the loss and the metrics over examples."""
 
     scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    # Changes of the values in the variables of a compiled model's metrics.
+    states: list[float] = dataclasses.field(default_factory=list)
     examples: float = 0.0  # number of examples
 
-    def add(self, task: Task, scores: Sequence[float], examples: float) -> None:
-        for name, score in zip(task.measured, scores, strict=True):
+    def add(self, scores: Mapping[str, float], states: Sequence[float], examples: float) -> None:
+        for name, score in scores.items():
             self.scores[name] = self.scores.get(name, 0.0) + score
+        self.states = np.add(self.states or 0.0, states).tolist()
         self.examples += examples
 
     def means(self) -> dict[str, float]:

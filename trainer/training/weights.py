@@ -115,7 +115,7 @@ def load_model(directory: str, name: str) -> keras.Model:
         raise InputError(f"there is no {uri}: training did not finish, or predates such files")
     _check_intact(uri)
     try:
-        return keras.saving.load_model(uri)
+        return keras.saving.load_model(uri, compile=False)
     except _DAMAGED as error:
         raise InputError(f"{uri} is damaged ({first_line(error)}); train the model again") from None
     except (ValueError, TypeError) as error:

@@ -1,0 +1,25 @@
+"""Refuse what a model's `compile` may say that several replicas can't train."""
+
+import keras
+import tensorflow as tf
+
+from trainer.errors import InputError
+
+_MEANS = ("mean", "sum_over_batch_size")
+"""Reductions of losses that are means over the rows."""
+
+
+def check_compiled(model: keras.Model) -> None:
+    """Raise InputError for losses that are no means, and for what optimizers do at some steps."""
+    if model.run_eagerly:
+        raise InputError("run_eagerly=True can't be used on several replicas; leave it out")
+    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+        if value := getattr(model.optimizer, name, None):
+            raise InputError(f"{name}={value} can't be used on several replicas; leave it out")
+    for loss in tf.nest.flatten(model.loss):
+        reduction = getattr(loss, "reduction", _MEANS[0])
+        if reduction not in _MEANS:
+            raise InputError(
+                f"the loss {loss.name!r} has reduction={reduction!r}, which is no mean over the "
+                f"rows of all replicas; use {_MEANS[1]!r}"
+            )

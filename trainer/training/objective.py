@@ -1,0 +1,195 @@
+"""What a run minimizes and measures: by the task of its records, or as its model was compiled."""
+
+import itertools
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.losses.loss import unscale_loss_for_distribution
+
+from trainer.data.read import reader
+from trainer.data.read.model_inputs import open_inputs
+from trainer.errors import InputError
+from trainer.tasks import Task
+from trainer.training.config import TrainingConfig
+from trainer.training.progress import Sums
+
+_REPLACED = (
+    "optimizer", "learning_rate", "momentum", "weight_decay", "schedule", "warmup_steps",
+    "plateau_patience", "gradient_clip_norm", "loss", "class_weights", "label_smoothing",
+)  # fmt: skip
+"""Options that a model's `compile` replaces."""
+_TRIED_ROWS = 64
+"""Rows with which metrics of the user's own are tried."""
+
+
+class Objective:
+    """That of the task, with the options of a TrainingConfig.
+
+    Labels are a batch of the records' labels [n], outputs the network's float32 [n, k], weights
+    float32 [n], which are 0 for padding.
+    """
+
+    def __init__(self, task: Task, config: TrainingConfig) -> None:
+        self.task = task
+        self.measured = task.measured
+        """Names of `means`: the loss, then the metrics."""
+        self._minimized = task.make_objective(config)
+
+    def part_of_mean(
+        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor, examples: Any
+    ) -> tf.Tensor:
+        """Return the part that a replica's rows have in the mean loss of a step's `examples`."""
+        return tf.reduce_sum(self._minimized(labels, outputs) * weights) / examples
+
+    def sums(
+        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor
+    ) -> tf.Tensor:
+        """Return what is added up over examples, float32 [k + 1]; last, their weights."""
+        scores = self.task.scores(labels, outputs)
+        return tf.stack([*(tf.reduce_sum(one * weights) for one in scores), tf.reduce_sum(weights)])
+
+    def add(self, total: Sums, sums: list[float]) -> None:
+        """Add the `sums` of a step to a total."""
+        *scores, examples = sums
+        names = self.task.measured
+        total.add(dict(zip(names, scores, strict=False)), scores[len(names) :], examples)
+
+    def means(self, total: Sums) -> dict[str, float]:
+        """Return loss and metrics, which are not finite if the loss of a step was not."""
+        return total.means()
+
+
+class CompiledObjective(Objective):
+    """That of a model's `compile`: its loss, and its metrics beside those of the task.
+
+    As in Keras, the loss has the penalties of regularizers and of add_loss. States of metrics are
+    added up over the replicas and the steps.
+    """
+
+    def __init__(self, model: keras.Model, task: Task, config: TrainingConfig) -> None:
+        """Build what `compile` has left unbuilt; call this in the strategy's scope."""
+        super().__init__(task, config)
+        _check_options(config)
+        label = task.dataset.feature("label")
+        batch = (
+            open_inputs(task.dataset).symbolic(),
+            keras.KerasTensor((None, *label.shape), dtype=label.dtype),
+            keras.KerasTensor((None,), dtype="float32"),
+        )
+        model._symbolic_build(data_batch=batch)
+        self._loss = model._compile_loss
+        compiled = model._compile_metrics
+        kinds = (compiled._flat_metrics, compiled._flat_weighted_metrics) if compiled else ((), ())
+        # Whether the rows count by their weights, and the metric.
+        self._metrics = [
+            (weighted, metric)
+            for weighted, lists in enumerate(kinds)
+            for one in lists
+            for metric in (one.metrics if one else ())
+            if metric.name not in task.measured
+        ]
+        self._variables = [one for _, of in self._metrics for one in of.variables]
+        self._initial = [np.array(one) for one in self._variables]
+        self.measured = (*task.measured, *self._read(self._initial))
+        self._check_own_metrics(model)
+
+    def part_of_mean(
+        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor, examples: Any
+    ) -> tf.Tensor:
+        rows = tf.reduce_sum(tf.cast(weights > 0, tf.float32))
+        return self._sum(labels, outputs, weights) / examples + (
+            _penalties(network) * rows / examples
+        )
+
+    def sums(
+        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor
+    ) -> tf.Tensor:
+        loss = self._sum(labels, outputs, weights) + _penalties(network) * tf.reduce_sum(weights)
+        _, *scores, examples = tf.unstack(super().sums(network, labels, outputs, weights))
+        states = self._update(self._initial, labels, outputs, weights)
+        changes = [
+            tf.reshape(tf.cast(one - first, tf.float32), [-1])
+            for one, first in zip(states, self._initial, strict=True)
+        ]
+        return tf.concat([[loss, *scores], *changes, [examples]], axis=0)
+
+    def means(self, total: Sums) -> dict[str, float]:
+        changes = iter(total.states)
+        states = [
+            one + np.reshape([*itertools.islice(changes, one.size)], one.shape).astype(one.dtype)
+            for one in self._initial
+        ]
+        return super().means(total) | self._read(states)
+
+    def _sum(self, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor:
+        """Return the sum of the losses of a replica's rows; Keras returns a mean over all rows."""
+        mean = unscale_loss_for_distribution(self._loss(labels, outputs, weights))
+        return tf.cast(mean, tf.float32) * tf.cast(tf.shape(weights)[0], tf.float32)
+
+    def _update(self, states: list[Any], labels: Any, outputs: Any, weights: Any) -> list[Any]:
+        """Return states of the metrics, updated by rows."""
+        known = zip(self._variables, map(tf.convert_to_tensor, states), strict=True)
+        with keras.StatelessScope([*known]) as scope:
+            for weighted, metric in self._metrics:
+                counts = weights if weighted else tf.cast(weights > 0, tf.float32)
+                metric.update_state(labels, outputs, sample_weight=counts)
+        return [scope.get_current_value(one) for one in self._variables]
+
+    def _read(self, states: list[Any]) -> dict[str, float]:
+        """Return the metrics by name; one of several numbers has a name for each."""
+        found: dict[str, float] = {}
+        known = zip(self._variables, map(tf.convert_to_tensor, states), strict=True)
+        with keras.StatelessScope([*known]):
+            for _, metric in self._metrics:
+                value = np.array(metric.result())
+                names = [f"{metric.name}_{number}" for number in range(value.size)]
+                names = names if value.ndim else [metric.name]
+                found.update(zip(names, value.ravel().tolist(), strict=True))
+        return found
+
+    def _check_own_metrics(self, model: keras.Model) -> None:
+        """Raise InputError unless the states of the user's own metrics are sums over the rows."""
+        own = [one for _, one in self._metrics if not type(one).__module__.startswith("keras.")]
+        if not own:
+            return
+        batches = reader.read_for_keras(self.task.dataset, "train", _TRIED_ROWS)
+        inputs, labels, *_ = next(iter(batches))
+        outputs, half = model(inputs, training=False), labels.shape[0] // 2
+        whole, first, second = (
+            self._update(self._initial, labels[rows], outputs[rows], tf.ones(labels[rows].shape[0]))
+            for rows in (slice(None), slice(half), slice(half, None))
+        )
+        for variable, *states in zip(
+            self._variables, self._initial, whole, first, second, strict=True
+        ):
+            begin, total, *halves = map(np.array, states)
+            if not np.allclose(total - begin, sum(halves) - 2 * begin, rtol=1e-3, atol=1e-5):
+                raise InputError(
+                    f"the metric with the variable {variable.path!r} can't be computed by several "
+                    "replicas, because its state over two halves of a batch does not add up to "
+                    "that over the batch; leave it out, or keep sums over rows in its variables"
+                )
+
+
+def make_objective(model: keras.Model, task: Task, config: TrainingConfig) -> Objective:
+    """Return the objective of a model that may be compiled; call this in the strategy's scope."""
+    return CompiledObjective(model, task, config) if model.compiled else Objective(task, config)
+
+
+def _check_options(config: TrainingConfig) -> None:
+    """Raise InputError for options that would have no effect."""
+    known = {**vars(TrainingConfig())}
+    changed = [name for name in _REPLACED if getattr(config, name) != known[name]]
+    if changed:
+        raise InputError(
+            f"model={config.model!r} returns a compiled model, which replaces "
+            f"{', '.join(f'{name}={getattr(config, name)}' for name in changed)}; leave them out, "
+            "or return the model without compile"
+        )
+
+
+def _penalties(network: keras.Model) -> tf.Tensor:
+    """Return the sum of the penalties of regularizers and of add_loss, from its newest call."""
+    return tf.add_n([tf.zeros([]), *(tf.cast(one, tf.float32) for one in network.losses)])
