@@ -177,6 +177,15 @@ def generator():
 
 
 @scenario
+def shared_data():
+    """Data that are shuffled anew for each iterator; `run` trains twice."""
+    model = dense()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    data = tf.data.Dataset.from_tensor_slices(draw()).batch(16).shuffle(9).repeat()
+    return model, {"x": data, "steps_per_epoch": 3}
+
+
+@scenario
 def few_batches():
     model = dense()
     model.compile("adam", "sparse_categorical_crossentropy")
@@ -316,7 +325,10 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1)
         takes_folder = name == "callbacks"
         model, arguments = SCENARIOS[name](*[Path(folder)] * takes_folder)
     arguments = {"epochs": 4, "verbose": 0, **arguments}
-    if strategy is tf.distribute.get_strategy():
+    is_keras = strategy is tf.distribute.get_strategy()
+    if name == "shared_data":
+        model.fit(**arguments) if is_keras else fit(model, **arguments)
+    if is_keras:
         history = model.fit(**arguments)
     elif takes_folder or "EPOCHS" in os.environ:
         arguments["epochs"] = int(os.environ.get("EPOCHS", arguments["epochs"]))

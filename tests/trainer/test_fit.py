@@ -15,7 +15,7 @@ from trainer.fit import fit
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers", "equal_batches", "embedded_positions"]
+QUICK = ["weighted_dataset", "random_layers", "equal_batches", "embedded_positions", "shared_data"]
 
 
 def keras_fit(names, folder):

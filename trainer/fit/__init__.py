@@ -129,7 +129,7 @@ def fit(
             validation["steps_per_epoch"] = validation_steps
         local_evaluation.allow(model)
         kind = ScheduledFit if _has_servers(strategy) else MirroredFit
-        loop = kind(model, strategy, cluster, training, validation)
+        loop = kind(model, strategy, cluster, training, validation, epochs)
     elif directory and not build_without_data(model):
         adapter = EpochIterator(**training).data_adapter
         data = adapter.get_tf_dataset()
@@ -142,11 +142,7 @@ def fit(
         initial_epoch = max(initial_epoch, checkpoints.restore())
     if initial_epoch >= epochs:
         return history
-    common: dict[str, Any] = {
-        "epochs": epochs,
-        "initial_epoch": initial_epoch,
-        "validation_freq": validation_freq,
-    }
+    common: dict[str, Any] = {"initial_epoch": initial_epoch, "validation_freq": validation_freq}
     if loop:
         with _save_elsewhere([] if cluster.is_chief else both):
             loop.train(called, verbose=verbose if cluster.is_chief else 0, **common)
@@ -155,6 +151,7 @@ def fit(
     return model.fit(
         **training,
         **common,
+        epochs=epochs,
         verbose=verbose,
         callbacks=called,
         validation_data=validation_data,

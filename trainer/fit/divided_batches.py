@@ -19,8 +19,9 @@ class DividedBatches(EpochIterator):
     """
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, cluster: Cluster, **arguments: Any
+        self, strategy: tf.distribute.Strategy, cluster: Cluster, epochs: int, **arguments: Any
     ) -> None:
+        """Open data; `arguments` are those of EpochIterator, `epochs` those of an iterator."""
         super().__init__(**arguments)
         self._replicas = strategy.num_replicas_in_sync
         local = len(strategy.extended.worker_devices)
@@ -28,7 +29,9 @@ class DividedBatches(EpochIterator):
         self._places = range(self.first, self.first + local)
         self.undivided = self.data_adapter.get_tf_dataset()
         check_dense(self.undivided)
-        dataset = self.undivided.enumerate()
+        # Reading further ahead would change the order of a dataset's next use if it shuffles anew.
+        limit = (self.steps_per_epoch or -1) * epochs
+        dataset = self.undivided.take(max(-1, limit)).enumerate()
         if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
             self._dataset = dataset.map(self._divide)
         else:

@@ -30,12 +30,14 @@ class FitLoop(abc.ABC):
         cluster: Cluster,
         training: dict[str, Any],
         validation: dict[str, Any] | None,
+        epochs: int,
     ) -> None:
         """Build the model, and prepare its steps; raise InputError for what can't be trained.
 
         `training` and `validation` are arguments of Keras' EpochIterator.
         """
         self.model, self.strategy, self.cluster = model, strategy, cluster
+        self.epochs = epochs
         self.is_validated = validation is not None
         self.steps, self.data = self.open_training(training)
         self._unseeded = draws.get_unseeded(strategy)
@@ -56,7 +58,6 @@ class FitLoop(abc.ABC):
         self,
         callbacks: list[keras.callbacks.Callback],
         *,
-        epochs: int,
         initial_epoch: int,
         verbose: Any,
         validation_freq: int | Sequence[int],
@@ -67,7 +68,7 @@ class FitLoop(abc.ABC):
             callbacks,
             add_progbar=verbose != 0,
             verbose=verbose,
-            epochs=epochs,
+            epochs=self.epochs,
             steps=self.steps,
             model=model,
         )
@@ -75,7 +76,7 @@ class FitLoop(abc.ABC):
         called.on_train_begin()
         logs: dict[str, Any] = {}
         with draws.shared_by_threads(self._unseeded):
-            for epoch in range(initial_epoch, epochs):
+            for epoch in range(initial_epoch, self.epochs):
                 called.on_epoch_begin(epoch)
                 logs = self.train_epoch(called)
                 if self.is_validated and model._should_eval(epoch, validation_freq):

@@ -29,13 +29,13 @@ class MirroredFit(FitLoop):
 
     def open_training(self, training: dict[str, Any]) -> tuple[int | None, tf.data.Dataset]:
         # Keras' adapter is made once: each takes batches from a generator.
-        self._training = DividedBatches(self.strategy, self.cluster, **training)
+        self._training = DividedBatches(self.strategy, self.cluster, self.epochs, **training)
         return self._training.num_batches, self._training.undivided
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         self._train_step = self._make_step(self.model.train_step, self._training)
         if validation:
-            self._validation = DividedBatches(self.strategy, self.cluster, **validation)
+            self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
             self._test_step = self._make_step(self.model.test_step, self._validation)
 
     @property
