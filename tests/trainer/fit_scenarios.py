@@ -186,6 +186,13 @@ def shared_data():
 
 
 @scenario
+def shuffled():
+    model = dense()
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model, {"x": tf.data.Dataset.from_tensor_slices(draw()).shuffle(ROWS).batch(16)}
+
+
+@scenario
 def few_batches():
     model = dense()
     model.compile("adam", "sparse_categorical_crossentropy")

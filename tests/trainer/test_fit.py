@@ -90,7 +90,9 @@ def test_what_several_replicas_cannot_train_is_refused():
     assert counted == "[8.0]"
 
 
-@pytest.mark.parametrize("name", ["single_rows", "two_parts", "generator"])
+@pytest.mark.parametrize(
+    "name", ["single_rows", "two_parts", "shuffled", "shared_data", "generator"]
+)
 def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
     def train(train_model, epochs, **options):
         keras.utils.set_random_seed(1)

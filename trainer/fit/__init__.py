@@ -45,7 +45,7 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from tensorflow.python.eager import context
 
 from trainer.errors import InputError
-from trainer.fit import local_evaluation
+from trainer.fit import checkpoints, local_evaluation
 from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import Checkpoints
 from trainer.fit.fit_loop import FitLoop
@@ -103,7 +103,7 @@ def fit(
             (x, y, sample_weight), validation_split=validation_split
         )
     training = {
-        "x": x,
+        "x": _skip(x, checkpoints.find_finished(directory), steps_per_epoch),
         "y": y,
         "sample_weight": sample_weight,
         "batch_size": batch_size,
@@ -137,9 +137,9 @@ def fit(
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
     if directory:
-        checkpoints = Checkpoints(directory, cluster, model, history, both)
-        called.append(checkpoints)
-        initial_epoch = max(initial_epoch, checkpoints.restore())
+        saved = Checkpoints(directory, cluster, model, history, both)
+        called.append(saved)
+        initial_epoch = max(initial_epoch, saved.restore())
     if initial_epoch >= epochs:
         return history
     common: dict[str, Any] = {"initial_epoch": initial_epoch, "validation_freq": validation_freq}
@@ -158,6 +158,19 @@ def fit(
         validation_steps=validation_steps,
         validation_batch_size=validation_batch_size,
     )
+
+
+def _skip(data: Any, epochs: int, steps: int | None) -> Any:
+    """Return data after some epochs, for the order that a tf.data.Dataset would have then."""
+    if not isinstance(data, tf.data.Dataset):
+        return data
+    if steps:
+        return data.skip(epochs * steps)
+    # Each iterator draws an order; EpochIterator makes two in an epoch of a known length.
+    is_known = data.cardinality() != tf.data.UNKNOWN_CARDINALITY
+    for _ in range((1 + int(is_known)) * epochs):
+        iter(data)
+    return data
 
 
 @contextlib.contextmanager

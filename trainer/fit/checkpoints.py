@@ -17,6 +17,12 @@ from trainer.training import draws
 from trainer.training.cluster import Cluster
 
 
+def find_finished(directory: str) -> int:
+    """Return the number of epochs before the newest checkpoint; 0 without one."""
+    newest = tf.train.latest_checkpoint(directory) if directory else None
+    return int(newest.rpartition("-")[2]) if newest else 0
+
+
 class Checkpoints(keras.callbacks.Callback):
     """Save and restore a training after each epoch, with the state of its callbacks.
 
