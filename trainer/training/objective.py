@@ -175,6 +175,12 @@ class CompiledObjective(Objective):
 
 def make_objective(model: keras.Model, task: Task, config: TrainingConfig) -> Objective:
     """Return the objective of a model that may be compiled; call this in the strategy's scope."""
+    for name in ("train_step", "compute_loss", "compute_metrics"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            raise InputError(
+                f"model={config.model!r} returns a model with a {name} of its own, which only fit "
+                "calls; train it by a program, see docs/extending.md"
+            )
     return CompiledObjective(model, task, config) if model.compiled else Objective(task, config)
 
 
