@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests import replicas
 from tests.child_processes import ROOT
 from tests.conftest import TRAINED
-from tests.learned_weights import assert_equal_arrays, newest_checkpoint
+from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.trainer.data.picture_folders import flip
 from trainer import task
 from trainer.data.images.preprocessing import decode_and_resize
@@ -106,11 +106,40 @@ def test_signatures_agree(trained, digit_records):
     np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
+def test_trial_of_a_search_learns_as_any_run_and_reports(
+    trained, digit_records, tmp_path, monkeypatch
+):
+    file = tmp_path / "hypertune" / "output.metrics"
+    for name, value in {
+        "AIP_MODEL_DIR": str(tmp_path / "3" / "model"),
+        "CLOUD_ML_TRIAL_ID": "3",
+        "CLOUD_ML_HP_METRIC_FILE": str(file),
+    }.items():
+        monkeypatch.setenv(name, value)
+    values = dict(re.findall(r"--(\w+)=(\S+)", TRAINED))
+    values["model_options.filters"] = "[32, 64]"
+    words = [word for name, value in values.items() for word in (f"--{name}", value)]
+    flags = [f"--dataset={digit_records.uri}", *words]
+    replicas.run("trainer.task", flags, replicas.ALONE, tmp_path / "logs")
+    assert exported(tmp_path / "3") == exported(trained)
+    begun = json.loads((tmp_path / "3" / "trial.json").read_text())
+    assert begun == {"trial": 3, "values": values}
+    reported = [json.loads(line) for line in file.read_text().splitlines()]
+    with (tmp_path / "3" / "history.csv").open() as history:
+        rows = [*csv.DictReader(history)]
+    for name in ("validation_loss", "validation_accuracy"):
+        found = [float(entry[name]) for entry in reported if name in entry]
+        assert found == [float(row[name]) for row in rows]
+    assert {entry["trial"] for entry in reported} == {"3"}
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         ("--epochs=0", "epochs=0 is out of range: it must be at least 1"),
         ("--epochs", "'--epochs' has no value; write options of the config as --"),
+        ("--seed --epochs=1", "'--seed' has no value"),
+        ("--model_options.filter=[8]", "small_cnn takes no 'filter'; did you mean 'filters'?"),
         ("--config=/no/config.json", "--config=/no/config.json can't be read: "),
         ("--accelerator_count=2", "but TensorFlow sees 0 GPUs; set gpu_image_uri to the image f"),
         ('--model_options={"filters":[8,8,8,8]}', "image_size=8 is too small for 4 poolings"),

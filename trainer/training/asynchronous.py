@@ -32,7 +32,7 @@ from trainer.data.read import reader
 from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import load_to_train
-from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers
+from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers, trial
 from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
@@ -187,7 +187,7 @@ class AsynchronousRun(Run):
     @property
     def _decides_by_validation(self) -> bool:
         """Return whether the run needs an epoch's validation metrics before it can continue."""
-        return bool(self.keeps_best or self.phase.plateau_patience)
+        return bool(self.keeps_best or self.phase.plateau_patience or trial.is_trial())
 
     def _complete_history(self) -> None:
         """Add validation metrics to the last epoch and all epochs that the evaluator has scored.

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from trainer.data import storage
@@ -262,6 +263,26 @@ def read_saved(values: dict[str, Any]) -> TrainingConfig:
     # Early stopping, in the last phase, restored the best weights.
     stops_early = phases(config)[-1].early_stopping_patience
     return dataclasses.replace(config, keep_epoch="best" if stops_early else "last")
+
+
+def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfig:
+    """Return a config with other values, perhaps as text; `model_options.NAME` sets one option."""
+    changed = dict(vars(config))
+    for name, value in values.items():
+        group, _, inner = name.partition(".")
+        if group == "model_options" and inner:
+            changed[group] = {**changed[group], inner: _parse_option(value)}
+        else:
+            changed[name] = value
+    return build(TrainingConfig, changed)
+
+
+def _parse_option(value: Any) -> Any:
+    """Return the value of a model's option, whose type is not known, from text."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def configuration_digest(config: TrainingConfig, code: str) -> str:

@@ -3,13 +3,12 @@
 import argparse
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
-from trainer.training.config import TrainingConfig, read_saved
+from trainer.training.config import TrainingConfig, override, read_saved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,6 +20,8 @@ class Job:
     config: TrainingConfig
     evaluator_pool: int = 0  # position of the evaluator's worker pool; 0: none
     accelerator_count: int = 0  # accelerators of this replica's machine
+    # Those of flags, which override the config's.
+    values: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
@@ -59,15 +60,21 @@ def parse(arguments: Sequence[str], environment: dict[str, str]) -> Job:
     if not paths["base_output_directory"]:
         raise InputError("no output folder: set --base_output_directory or AIP_MODEL_DIR")
     planned = _read_config(config) if config else TrainingConfig()
-    overrides = {}
-    for flag in config_flags:
+    values = _parse_values(config_flags)
+    return Job(config=override(planned, values) if values else planned, values=values, **paths)
+
+
+def _parse_values(flags: Sequence[str]) -> dict[str, str]:
+    """Return the values of options of the config; a value may be a word of its own."""
+    values, words = {}, iter(flags)
+    for flag in words:
         name, equals, value = flag.removeprefix("--").partition("=")
         if not equals:
+            value = next(words, "--")
+        if value.startswith("--"):
             raise InputError(f"{flag!r} has no value; write options of the config as --NAME=VALUE")
-        overrides[name] = value
-    if overrides:
-        planned = fields.build(TrainingConfig, {**vars(planned), **overrides})
-    return Job(config=planned, **paths)
+        values[name] = value
+    return values
 
 
 def _read_config(uri: str) -> TrainingConfig:

@@ -10,6 +10,7 @@ from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import join
 from trainer.exported.results import HISTORY
+from trainer.training import trial
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.progress import Progress
@@ -72,6 +73,7 @@ class Log:
             return
         row = progress.history[-1]
         self.write_history(progress)
+        trial.report(row, optimizer_step)
         self._summarize(row, optimizer_step)
         validation = ""
         for name in self._measured:

@@ -23,6 +23,7 @@ from trainer.training import (
     parameter_servers,
     program,
     strategies,
+    trial,
     weights,
 )
 from trainer.training.cluster import Cluster, from_environment
@@ -109,6 +110,8 @@ def run(job: Job) -> int:
 def _train(job: Job, cluster: Cluster) -> None:
     """Train, or run steps for the chief; the chief writes the results."""
     started = time.monotonic()
+    if cluster.is_chief:
+        trial.begin(job)
     if find_model_class(job.config.model).is_program:
         _run_program(job, cluster, started)
         return
@@ -135,6 +138,8 @@ def _run_program(job: Job, cluster: Cluster, started: float) -> None:
     if cluster.is_chief:
         rows = trained.make_history()
         storage.write_csv(join(job.base_output_directory, HISTORY), rows)
+        for row in rows:
+            trial.report(row, row["epoch"])
         figures = trained.measure(rows, time.monotonic() - started)
         figures["strategy"] = strategies.resolve("auto", cluster)
         _write_results(trained.model, trained.dataset, job, figures)
