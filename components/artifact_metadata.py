@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from components.vertex.cloud_errors import as_input_error
 from vertex_facts.jobs import TASK_BYTES
 
 CLASSES_BYTES = TASK_BYTES // 4
@@ -32,3 +33,20 @@ def drop_if_too_large(
     if size([content, list(parameters)]) <= TASK_BYTES - _RESERVE_BYTES:
         return False
     return artifact.metadata.pop(key, None) is not None
+
+
+def set_content_type(uri: str, content_type: str) -> None:
+    """Set the content type of an object, so that a browser shows it instead of saving it.
+
+    Does nothing outside Cloud Storage; STORAGE_EMULATOR_HOST is respected.
+    """
+    if not uri.startswith("gs://"):
+        return
+    from google.cloud import storage
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
+        blob = storage.Blob.from_uri(uri, storage.Client(project=None))
+        blob.content_type = content_type
+        # The client does not retry a patch by default; this one is idempotent.
+        blob.patch(retry=DEFAULT_RETRY)

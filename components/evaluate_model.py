@@ -10,7 +10,6 @@ from components.machines.worker_pools import MachineOptions
 from components.registry.model_registry import Version
 from components.registry.registered_model import RegisteredModel
 from components.typed import component
-from components.vertex.cloud_errors import as_input_error
 from trainer import quiet
 from trainer.data import schema
 from trainer.data.write.record_options import RecordOptions
@@ -82,7 +81,7 @@ def evaluate_model(
         on_vertex=not registry.is_local,
         **_describe_training(results, dataset, training, options, registry),
     )
-    set_content_type(report.uri, "text/html")
+    artifact_metadata.set_content_type(report.uri, "text/html")
     print(verdict.line)
     _write_results(evaluated, verdict, predictions, evaluation, decision)
     # For register_model, which judges again if the champion has changed.
@@ -186,20 +185,3 @@ def _write_results(
     write_json(evaluation.uri, evaluated.registry_metrics())
     write_json(decision.uri, verdict.to_dict())
     decision.metadata.update(verdict.to_dict())
-
-
-def set_content_type(uri: str, content_type: str) -> None:
-    """Set the content type of an object, so that a browser shows it instead of saving it.
-
-    Does nothing outside Cloud Storage; STORAGE_EMULATOR_HOST is respected.
-    """
-    if not uri.startswith("gs://"):
-        return
-    from google.cloud import storage
-    from google.cloud.storage.retry import DEFAULT_RETRY
-
-    with as_input_error(f"setting the content type of {uri}", role="roles/storage.objectUser"):
-        blob = storage.Blob.from_uri(uri, storage.Client(project=None))
-        blob.content_type = content_type
-        # The client does not retry a patch by default; this one is idempotent.
-        blob.patch(retry=DEFAULT_RETRY)

@@ -26,7 +26,13 @@ from trainer.data.write.record_options import EngineOptions
 from trainer.fields import default_of
 from trainer.models import find_user_module
 from trainer.tasks import name_task
-from trainer.training.config import TrainingConfig, config_uri, configuration_digest, write_config
+from trainer.training.config import (
+    TrainingConfig,
+    config_uri,
+    configuration_digest,
+    override,
+    write_config,
+)
 
 
 class Plan(NamedTuple):
@@ -59,6 +65,7 @@ def plan_training(
     serving_image: str,
     recipe_sets: list,
     class_floors: dict,
+    searched: dict,
 ) -> Plan:
     """Decide whether to train; make the worker pools and the config of the training job.
 
@@ -75,7 +82,9 @@ def plan_training(
         serving_image: Image that serves registered models.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Least recall of single classes, which the records must have.
+        searched: Options of training that a search has found, as text by name.
     """
+    config = override(config, searched)
     training.uri = options.resume_from.rstrip("/") or training.uri
     check_job(config, machines, options, job)
     if not registry.is_local:

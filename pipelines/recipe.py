@@ -23,6 +23,8 @@ from trainer.toml_reader import tomllib
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")
 """Folder of the user's own recipes, in the working folder."""
+SEARCH = "-search"
+"""Suffix of the name of the recipe that searches for hyperparameters before it trains."""
 _SCHEMA = re.compile(r"\A#:schema .*\n")
 """First line of a recipe that names its JSON schema, for editors."""
 
@@ -37,6 +39,7 @@ class Recipe:
     parameters: ParameterSet  # a value for every parameter; defaults for those not given
     # Options of its runs on Vertex AI, such as fallbacks and retraining.
     run_options: RunOptions = RunOptions()
+    searches: bool = False  # whether its pipeline searches before it trains
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
         """Return the recipe's parameters with some changed; raise as `check_parameters`."""
@@ -71,6 +74,11 @@ def load(name: str, *folders: Path) -> Recipe:
     Raises InputError if no recipe or two have that name, for invalid TOML and for invalid values.
     """
     paths = _find_paths(*folders)
+    base = name.removesuffix(SEARCH)
+    if name not in paths and base in paths:
+        from pipelines import search  # which needs a Recipe
+
+        return search.as_search(load(base, *folders))
     if name not in paths:
         hint = fields.suggest(name, paths)
         if name.endswith(".toml"):
@@ -100,13 +108,18 @@ def load(name: str, *folders: Path) -> Recipe:
     if "source" not in document:
         raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
     first = _SCHEMA.sub("", text).partition("\n")[0]
-    return Recipe(
+    recipe = Recipe(
         name=name,
         summary=first.removeprefix("#").strip() if first.startswith("#") else "",
         given=given,
         parameters=parameters,
         run_options=run_options,
     )
+    if run_options.search:
+        from pipelines import search
+
+        search.check(recipe, run_options.search, {}, place=f"{path.name}: [search]")
+    return recipe
 
 
 def _check_values(

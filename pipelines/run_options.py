@@ -24,6 +24,7 @@ from components.planning.prediction_options import (
     PredictionOptions,
     ServingOptions,
 )
+from components.planning.search_options import SearchOptions
 from pipelines import user_steps
 from trainer import fields
 from trainer.errors import InputError
@@ -166,6 +167,7 @@ class RunOptions:
         [], help="Tables of other machines to try in order when machines are unavailable."
     )
     retraining: Schedule | None = option(None, help="Schedule on which runs start automatically.")
+    search: SearchOptions | None = option(None, help="Search for hyperparameters by `tune`.")
 
     @property
     def evaluation_accelerator(self) -> str:

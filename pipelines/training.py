@@ -1,6 +1,8 @@
 """The training pipeline: raw data, TFRecords, distributed training, SavedModel, verdict."""
 
 import contextlib
+import copy
+import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,6 +11,7 @@ from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from google_cloud_pipeline_components.v1.vertex_notification_email import VertexNotificationEmailOp
 from kfp import dsl
 
+from components.choose_values import choose_values
 from components.collect_training import collect_training
 from components.create_tfrecords import create_tfrecords
 from components.deploy_champion import deploy_champion
@@ -16,12 +19,14 @@ from components.evaluate_model import evaluate_model
 from components.fingerprint_source import fingerprint_source
 from components.machines import price_table
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
+from components.plan_search import plan_search
 from components.plan_training import plan_training
 from components.planning.pipeline_options import JobOptions
+from components.planning.search_options import SearchOptions
 from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
-from pipelines import user_steps
+from pipelines import search_job, user_steps
 from pipelines.parameters import with_parameters
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.evaluation.gate_options import CHAMPION
@@ -67,13 +72,23 @@ def add_step(
     return task.set_retry(RETRIES, backoff_duration="30s")
 
 
-def build_pipeline(recipe_sets: list[str], run_options: RunOptions) -> Any:
-    """Return the pipeline of a recipe that sets the parameters `recipe_sets`."""
-    function = with_parameters(training, recipe_sets, run_options)
+def build_pipeline(
+    recipe_sets: list[str], run_options: RunOptions, search: SearchOptions | None = None
+) -> Any:
+    """Return the pipeline of a recipe that sets the parameters `recipe_sets`.
+
+    With a `search`, it trains with the values that the search has found.
+    """
+    function = with_parameters(training, recipe_sets, run_options, search)
     return dsl.pipeline(name="training")(function)
 
 
-def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: RunOptions) -> None:
+def training(
+    parameters: dict[str, Any],
+    recipe_sets: list[str],
+    run_options: RunOptions,
+    search: SearchOptions | None,
+) -> None:
     """Convert raw data to TFRecords, train on Vertex AI, evaluate and register the SavedModel."""
     with notified(run_options):
         # Not cached: the content of a source may change under the same name.
@@ -94,34 +109,69 @@ def training(parameters: dict[str, Any], recipe_sets: list[str], run_options: Ru
 
         # Not cached, like all later steps: each run has its own directory and model.
         prices = price_table.load_table()
-        plan = add_step(
-            "Plan the training job",
-            plan_training,
-            parameters,
-            records=records,
-            rates=prices.training_rates,
-            rates_of=f"{prices.region}, {prices.date}",
-            run=_RUN,
-            recipe_sets=recipe_sets,
+        planned = {
+            "records": records,
+            "rates": prices.training_rates,
+            "rates_of": f"{prices.region}, {prices.date}",
+            "run": _RUN,
+            "recipe_sets": recipe_sets,
+            "searched": {},
             **_PROJECT_AND_LOCATION,
-        )
+        }
+        first = _rename(plan_training, "plan-defaults") if search else plan_training
+        plan = add_step("Plan the training job", first, parameters, **planned)
 
         # KFP leaves an If without an Else open, so the gate's branches must come last.
         with dsl.If(plan.outputs["trains"] == "no", name="skip"):
             add_step("Record that nothing changed", skip_training, plan.outputs)
         with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
-            job_options = pick(JobOptions, parameters)
-            job_options["timeout"] = plan.outputs["timeout"]
-            job_options["labels"] = plan.outputs["labels"]
-            job = CustomTrainingJobOp(
-                display_name=_RUN,
-                worker_pool_specs=plan.outputs["worker_pool_specs"],
-                base_output_directory=plan.outputs["base_output_directory"],
-                strategy=parameters["scheduling_strategy"],
-                **job_options,
-            )
-            job.set_display_name("Train").set_caching_options(False)
+            if search:
+                chosen = _add_search(parameters, plan, dataclasses.asdict(search), planned)
+                planned |= {"searched": chosen.outputs["values"], "skip_if_unchanged": False}
+                planned["resume_from"] = chosen.outputs["directory"]
+                title = "Plan the training with the values found"
+                plan = add_step(title, plan_training, parameters, **planned)
+            job = _add_training_job("Train", CustomTrainingJobOp, parameters, plan)
             _add_evaluation_steps(parameters, records, plan, job, run_options)
+
+
+def _add_training_job(
+    title: str, component: Any, parameters: dict[str, Any], plan: dsl.PipelineTask
+) -> dsl.PipelineTask:
+    job_options = pick(JobOptions, parameters)
+    job_options["timeout"] = plan.outputs["timeout"]
+    job_options["labels"] = plan.outputs["labels"]
+    job = component(
+        display_name=_RUN,
+        worker_pool_specs=plan.outputs["worker_pool_specs"],
+        base_output_directory=plan.outputs["base_output_directory"],
+        strategy=parameters["scheduling_strategy"],
+        **job_options,
+    )
+    return job.set_display_name(title).set_caching_options(False)
+
+
+def _add_search(
+    parameters: dict[str, Any],
+    plan: dsl.PipelineTask,
+    search: dict[str, Any],
+    planned: dict[str, Any],
+) -> dsl.PipelineTask:
+    """Add a search, beside the training with the recipe's values; return the step that chooses."""
+    defaults = _rename(CustomTrainingJobOp, "train-defaults")
+    trained = _add_training_job("Train with the recipe's values", defaults, parameters, plan)
+    common = {**parameters, **plan.outputs, **planned, "search": search, "title": _RUN}
+    job = add_step("Plan the search", plan_search, common)
+    found = search_job.search(job=job.outputs["job"], **_PROJECT_AND_LOCATION)
+    found.set_display_name("Search").set_caching_options(False)
+    return add_step("Choose the values", choose_values, common).after(trained, found)
+
+
+def _rename(component: Any, name: str) -> Any:
+    """Return a component whose tasks have another name."""
+    renamed = copy.deepcopy(component)
+    renamed.name = renamed.component_spec.name = name
+    return renamed
 
 
 def notified(run_options: RunOptions) -> AbstractContextManager[Any]:

@@ -1,6 +1,7 @@
 """Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
+import sys
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
@@ -121,6 +122,19 @@ def limit_timeout(
             "an hour; raise max_cost, or use smaller machines"
         )
     return timeout if Decimal(timeout.removesuffix("s")) <= whole_seconds else f"{whole_seconds}s"
+
+
+def count_affordable(
+    max_cost: float,
+    timeout: str,
+    price_per_hour: float,
+    pools: Sequence[Mapping[str, Any]],
+    rates: Mapping[str, float],
+) -> int:
+    """Return the number of jobs that cost at most `max_cost` if each takes its whole `timeout`."""
+    price = Decimal(str(price_per_hour)) or hourly_price(pools, rates)
+    each = price * Decimal(timeout.removesuffix("s")) / 3600
+    return int(Decimal(str(max_cost)) // each) if each else sys.maxsize
 
 
 def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -84,8 +84,10 @@ def confirm(question: str, *, yes: bool) -> bool:
         raise InputError("no terminal to answer on: nothing was deleted; add --yes") from None
 
 
-def parse_values(assignments: Sequence[str] | None, batch: str | None = None) -> dict[str, Any]:
-    """Parse the NAME=VALUE texts of --set; refuse text without `=`, and contradictions.
+def parse_values(
+    assignments: Sequence[str] | None, batch: str | None = None, *, option: str = "--set"
+) -> dict[str, Any]:
+    """Parse the NAME=VALUE texts of an option; refuse text without `=`, and contradictions.
 
     `batch` is the value of --batch, which sets the parameter `input`.
     """
@@ -93,14 +95,16 @@ def parse_values(assignments: Sequence[str] | None, batch: str | None = None) ->
     for text in assignments or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(f"--set {text!r} is not NAME=VALUE, such as --set epochs=3")
+            raise InputError(f"{option} {text!r} is not NAME=VALUE, such as --set epochs=3")
         try:
             text.encode()
         except UnicodeEncodeError:  # The pipeline's JSON can't hold it.
-            raise InputError(f"--set {text!r} is not UTF-8; rename the file or folder") from None
+            raise InputError(f"{option} {text!r} is not UTF-8; rename the file or folder") from None
         name = name.strip()
         if values.setdefault(name, value) != value:
-            raise InputError(f"--set {name} is given as {values[name]!r} and {value!r}; give one")
+            raise InputError(
+                f"{option} {name} is given as {values[name]!r} and {value!r}; give one"
+            )
     return values
 
 

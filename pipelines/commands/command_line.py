@@ -35,6 +35,7 @@ from pipelines.commands import (
     serve_command,
     status_commands,
     tensorboard_command,
+    tune_command,
 )
 from pipelines.startup import INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
@@ -112,6 +113,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
 app.command("parameters")(parameters_command.list_parameters)
 app.command()(plan_command.plan)
 app.command("run")(run_command.run_recipe)
+app.command("tune")(tune_command.tune_recipe)
 app.command("compile")(compile_command.main)
 app.command()(doctor_command.doctor)
 app.command()(runs_command.runs)

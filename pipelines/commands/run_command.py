@@ -114,10 +114,10 @@ def run_recipe(
     if in_containers:
         raise InputError("--in-containers is for runs on this machine; add --local")
     options: dict[str, Any] = {"cache": cache, "name": name or "", "detach": detach}
-    return _launch(settings.load(), loaded, values, batch=batch is not None, **options)
+    return start_on_vertex(settings.load(), loaded, values, batch=batch is not None, **options)
 
 
-def _launch(
+def start_on_vertex(
     settings: Settings,
     loaded: Recipe,
     values: dict[str, Any],

@@ -155,6 +155,27 @@ def draw_points(labels: np.ndarray, answers: np.ndarray, description: str) -> Ma
 
 
 @mpl.rc_context(fname=_STYLE)
+def draw_trials(
+    x: Sequence[Any],
+    values: Sequence[float],
+    *,
+    x_label: str,
+    y_label: str,
+    description: str,
+    is_log: bool = False,
+    best: Sequence[float] = (),
+) -> Markup:
+    """Draw a point per trial, and a line of the best so far; `x` may be names."""
+    figure = _create_figure(4.2, 2.9)
+    axes = figure.add_subplot()
+    if best:
+        axes.plot(x, best, drawstyle="steps-post", color=MUTED)
+    axes.scatter(x, values, s=18, color=_COLORS[0], linewidths=0)
+    axes.set(xlabel=x_label, ylabel=y_label, xscale="log" if is_log else axes.get_xscale())
+    return _to_svg(figure, description)
+
+
+@mpl.rc_context(fname=_STYLE)
 def draw_histogram(values: np.ndarray, x_label: str, description: str) -> Markup:
     """Draw the distribution of values, float [n], with a line at 0."""
     figure = _create_figure(4.8, 4.3)

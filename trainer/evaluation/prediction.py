@@ -76,7 +76,7 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
     lines = ProgressLines("evaluate_model", "test examples", total=total, interval=_LINE_SECONDS)
     try:
         for batch in model.read_stored_batches():
-            labels, keys = _parse_labels_and_keys(batch, dataset)
+            labels, keys = parse_labels_and_keys(batch, dataset)
             outputs = model.answer(batch)
             answers.add_batch(labels, outputs, keys)
             if dataset.weight:
@@ -103,7 +103,7 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
     return answers
 
 
-def _parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
+def parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
     features = [dataset.feature(kind) for kind in ("label", "key")]
     kinds = {one.name: tf.io.FixedLenFeature(one.shape, one.dtype) for one in features}
     parsed = tf.io.parse_example(batch, kinds)

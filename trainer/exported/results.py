@@ -16,6 +16,8 @@ from trainer.exported import model_files
 
 HISTORY = "history.csv"
 METRICS = "metrics.json"
+TRIAL = "trial.json"
+"""The number and the values of a trial of a search, beside its results."""
 
 
 class Results(NamedTuple):

@@ -15,10 +15,9 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.data.schema import join
+from trainer.exported.results import TRIAL
 from trainer.training.job import Job
 
-FILE_NAME = "trial.json"
-"""File in a trial's base_output_directory with its number and its values."""
 _METRIC_FILE = "CLOUD_ML_HP_METRIC_FILE"
 _TRIAL_ID = "CLOUD_ML_TRIAL_ID"
 _reported: collections.deque[str] = collections.deque(maxlen=100)
@@ -34,7 +33,7 @@ def begin(job: Job) -> None:
     """Write a trial's number and values to its folder; do nothing elsewhere."""
     if is_trial():
         content = {"trial": int(os.environ[_TRIAL_ID]), "values": dict(job.values)}
-        storage.write_json(join(job.base_output_directory, FILE_NAME), content)
+        storage.write_json(join(job.base_output_directory, TRIAL), content)
 
 
 def report(row: Mapping[str, Any], step: int) -> None:

@@ -1,0 +1,80 @@
+"""The component that chooses the values to train with, after a search."""
+
+import json
+from typing import NamedTuple
+
+from kfp import dsl
+
+from components.artifact_metadata import set_content_type
+from components.plan_search import TRIALS
+from components.planning.search_options import SearchOptions
+from components.typed import component
+from trainer import quiet
+from trainer.data import schema, storage
+from trainer.data.schema import join
+from trainer.evaluation.gate_options import GateOptions
+from trainer.fields import build
+
+
+class Chosen(NamedTuple):
+    """Outputs of choose_values."""
+
+    values: dict  # of options of training; empty: the recipe's
+    directory: str  # of the training that has already been done with them
+
+
+@component
+def choose_values(
+    records: dsl.Input[dsl.Dataset],
+    training: dsl.Input[dsl.Artifact],
+    trials: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
+    options: GateOptions,
+    search: dict,
+    title: str,
+) -> Chosen:
+    """Choose the best trial of a search if it is better than the recipe's values beyond noise.
+
+    Args:
+        records: Records with the validation split.
+        training: Directory of the training with the recipe's values, and of the trials.
+        search: Options of the search.
+        title: Title of the report.
+    """
+    # Imported here, so that compiling does not wait for TensorFlow.
+    quiet.import_tensorflow()
+    from trainer.evaluation import search_verdict
+    from trainer.report.search_page import render_search
+
+    asked = build(SearchOptions, search)
+    verdict = search_verdict.judge(
+        schema.load_dataset(records.uri),
+        training.uri,
+        join(training.uri, TRIALS),
+        metric=asked.metric,
+        is_rising=asked.is_rising,
+        confidence=options.confidence,
+    )
+    print(verdict.reason)
+    report.uri += ".html"
+    storage.write_atomically(report.uri, render_search(title, verdict).encode())
+    set_content_type(report.uri, "text/html")
+    content = {
+        "metric": asked.metric,
+        "reason": verdict.reason,
+        "best": verdict.best.number,
+        "chosen": verdict.chosen.number,
+        "optimism": verdict.optimism,
+        "p_value": verdict.comparison.p_value,
+        "trials": [
+            {
+                "trial": one.number,
+                "values": one.values,
+                "value": one.value if one.is_finished else None,
+                "epochs": len(one.history),
+            }
+            for one in (verdict.defaults, *verdict.trials)
+        ],
+    }
+    storage.write_atomically(trials.uri, f"{json.dumps(content, indent=1)}\n".encode())
+    return Chosen(values=verdict.chosen.values, directory=verdict.chosen.directory)

@@ -1,0 +1,100 @@
+"""The component that plans a search for hyperparameters: a HyperparameterTuningJob."""
+
+import json
+from typing import Any, NamedTuple
+
+from components.machines.price import count_affordable
+from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.search_options import SearchOptions, build_study_spec
+from components.typed import component
+from trainer.data.schema import join
+from trainer.errors import InputError
+from trainer.fields import build
+from trainer.training.config import TrainingConfig
+
+TRIALS = "trials"
+"""Folder of the trials in the folder of the training with the recipe's values."""
+
+
+class PlannedSearch(NamedTuple):
+    """Outputs of plan_search."""
+
+    job: str  # HyperparameterTuningJob, JSON
+
+
+@component
+def plan_search(
+    config: TrainingConfig,
+    options: PipelineOptions,
+    job: JobOptions,
+    search: dict,
+    worker_pool_specs: list,
+    base_output_directory: str,
+    labels: dict,
+    rates: dict,
+    run: str,
+) -> PlannedSearch:
+    """Make the HyperparameterTuningJob whose trials are trainings with other values.
+
+    Args:
+        search: Options of the search.
+        worker_pool_specs: Worker pools of the training with the recipe's values.
+        base_output_directory: Directory of that training, in which the trials have theirs.
+        labels: Labels of the job.
+        rates: Prices per hour, by machine type, accelerator and GB of disk.
+        run: Name of the pipeline run.
+    """
+    asked = build(SearchOptions, search)
+    trials = asked.trials
+    if options.max_cost:
+        # One training is that with the recipe's values.
+        affordable = count_affordable(
+            options.max_cost, job.timeout, options.price_per_hour, worker_pool_specs, rates
+        ) - 1  # fmt: skip
+        if affordable < 1:
+            raise InputError(
+                f"max_cost={options.max_cost:g} does not pay for a trial beside the training with "
+                f"the recipe's values, if each takes timeout={job.timeout}; raise max_cost, or "
+                "lower timeout"
+            )
+        if affordable < trials:
+            print(f"max_cost={options.max_cost:g} pays for {affordable} of {trials} trials")
+        trials = min(trials, affordable)
+    spec: dict[str, Any] = {
+        "worker_pool_specs": [_without_directory(pool) for pool in worker_pool_specs],
+        "scheduling": {
+            "timeout": job.timeout,
+            "restart_job_on_worker_restart": job.restart_job_on_worker_restart,
+            "strategy": options.scheduling_strategy,
+            "max_wait_duration": job.max_wait_duration,
+        },
+        "service_account": job.service_account,
+        "network": job.network,
+        "tensorboard": job.tensorboard,
+        "enable_web_access": job.enable_web_access,
+        "base_output_directory": {"output_uri_prefix": join(base_output_directory, TRIALS)},
+    }
+    planned: dict[str, Any] = {
+        "display_name": run,
+        "study_spec": build_study_spec(asked, config),
+        "max_trial_count": trials,
+        "parallel_trial_count": min(asked.parallel, trials),
+        "max_failed_trial_count": asked.failed_trials,
+        "trial_job_spec": spec,
+        "labels": labels,
+    }
+    if job.encryption_spec_key_name:
+        planned["encryption_spec"] = {"kms_key_name": job.encryption_spec_key_name}
+    return PlannedSearch(job=json.dumps(planned))
+
+
+def _without_directory(pool: dict[str, Any]) -> dict[str, Any]:
+    """Return a worker pool whose replicas write to the directory that their trial has."""
+    if "container_spec" not in pool:
+        return pool
+    arguments = [
+        word
+        for word in pool["container_spec"]["args"]
+        if not word.startswith("--base_output_directory=")
+    ]
+    return {**pool, "container_spec": {**pool["container_spec"], "args": arguments}}

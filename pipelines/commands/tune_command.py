@@ -1,0 +1,60 @@
+"""The command `tune`: search for hyperparameters, then train with the best."""
+
+from typing import Annotated, Any
+
+import typer
+
+from pipelines import api, startup
+from pipelines.commands.arguments import (
+    GivenSettings,
+    RecipeName,
+    RunsDirectory,
+    SetOptions,
+    parse_values,
+    runs_folder,
+    with_settings,
+)
+from trainer.errors import InputError
+
+
+@with_settings
+def tune_recipe(
+    settings: GivenSettings,
+    recipe: RecipeName,
+    local: Annotated[bool, typer.Option("--local", help="Search on this machine.")] = False,
+    trials: Annotated[int | None, typer.Option(help="Number of trials.")] = None,
+    parallel: Annotated[int | None, typer.Option(help="Number of trials at the same time.")] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option("--search", metavar="NAME=VALUE", help="Option of the table [search]."),
+    ] = None,
+    set_: SetOptions = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Start the search without waiting for its end.")
+    ] = False,
+    runs_directory: RunsDirectory = None,
+) -> int:
+    """Search for hyperparameters as the recipe's table [search] says, and train with the best.
+
+    The run is one of the recipe RECIPE-search, which `compile`, `schedule` and `run --resume` know.
+    """
+    from pipelines.search import as_search, check
+
+    changes: dict[str, Any] = parse_values(search, option="--search")
+    counts = {"trials": trials, "parallel": parallel}
+    changes |= {name: value for name, value in counts.items() if value is not None}
+    values = parse_values(set_)
+    loaded = as_search(api.load(recipe), changes)
+    assert loaded.run_options.search
+    check(loaded, loaded.run_options.search, values, place="search")
+    if local:
+        if detach or settings.options():
+            raise InputError("--detach and settings of Vertex AI exclude --local; leave them out")
+        directory = runs_folder(runs_directory, local=True)
+        ended = api.run(loaded, values, runs_directory=directory, name=name or "", place="--set")
+        return startup.exit_code(ended.state)
+    from pipelines.commands.run_command import start_on_vertex
+
+    options: dict[str, Any] = {"cache": None, "name": name or "", "detach": detach}
+    return start_on_vertex(settings.load(), loaded, values, batch=False, **options)

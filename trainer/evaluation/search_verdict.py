@@ -1,0 +1,201 @@
+"""Judge a search: whether its best trial is better than the training with the recipe's values.
+
+The best of many trials is lucky, too. So it must be better in a paired test on the validation
+split, at a level that is divided by the number of trials (Bonferroni): if no trial is truly
+better, one is called better with a probability of at most 1 - confidence.
+"""
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.data import storage
+from trainer.data.read.model_inputs import parse_weights
+from trainer.data.schema import Dataset, join
+from trainer.errors import InputError
+from trainer.evaluation.prediction import ServedModel, parse_labels_and_keys
+from trainer.exported.results import HISTORY, METRICS, TRIAL, load, parse_history
+from trainer.formats import count
+from trainer.metrics import COMPARISONS
+from trainer.metrics.comparison import Comparison, Pairs, Scores, compare
+
+_BLOCKS = 4_096
+"""Number of sums of neighboring examples that are resampled."""
+_RESAMPLES = 1_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A training of a search: with values of its own or, as number 0, with the recipe's."""
+
+    number: int
+    directory: str
+    values: dict[str, str]
+    history: list[dict[str, float | None]]
+    value: float  # of the metric, of the weights that it kept; NaN if it has not finished
+
+    @property
+    def is_finished(self) -> bool:
+        return not math.isnan(self.value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchVerdict:
+    """The trials of a search, in order, and what was found of the best of them."""
+
+    metric: str
+    is_rising: bool
+    defaults: Trial
+    trials: list[Trial]
+    best: Trial
+    comparison: Comparison  # of the best trial with the recipe's values, on the validation split
+    optimism: float  # by how much the best of the trials is better by luck, expected
+
+    @property
+    def is_better(self) -> bool:
+        return self.comparison.is_better
+
+    @property
+    def chosen(self) -> Trial:
+        """Return the trial whose values are trained with."""
+        return self.best if self.is_better else self.defaults
+
+    @property
+    def reason(self) -> str:
+        """Return the verdict in one line."""
+        best, finished = self.best, sum(one.is_finished for one in self.trials)
+        shown = self.metric.replace("_", " ")
+        return (
+            f"trial {best.number} is {'better' if self.is_better else 'no better'} than the "
+            f"recipe's values beyond noise: validation {shown} {best.value:.4f}, there "
+            f"{self.defaults.value:.4f}; p = {self.comparison.p_value:.2g}, at most "
+            f"{1 - self.comparison.confidence:.2g} is needed for the best of "
+            f"{count(finished, 'trial')}"
+        )
+
+
+def judge(
+    dataset: Dataset,
+    defaults: str,
+    trials: str,
+    *,
+    metric: str,
+    is_rising: bool,
+    confidence: float,
+) -> SearchVerdict:
+    """Judge the trials in a folder; raise InputError if none has finished.
+
+    Args:
+        defaults: base_output_directory of the training with the recipe's values.
+        trials: folder with that of each trial.
+        metric: validation metric that decides which trial is the best.
+        is_rising: whether the metric is better if it is higher.
+    """
+    known = read_trial(defaults, metric)
+    names = [name.strip("/") for name in _list(trials)]
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    read = [read_trial(join(trials, str(number)), metric) for number in numbers]
+    finished = [one for one in read if one.is_finished]
+    if not finished or not known.is_finished:
+        raise InputError(f"no trial in {trials} has finished with a validation {metric}")
+    best = (max if is_rising else min)(finished, key=lambda one: one.value)
+    base = _score(known, dataset)
+    sums = []
+    for trial in finished:
+        scores = _score(trial, dataset)
+        sums.append(_sum_blocks(scores, metric))
+        if trial is best:
+            pairs = Pairs.of(scores, base)
+    level = (1 - confidence) / len(finished)
+    compared = compare(pairs, metric=_find_comparison(base, metric), confidence=1 - level)
+    return SearchVerdict(
+        metric=metric,
+        is_rising=is_rising,
+        defaults=known,
+        trials=read,
+        best=best,
+        comparison=compared,
+        optimism=estimate_optimism(np.array(sums), dataset.splits["validation"].examples),
+    )
+
+
+def read_trial(directory: str, metric: str) -> Trial:
+    """Return the trial in a folder, or the training without values of a search, as number 0."""
+    begun = json.loads(storage.read_text(join(directory, TRIAL)) or '{"trial": 0, "values": {}}')
+    history = storage.read_text(join(directory, HISTORY))
+    rows = parse_history(history.encode(), directory) if history else []
+    value = math.nan
+    if storage.read_text(join(directory, METRICS)):
+        value = load(directory).metrics["validation"].get(metric, math.nan)
+    return Trial(
+        number=begun["trial"],
+        directory=directory,
+        values=begun["values"],
+        history=rows,
+        value=value,
+    )
+
+
+def estimate_optimism(sums: np.ndarray, examples: int) -> float:
+    """Return by how much the mean of the best row exceeds its expectation, by the bootstrap.
+
+    Each resample of the columns chooses a row; how much better that row is there than in the whole
+    is the luck of being chosen (Efron and Tibshirani 1993, chapter 17).
+
+    Args:
+        sums: scores of each trial that are better if higher, float64 [trials, blocks of examples].
+    """
+    blocks = sums.shape[1]
+    generator = np.random.default_rng(0)
+    counts = generator.multinomial(blocks, np.full(blocks, 1 / blocks), _RESAMPLES)
+    resampled = sums @ counts.T / examples
+    chosen = resampled.argmax(axis=0)
+    luck = resampled[chosen, np.arange(_RESAMPLES)] - sums.sum(axis=1)[chosen] / examples
+    return float(luck.mean())
+
+
+def _list(folder: str) -> list[str]:
+    try:
+        return list(tf.io.gfile.listdir(folder))
+    except tf.errors.NotFoundError:
+        return []
+
+
+def _score(trial: Trial, dataset: Dataset) -> Scores:
+    """Return the scores of a trial's model on the validation split, in stored order."""
+    model = ServedModel(join(trial.directory, "model"), dataset)
+    parts = []
+    for batch in model.read_stored_batches("validation"):
+        labels, _ = parse_labels_and_keys(batch, dataset)
+        scores, _ = model.task.score_champion(labels, model.answer(batch))
+        if dataset.weight:
+            weights = parse_weights(batch, dataset.weight).numpy().astype(np.float64)
+            scores = scores._replace(weights=weights)
+        parts.append(scores)
+    joined = [
+        None if any(one is None for one in of) else np.concatenate(of)
+        for of in zip(*parts, strict=True)
+    ]
+    return Scores(*joined)
+
+
+def _find_comparison(scores: Scores, metric: str) -> str:
+    """Return the metric of the paired test that fits the metric of a search."""
+    if scores.numbers is not None:
+        return COMPARISONS["squared_error"][0]
+    if scores.correct is None:
+        return COMPARISONS["f1_loss"][0]
+    return metric if metric == "accuracy" or scores.losses is None else "log_loss"
+
+
+def _sum_blocks(scores: Scores, metric: str) -> np.ndarray:
+    """Return sums of the scores of neighboring examples, better if higher, float64 [blocks]."""
+    is_counted = metric == "accuracy" or scores.losses is None
+    values: Any = scores.correct if is_counted else -np.asarray(scores.losses)
+    values = values.astype(np.float64) * (1.0 if scores.weights is None else scores.weights)
+    size = -(-len(values) // _BLOCKS)
+    return np.add.reduceat(values, np.arange(0, len(values), size))

@@ -1,0 +1,72 @@
+"""A web page about a search: its verdict, its trials, and what each option has changed."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from trainer.drawing import plots
+from trainer.evaluation.search_verdict import SearchVerdict, Trial
+from trainer.report.learning import column
+from trainer.report.page import render
+
+_SPREAD = 20.0
+"""Largest value of an option by its smallest, from which it is drawn on a logarithmic scale."""
+
+
+def render_search(title: str, verdict: SearchVerdict) -> str:
+    """Return the page as one HTML file without scripts or external resources."""
+    metric = verdict.metric.replace("_", " ")
+    finished = [one for one in verdict.trials if one.is_finished]
+    label = f"validation {metric}"
+    extreme = max if verdict.is_rising else min
+    values = [one.value for one in finished]
+    over_time = plots.draw_trials(
+        [one.number for one in finished],
+        values,
+        x_label="trial",
+        y_label=label,
+        description=f"{label} of each trial, and the best so far",
+        best=[*itertools.accumulate(values, extreme)],
+    )
+    names = [*dict.fromkeys(name for one in verdict.trials for name in one.values)]
+    return render(
+        "search.html.j2",
+        title=title,
+        subtitle="Search for hyperparameters",
+        verdict=verdict,
+        metric=metric,
+        names=names,
+        over_time=over_time,
+        effects=[(name, _draw_effect(name, finished, label)) for name in names],
+        curves=_draw_curves(verdict, label),
+    )
+
+
+def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:
+    """Draw the metric by the values of one option, in the trials that have it."""
+    having = [one for one in trials if name in one.values]
+    texts = [one.values[name] for one in having]
+    try:
+        x: list[Any] = [float(text) for text in texts]
+        is_log = min(x) > 0 and max(x) / min(x) > _SPREAD
+    except ValueError:
+        x, is_log = texts, False
+    return plots.draw_trials(
+        x,
+        [one.value for one in having],
+        x_label=name.replace("_", " "),
+        y_label=label,
+        description=f"{label} by {name}",
+        is_log=is_log,
+    )
+
+
+def _draw_curves(verdict: SearchVerdict, label: str) -> Any:
+    """Draw the metric by epoch, of the recipe's values and of the best trial."""
+    drawn = [verdict.defaults.history, verdict.best.history]
+    length = max(map(len, drawn))
+    lines = [column(rows, f"validation_{verdict.metric}") for rows in drawn]
+    padded = [line + [None] * (length - len(line)) for line in lines]
+    return plots.draw_lines(
+        list(range(1, length + 1)), padded, y_label=label, description=f"{label} by epoch"
+    )
