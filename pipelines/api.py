@@ -62,7 +62,7 @@ def plan(
     resolved = settings.load({}, os.environ)
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options)
+    planning.show(parameters, minutes, rates, recipe.run_options, searches=recipe.searches)
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)

@@ -7,12 +7,19 @@ from decimal import Decimal
 from typing import Any
 
 from components.machines import price_table
-from components.machines.price import UnknownPriceError, format_money, limit_timeout, part_names
+from components.machines.price import (
+    UnknownPriceError,
+    count_affordable,
+    format_money,
+    limit_timeout,
+    part_names,
+)
 from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.search_options import SearchOptions
 from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import RunOptions, StepMachine
-from trainer.formats import duration
+from trainer.formats import count, duration
 from vertex_facts.quotas import list_quotas
 
 Line = tuple[str, str]
@@ -29,12 +36,19 @@ def show(
     minutes: float,
     rates: Sequence[str],
     run_options: RunOptions,
+    *,
+    searches: bool = False,
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
+
+    `searches` is whether it searches for hyperparameters before it trains.
+    """
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
+    if searches and run_options.search:
+        lines.append(("search", plan.format_search(run_options.search)))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -155,6 +169,33 @@ class _Plan:
             "strategy",
             f"{provided}, ended after at most {duration(float(_parse_seconds(timeout)))}",
         )
+
+    def format_search(self, search: SearchOptions) -> str:
+        """Return the number of trainings of a search, their price and their time."""
+        options, timeout = self.parameters.pipeline, self.parameters.job.timeout
+        trials, price = search.trials, Decimal(str(options.price_per_hour))
+        try:
+            if options.max_cost:
+                affordable = count_affordable(
+                    options.max_cost, timeout, price, self.pools, self.prices.rates
+                )
+                trials = min(trials, affordable - 1)
+            price = price or self.prices.hourly_price(self.pools)
+        except UnknownPriceError as error:
+            return str(error)
+        # The chosen one goes on where its training ended.
+        done = (
+            f"{trials} of {count(search.trials, 'trial')}, {search.parallel} at the same time, and "
+            "a training with the recipe's values"
+        )
+        seconds, rounds = _parse_seconds(timeout), math.ceil(trials / search.parallel)
+        worst = format_money(price * seconds / 3600 * (trials + 1))
+        text = f"{done}: at most {worst} {self.prices.currency}, if each is ended by its timeout"
+        if not self.minutes:
+            return text
+        expected = format_money(price * Decimal(str(self.minutes)) / 60 * (trials + 1))
+        stopping = "; early stopping makes it cheaper" if search.early_stopping != "none" else ""
+        return f"{text}; expected {expected} in {duration(rounds * self.minutes * 60)}{stopping}"
 
     def _format_step_price(self, size: StepMachine) -> str:
         kind = getattr(size, "accelerator_type", "")

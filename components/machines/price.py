@@ -127,7 +127,7 @@ def limit_timeout(
 def count_affordable(
     max_cost: float,
     timeout: str,
-    price_per_hour: float,
+    price_per_hour: float | Decimal,
     pools: Sequence[Mapping[str, Any]],
     rates: Mapping[str, float],
 ) -> int:

@@ -1,0 +1,97 @@
+"""The best of several trials is chosen only if it is better beyond the luck of being the best."""
+
+import html
+import json
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests import replicas
+from tests.conftest import TRAINED
+from tests.refusals import refused
+from trainer.evaluation.search_verdict import estimate_optimism, judge
+from trainer.metrics.comparison import Pairs, Scores, compare
+from trainer.report.search_page import render_search
+
+TRIALS = {1: "--learning_rate=0.00001 --epochs=1", 2: "--seed=7", 3: "--learning_rate=0.003"}
+
+
+@pytest.fixture(scope="module")
+def searched(shared, digit_records):
+    """Folders of a bad training with the recipe's values, and of the trials of a search."""
+
+    def train(folder):
+        words = dict(re.findall(r"--(\w+)=(\S+)", TRAINED))
+        for number, values in {0: TRIALS[1], **TRIALS}.items():
+            own = words | dict(re.findall(r"--(\w+)=(\S+)", values))
+            base = folder / "trials" / str(number) if number else folder / "defaults"
+            options = " ".join(f"--{name}={value}" for name, value in own.items())
+            flags = replicas.flags(digit_records, base, options)
+            replicas.run("trainer.task", flags, replicas.ALONE, folder / "logs" / str(number))
+            if number:
+                begun = {"trial": number, "values": own}
+                (base / "trial.json").write_text(json.dumps(begun))
+        (folder / "trials" / "4").mkdir()
+        (folder / "trials" / "4" / "trial.json").write_text('{"trial": 4, "values": {}}')
+
+    return shared("searched", train)
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_better_trial_is_chosen(metric, searched, digit_records):
+    options = {"metric": metric, "is_rising": metric == "accuracy", "confidence": 0.95}
+    folders = str(searched / "defaults"), str(searched / "trials")
+    verdict = judge(digit_records, *folders, **options)
+    values = {one.number: one.value for one in verdict.trials if one.is_finished}
+    assert values.keys() == {1, 2, 3}
+    assert len(verdict.trials) == 4
+    assert verdict.best.value == (max if metric == "accuracy" else min)(values.values())
+    assert verdict.chosen is verdict.best
+    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 3)
+    assert 0 <= verdict.optimism < 0.1
+    assert f"trial {verdict.best.number} is better" in verdict.reason
+    page = render_search("digits", verdict)
+    assert html.escape(verdict.reason) in page.replace("&#39;", "&#x27;")
+    assert "not finished" in page
+    assert page.count("<svg") == 2 + len(verdict.best.values)
+
+
+def test_recipe_stays_without_a_better_trial(searched, digit_records):
+    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    good = str(searched / "trials" / "2")
+    verdict = judge(digit_records, good, str(searched / "trials"), **options)
+    assert verdict.chosen.directory == good
+    assert "is no better than the recipe's values beyond noise" in verdict.reason
+
+
+def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_path):
+    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    message = refused(judge, digit_records, str(searched / "defaults"), str(tmp_path), **options)
+    assert message == f"no trial in {tmp_path} has finished with a validation loss"
+
+
+def test_the_best_of_equal_trials_is_rarely_called_better():
+    generator = np.random.default_rng(0)
+    searches, trials, examples = 400, 8, 300
+    wrong, optimism, gaps = 0, [], []
+    for _ in range(searches):
+        hard = generator.random(examples) < 0.5
+        correct = generator.random((trials + 1, examples)) < np.where(hard, 0.8, 0.98)
+        best = correct[1:].mean(axis=1).argmax()
+        pairs = Pairs.of(Scores(correct[1 + best], None), Scores(correct[0], None))
+        found = compare(pairs, metric="accuracy", confidence=1 - 0.05 / trials)
+        wrong += found.is_better
+        optimism.append(estimate_optimism(correct[1:].astype(float), examples))
+        gaps.append(correct[1:].mean(axis=1).max() - 0.89)
+    assert wrong <= stats.binom.ppf(0.999, searches, 0.05)
+    # Half to all of the luck of the best is expected, on average.
+    assert 0.5 * np.mean(gaps) < np.mean(optimism) < 1.2 * np.mean(gaps)
+
+
+def test_a_real_effect_is_found():
+    generator = np.random.default_rng(1)
+    correct = generator.random((9, 2000)) < np.r_[np.full(8, 0.9), 0.95][:, None]
+    pairs = Pairs.of(Scores(correct[8], None), Scores(correct[0], None))
+    assert compare(pairs, metric="accuracy", confidence=1 - 0.05 / 8).is_better
