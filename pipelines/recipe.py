@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines import search
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters, expand_auto
 from pipelines.run_options import FALLBACK, RunOptions, split_document
 from trainer import fields
@@ -45,6 +46,35 @@ class Recipe:
         """Return the recipe's parameters with some changed; raise as `check_parameters`."""
         return check_parameters({**self.given, **values}, place=place)
 
+    def as_search(self, changes: Mapping[str, Any], values: Mapping[str, Any]) -> "Recipe":
+        """Return the recipe whose pipeline searches before it trains, RECIPE-search.
+
+        Raise InputError if this one has no search, or if values are wrong.
+
+        Args:
+            changes: options of the search that replace the recipe's.
+            values: parameters of the run that replace the recipe's.
+        """
+        changed = search.change(self.run_options.search, changes, self.name)
+        searching = dataclasses.replace(
+            self,
+            name=f"{self.name}{SEARCH}",
+            run_options=dataclasses.replace(self.run_options, search=changed),
+            searches=True,
+        )
+        searching.check_search(values, place="search")
+        return searching
+
+    def check_search(self, values: Mapping[str, Any], *, place: str) -> None:
+        """Raise InputError for a search that a run with such parameters could not do."""
+        assert self.run_options.search
+        parameters = self.with_values(values, place="--set")
+
+        def check_values(others: Mapping[str, Any]) -> None:
+            self.with_values({**values, **others}, place=place)
+
+        search.check(self.run_options.search, parameters, check_values, place=place)
+
 
 def list_names() -> list[str]:
     """Return the names of all recipes, sorted."""
@@ -76,9 +106,7 @@ def load(name: str, *folders: Path) -> Recipe:
     paths = _find_paths(*folders)
     base = name.removesuffix(SEARCH)
     if name not in paths and base in paths:
-        from pipelines import search  # which needs a Recipe
-
-        return search.as_search(load(base, *folders))
+        return load(base, *folders).as_search({}, {})
     if name not in paths:
         hint = fields.suggest(name, paths)
         if name.endswith(".toml"):
@@ -116,9 +144,7 @@ def load(name: str, *folders: Path) -> Recipe:
         run_options=run_options,
     )
     if run_options.search:
-        from pipelines import search
-
-        search.check(recipe, run_options.search, {}, place=f"{path.name}: [search]")
+        recipe.check_search({}, place=f"{path.name}: [search]")
     return recipe
 
 

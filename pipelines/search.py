@@ -1,52 +1,43 @@
-"""A recipe's search for hyperparameters: its options, checked, and the recipe that searches."""
+"""A search for hyperparameters: its options, checked against the parameters of a recipe."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from components.planning.search_options import SearchOptions, list_points, read_parameters
-from pipelines.recipe import SEARCH, Recipe
+from pipelines.parameters import ParameterSet
 from trainer import fields
 from trainer.errors import InputError
 from trainer.tasks.label_kinds import kind_of
 
 
-def as_search(recipe: Recipe, changes: Mapping[str, Any] | None = None) -> Recipe:
-    """Return the recipe whose pipeline searches before it trains, RECIPE-search.
-
-    Raise InputError if the recipe has no search, with one to begin with.
-
-    Args:
-        changes: options of the search that replace the recipe's.
-    """
-    search = recipe.run_options.search
+def change(search: SearchOptions | None, changes: Mapping[str, Any], recipe: str) -> SearchOptions:
+    """Return a recipe's search with other options; raise InputError if it has none."""
     if search is None:
-        training = recipe.parameters.training
         raise InputError(
-            f"recipe {recipe.name!r} has no table [search]; add one, such as [search] "
-            f"parameters.learning_rate = {{ min = {training.learning_rate / 10:g}, max = "
-            f'{training.learning_rate * 10:g}, scale = "log" }}'
+            f"recipe {recipe!r} has no table [search]; add one, such as [search] "
+            'parameters.learning_rate = { min = 1e-4, max = 1e-2, scale = "log" }'
         )
     try:
-        search = fields.build(SearchOptions, {**dataclasses.asdict(search), **(changes or {})})
+        return fields.build(SearchOptions, {**dataclasses.asdict(search), **changes})
     except InputError as error:
         raise InputError(f"search: {error}") from None
-    return dataclasses.replace(
-        recipe,
-        name=f"{recipe.name}{SEARCH}",
-        run_options=dataclasses.replace(recipe.run_options, search=search),
-        searches=True,
-    )
 
 
-def check(recipe: Recipe, search: SearchOptions, values: Mapping[str, Any], *, place: str) -> None:
+def check(
+    search: SearchOptions,
+    parameters: ParameterSet,
+    check_values: Callable[[Mapping[str, Any]], Any],
+    *,
+    place: str,
+) -> None:
     """Raise InputError for values that a run would refuse, or a metric that its task lacks.
 
     Args:
-        values: values of the pipeline's parameters that the run replaces.
+        parameters: those of the run.
+        check_values: raises InputError for other values of the run's parameters.
         place: where the search comes from, for messages.
     """
-    parameters = recipe.with_values(values, place="--set")
     known = kind_of(parameters.records.label).values["monitor"]
     if search.metric not in known and not parameters.records.task:
         raise InputError(f"{place}: metric={search.metric!r} is none of {', '.join(known)}")
@@ -54,10 +45,9 @@ def check(recipe: Recipe, search: SearchOptions, values: Mapping[str, Any], *, p
         points = list_points(read_parameters(search, parameters.training))
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
-    options = parameters.training.model_options
     for point in points:
         inner = {name.partition(".")[2]: of for name, of in point.items() if "." in name}
-        outer = {name: of for name, of in point.items() if "." not in name}
+        values = {name: of for name, of in point.items() if "." not in name}
         if inner:
-            outer["model_options"] = {**options, **inner}
-        recipe.with_values({**values, **outer}, place=place)
+            values["model_options"] = {**parameters.training.model_options, **inner}
+        check_values(values)

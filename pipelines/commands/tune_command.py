@@ -39,15 +39,11 @@ def tune_recipe(
 
     The run is one of the recipe RECIPE-search, which `compile`, `schedule` and `run --resume` know.
     """
-    from pipelines.search import as_search, check
-
     changes: dict[str, Any] = parse_values(search, option="--search")
     counts = {"trials": trials, "parallel": parallel}
     changes |= {name: value for name, value in counts.items() if value is not None}
     values = parse_values(set_)
-    loaded = as_search(api.load(recipe), changes)
-    assert loaded.run_options.search
-    check(loaded, loaded.run_options.search, values, place="search")
+    loaded = api.load(recipe).as_search(changes, values)
     if local:
         if detach or settings.options():
             raise InputError("--detach and settings of Vertex AI exclude --local; leave them out")

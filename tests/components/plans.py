@@ -10,7 +10,7 @@ from trainer.data.schema import FILE_NAME, Dataset, Feature, Shard, Split
 from vertex_emulator import job_rules
 
 DEFAULTS = {"model_name": "digits", "project": "p", "location": "us-central1", "run": "digits-1"}
-DEFAULTS |= {"register": True, "serving_image": "p/serving:1", "class_floors": {}}
+DEFAULTS |= {"register": True, "serving_image": "p/serving:1", "class_floors": {}, "searched": {}}
 DEFAULTS |= {"recipe_sets": [], "rates": {}, "rates_of": "us-central1, 2030-01-02"}
 
 
