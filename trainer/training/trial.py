@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+from tensorboard.plugins.hparams import api as hparams
+
 from trainer.data import storage
 from trainer.data.schema import join
 from trainer.exported.results import TRIAL
@@ -30,10 +33,15 @@ def is_trial() -> bool:
 
 
 def begin(job: Job) -> None:
-    """Write a trial's number and values to its folder; do nothing elsewhere."""
-    if is_trial():
-        content = {"trial": int(os.environ[_TRIAL_ID]), "values": dict(job.values)}
-        storage.write_json(join(job.base_output_directory, TRIAL), content)
+    """Write a trial's number and values to its folder, and for TensorBoard; else do nothing."""
+    if not is_trial():
+        return
+    number, base = os.environ[_TRIAL_ID], job.base_output_directory
+    content = {"trial": int(number), "values": dict(job.values)}
+    storage.write_json(join(base, TRIAL), content)
+    # Beside the metrics of validation, which TensorBoard's HPARAMS then shows by these values.
+    with tf.summary.create_file_writer(join(base, "logs", "validation")).as_default():
+        hparams.hparams(dict(job.values), trial_id=number)
 
 
 def report(row: Mapping[str, Any], step: int) -> None:
