@@ -1,4 +1,4 @@
-"""Keras' `evaluate` and `predict` of a model on several replicas, which fail there.
+"""Keras' evaluations and predictions of a model on several replicas, which fail there.
 
 Each process that calls them computes them alone, for all data.
 """
@@ -14,9 +14,9 @@ from tensorflow.python.distribute import distribute_lib
 
 
 def allow(model: keras.Model) -> None:
-    """Let `evaluate` and `predict` of the model be computed by the process that calls them."""
+    """Let evaluations and predictions of the model be computed by the process that calls them."""
     model.jit_compile = False
-    for name in ("evaluate", "predict"):
+    for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):
         alone = functools.partial(_call_alone, model, getattr(type(model), name))
         setattr(model, name, alone)
 
