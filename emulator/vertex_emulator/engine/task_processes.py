@@ -179,7 +179,9 @@ class TaskProcesses:
     def _launch(
         self, task: str, launcher: str, command: Sequence[str], log: pathlib.Path
     ) -> Process:
-        process, self._warm = self._warm, None
+        process = None
+        if launcher == self.launcher:
+            process, self._warm = self._warm, None
         # The process is large, so it may have been killed for lack of memory.
         if process is None or process.finished.is_set():
             process = self._start_launcher(launcher)
