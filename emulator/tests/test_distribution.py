@@ -18,7 +18,8 @@ FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
 DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "tomli")
 """Modules of the dependencies in emulator/pyproject.toml."""
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
-"""Packages of the extra of this name."""
+FOR_TUNING = ("optuna",)
+"""Packages of the extras of these names."""
 
 IMPORTS = f"""
 import importlib, pkgutil, sys
@@ -82,6 +83,7 @@ def test_only_declared_packages_are_imported():
         "vertex_facts",
         *DECLARED,
         *FOR_PIPELINES,
+        *FOR_TUNING,
     }
 
 

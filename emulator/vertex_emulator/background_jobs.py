@@ -86,6 +86,8 @@ class BackgroundJobs(Resources, Generic[J]):
     jobs: list[J] = dataclasses.field(default_factory=list, init=False)
     # The reason for each job that was refused.
     refusals: list[str] = dataclasses.field(default_factory=list, init=False)
+    # Held while a job is created: trials come from threads of this process.
+    _creation: Any = dataclasses.field(default_factory=threading.Lock, init=False)
 
     def __enter__(self) -> Any:
         return self
@@ -95,13 +97,14 @@ class BackgroundJobs(Resources, Generic[J]):
         self.join()
 
     def create(self, request: Any) -> Any:
-        try:
-            resource = super().create(request)
-        except (ApiError, UsageError) as error:
-            self.refusals.append(str(error))
-            raise
-        self.jobs[-1].start()
-        return resource
+        with self._creation:
+            try:
+                resource = super().create(request)
+            except (ApiError, UsageError) as error:
+                self.refusals.append(str(error))
+                raise
+            self.jobs[-1].start()
+            return resource
 
     def logs_of(self, job: Any) -> pathlib.Path:
         """Return the folder for a job's own folder: that of its run's logs, if it has one."""

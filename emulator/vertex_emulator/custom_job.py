@@ -4,16 +4,15 @@ The job succeeds when its primary (replica 0 of pool 0) exits with 0; the others
 shut down. `restart_rules` decides what happens when a replica fails.
 """
 
-import os
 import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertex_emulator import job_state
-from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.containers import Containers
 from vertex_emulator.environment import Program, run_command
+from vertex_emulator.folder_jobs import FolderJob
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import LONGEST_SECONDS
 from vertex_emulator.processes import Guardian, Process
@@ -27,12 +26,10 @@ from vertex_facts.restart_rules import (
 
 CANCEL_GRACE_SECONDS = 30.0
 SHUTDOWN_GRACE_SECONDS = 5.0
-CANCEL_FILE_NAME = "cancel"
-"""File in a job's folder by which another process cancels the job."""
 _POLL_SECONDS = 0.05
 
 
-class CustomJob(BackgroundJob):
+class CustomJob(FolderJob):
     """A run of a CustomJob that `job_rules.check` has accepted."""
 
     replicas: list[Replica]
@@ -44,14 +41,14 @@ class CustomJob(BackgroundJob):
         guardian: Guardian,
         containers: Containers | None = None,
         program: Callable[[str, Sequence[str]], Program] = run_command,
+        trial: str = "",  # the ID of the trial whose job this is, if it is one's
     ) -> None:
-        super().__init__(message)
-        self.directory = directory  # the job's folder, which other processes read
+        super().__init__(message, directory)
         self.retries = 0  # attempts of the whole job after the first
         self._guardian, self._containers = guardian, containers
         self._spec = message.job_spec
-        self.replicas = create_replicas(self._spec, directory, None if containers else program)
-        self._lock = job_state.lock(directory)
+        runner = None if containers else program
+        self.replicas = create_replicas(self._spec, directory, runner, trial)
         self.set_state("QUEUED")
 
     @property
@@ -73,14 +70,13 @@ class CustomJob(BackgroundJob):
         cancelled = state == "CANCELLED"
         self._shut_down(CANCEL_GRACE_SECONDS if cancelled else SHUTDOWN_GRACE_SECONDS)
         self.set_state(state, status, error)
-        os.close(self._lock)
+        self.unlock()
 
     def _watch(self) -> tuple[str, str, str]:
         """Wait until the job's result is known; return its state, status and error."""
         seconds = self._spec.scheduling.timeout.total_seconds() or LONGEST_SECONDS
         deadline = time.monotonic() + seconds
-        asked = self.directory / CANCEL_FILE_NAME
-        while not (self.cancelled.wait(_POLL_SECONDS) or asked.exists()):
+        while not self.wait_for_cancel():
             if time.monotonic() > deadline:
                 return (
                     "FAILED",

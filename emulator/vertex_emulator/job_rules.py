@@ -24,9 +24,13 @@ LONGEST_SECONDS = 7 * 24 * 3600
 def check(job: Any, parent: str) -> None:
     """Refuse a CustomJob that breaks a rule; `parent` is projects/P/locations/L."""
     check_common(job, "custom_job", parent)
-    check_resources(job.job_spec, parent)
-    pools = list(job.job_spec.worker_pool_specs)
-    path = "custom_job.job_spec.worker_pool_specs"
+    check_spec(job.job_spec, "custom_job.job_spec", parent)
+
+
+def check_spec(spec: Any, path: str, parent: str) -> None:
+    """Refuse a CustomJobSpec that breaks a rule; `path` is its field."""
+    check_resources(spec, parent)
+    pools, path = list(spec.worker_pool_specs), f"{path}.worker_pool_specs"
     check_pools(pools, path)
     for index, pool in enumerate(pools):
         if index == 0 or not is_empty(pool):
@@ -34,7 +38,7 @@ def check(job: Any, parent: str) -> None:
             refuse(count < 1, f"{where}.replica_count is {count}; it must be positive")
             check_machine_spec(pool, where, parent)
             check_container(pool.container_spec, f"{where}.container_spec")
-    check_flex_start(job.job_spec, path)
+    check_flex_start(spec, path)
 
 
 def check_pools(pools: Sequence[Any], path: str) -> None:

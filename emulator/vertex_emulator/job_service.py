@@ -1,98 +1,57 @@
 """JobService: CustomJobs, run as processes or containers on this machine."""
 
 import dataclasses
-import json
 import pathlib
-import re
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from vertex_emulator import job_rules, job_state, messages
-from vertex_emulator.api_error import not_found
-from vertex_emulator.background_jobs import BackgroundJobs, end_killed_job
+from vertex_emulator import job_rules, job_state
 from vertex_emulator.containers import Containers
-from vertex_emulator.custom_job import CANCEL_FILE_NAME, CustomJob
+from vertex_emulator.custom_job import CustomJob
 from vertex_emulator.environment import Program, run_command
+from vertex_emulator.folder_jobs import FolderJobs, name_folder
 from vertex_emulator.messages import id_of
 from vertex_emulator.processes import new_folder
-from vertex_emulator.resource_store import warn
-from vertex_facts import UsageError
-from vertex_facts.jobs import ROLES, TASK_LABEL
+from vertex_facts.jobs import ROLES
 
-_DELETED = "deleted"
+TRIAL_LABEL = "vertex-emulator-trial"
+"""Label of a trial's CustomJob: the ID of its HyperparameterTuningJob, a hyphen and the trial's."""
+_TRIAL_FOLDER = "trial-"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class JobService(BackgroundJobs[CustomJob]):
+class JobService(FolderJobs[CustomJob]):
     """The service of CustomJobs, which runs them and also lists the jobs of other processes."""
 
     kind = "CustomJob"
     containers: Containers | None = None
     # Without containers, returns the program that runs in place of an image with a command.
     program: Callable[[str, Sequence[str]], Program] = run_command
-    # Has folders of runs, with one folder per job in their logs; None: no runs.
-    runs: pathlib.Path | None = None
 
-    def next_id(self, resource: Any) -> str:
-        return str(time.time_ns())
+    patterns: ClassVar[tuple[str, ...]] = (
+        f"*/{job_state.FILE_NAME}",
+        f"*/{_TRIAL_FOLDER}*/{job_state.FILE_NAME}",
+    )
+
+    def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
+        return job_state.read(folder).job
 
     def check(self, job: Any, parent: str) -> None:
         job_rules.check(job, parent)
 
     def begin(self, job: Any) -> None:
-        name = re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)
-        directory = new_folder(self.logs_of(job), name)
-        # A deleted run of the same name had the same folders.
-        self.jobs[:] = [earlier for earlier in self.jobs if earlier.directory != directory]
-        execution = self.guardian, self.containers, self.program
-        self.jobs.append(CustomJob(job, directory, *execution))
-
-    def store(self, job: Any) -> None:
-        """Do nothing: the job writes its own files."""
+        tuning_job, _, trial = job.labels.get(TRIAL_LABEL, "").rpartition("-")
+        logs = self.run_logs.get(tuning_job) or self.logs_of(job)
+        directory = new_folder(logs, f"{_TRIAL_FOLDER}{trial}" if trial else name_folder(job))
+        if trial and self.containers:
+            # The image runs as another user, whose processes report metrics here.
+            directory.chmod(0o777)
+        execution = self.guardian, self.containers, self.program, trial
+        self.add(CustomJob(job, directory, *execution))
 
     def cancel_custom_job(self, request: Any) -> None:
         """Ask a CustomJob of any process to end."""
-        (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
-
-    def delete(self, request: Any) -> Any:
-        """Cancel and hide a CustomJob; keep its logs."""
-        folder = self._find_folder(request.name)
-        (folder / CANCEL_FILE_NAME).touch()
-        (folder / _DELETED).touch()
-        return self.operations.start(request.name)
-
-    def find(self, name: str) -> Any:
-        return self._read(self._find_folder(name))
-
-    def _read(self, folder: pathlib.Path) -> Any:
-        # The state of this process's jobs is in memory, as the disk may be full.
-        current = [job.message for job in self.jobs if job.directory == folder]
-        if current:
-            return messages.CustomJob(current[0])
-        is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
-        job = messages.CustomJob.from_json(json.dumps(job_state.read(folder).job))
-        return job if is_running else end_killed_job(job)
-
-    def list_all(self) -> list[Any]:
-        return [self._read(folder) for folder in self.find_folders().values()]
-
-    def find_folders(self, *, strict: bool = False) -> dict[str, pathlib.Path]:
-        """Return the folder of each CustomJob of any process, by its name."""
-        folders = find_job_folders(self.directory, strict=strict)
-        if self.runs:
-            folders |= find_job_folders(self.runs, "*/logs/*", strict=strict)
-        return folders
-
-    def _find_folder(self, name: str) -> pathlib.Path:
-        for job in self.jobs:
-            if job.message.name == name and not (job.directory / _DELETED).exists():
-                return job.directory
-        folders = self.find_folders()
-        if name not in folders:
-            self.find_folders(strict=True)  # A damaged file may be that of the job.
-            raise not_found(name)
-        return folders[name]
+        self.ask_to_cancel(request.name)
 
     def read_log_entries(self) -> list[dict[str, Any]]:
         """Return the log lines of all replicas, as entries of Cloud Logging."""
@@ -107,23 +66,3 @@ class JobService(BackgroundJobs[CustomJob]):
                     for line in path.read_text(errors="replace").splitlines()
                 ]
         return entries
-
-
-def find_job_folders(
-    directory: pathlib.Path, pattern: str = "*", *, strict: bool = False
-) -> dict[str, pathlib.Path]:
-    """Return the folders of CustomJobs that match a pattern, by the names of the jobs.
-
-    Leave out jobs whose files are damaged; if `strict`, raise UsageError instead.
-    """
-    found = {}
-    for path in sorted(directory.glob(f"{pattern}/{job_state.FILE_NAME}")):
-        if (path.parent / _DELETED).exists():
-            continue
-        try:
-            found[job_state.read(path.parent).job["name"]] = path.parent
-        except UsageError as error:
-            if strict:
-                raise
-            warn(str(error))
-    return found

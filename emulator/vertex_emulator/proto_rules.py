@@ -12,7 +12,14 @@ from typing import Any
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.field_rules import refuse
 
-_ALLOWED = {("EnvVar", "value")}
+_ALLOWED = {
+    ("EnvVar", "value"),
+    *(
+        (f"{kind}ValueSpec", f"{end}_value")
+        for kind in ("Double", "Integer")
+        for end in ("min", "max")
+    ),
+}
 """Required fields that may be empty, since protos don't distinguish empty from missing."""
 _MARKED = re.compile(r"^    (\w+) \([^)]*\):\n        (Required|Output only)\.", re.MULTILINE)
 

@@ -17,6 +17,8 @@ from vertex_emulator.processes import Guardian, Process, reserve_port
 from vertex_facts.jobs import ROLES
 from vertex_facts.restart_rules import MAX_RESTARTS
 
+METRICS_SUFFIX = ".metrics"
+"""End of the name of the file in which a replica of a trial reports metrics."""
 _KERNEL_COUNTERS = pathlib.Path("/proc/vmstat")
 
 
@@ -91,11 +93,15 @@ class Replica(ReplicaState):
 
 
 def create_replicas(
-    spec: Any, directory: pathlib.Path, program: Callable[[str, Sequence[str]], Program] | None
+    spec: Any,
+    directory: pathlib.Path,
+    program: Callable[[str, Sequence[str]], Program] | None,
+    trial: str = "",
 ) -> list[Replica]:
     """Return all replicas, the primary first, each with its address and environment.
 
-    `program` returns what runs in place of an image with a command; None: containers run.
+    `program` returns what runs in place of an image with a command; None: containers run. `trial`
+    is the ID of the trial whose job it is; empty: it is no trial's.
     """
     replicas: list[Replica] = []
     for pool, pool_spec in enumerate(spec.worker_pool_specs):
@@ -129,8 +135,9 @@ def create_replicas(
         replica.environment = {
             **replica.environment,
             **{variable.name: variable.value for variable in pool_spec.container_spec.env},
-            **_cluster_variables(replica, addresses, job_spec),
+            **_cluster_variables(replica, addresses, job_spec, trial),
             **_folder_variables(spec.base_output_directory.output_uri_prefix.rstrip("/")),
+            **_trial_variables(replica, trial),
             "CLOUD_ML_PROJECT_ID": PROJECT,
         }
         if count := pool_spec.machine_spec.accelerator_count:
@@ -142,7 +149,7 @@ def create_replicas(
 
 
 def _cluster_variables(
-    replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any]
+    replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any], trial: str
 ) -> dict[str, str]:
     """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
 
@@ -152,7 +159,7 @@ def _cluster_variables(
     pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
 
     def describe(cluster: Mapping[str, Sequence[str]], kind: str) -> str:
-        task = {"type": kind, "index": replica.index}
+        task = {"type": kind, "index": replica.index, **({"trial": trial} if trial else {})}
         return json.dumps(
             {"cluster": cluster, "environment": "cloud", "task": task, "job": job_spec}
         )
@@ -171,6 +178,14 @@ def _folder_variables(base: str) -> dict[str, str]:
     """Return the variables that name the folders of a base output directory; {} if it is empty."""
     names = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
     return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}
+
+
+def _trial_variables(replica: Replica, trial: str) -> dict[str, str]:
+    """Return the variables that cloudml-hypertune reads; {} if the job is no trial's."""
+    if not trial:
+        return {}
+    metrics = replica.log.with_suffix(METRICS_SUFFIX)
+    return {"CLOUD_ML_TRIAL_ID": trial, "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
 
 
 def count_out_of_memory_kills() -> int:

@@ -40,6 +40,7 @@ from pipelines.runs.run_folders import (
 from pipelines.runs.screens import show_results
 from trainer.data.storage import is_object
 from trainer.errors import InputError
+from vertex_emulator.batch_service import BatchJob
 from vertex_emulator.containers import Containers
 from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.pipeline_engine import run_in_thread
@@ -214,7 +215,7 @@ def _create_run(
 def _write_summary(ended: Run, run: PipelineRun) -> dict[str, Any]:
     """Write summary.json of a run that has ended; return its content."""
     launched = run.processes.jobs_of()
-    batches = [to_json(job.message) for job in launched if not job.replicas]
+    batches = [to_json(job.message) for job in launched if isinstance(job, BatchJob)]
     summary = run_summary.summarize(ended, batches)
     run_summary.write(summary, run.folder)
     # On a full disk the link fails; the run's result is shown anyway.

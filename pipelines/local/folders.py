@@ -13,6 +13,7 @@ from pipelines.runs.run_folders import JOB_FILE_NAME, LATEST, SUMMARY_FILE_NAME
 from trainer.errors import InputError
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.processes import Guardian, new_folder
+from vertex_emulator.tuning_job import FILE_NAME as TUNING_FILE_NAME
 
 _ATTEMPT = "attempt-"
 
@@ -70,7 +71,8 @@ def point_latest_to(directory: pathlib.Path) -> None:
 def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
     """Move the files of the last attempt to logs/attempt-<n>, so that another can begin.
 
-    Leave the logs of the `completed` tasks, which are not run again.
+    Leave the logs of the `completed` tasks, which are not run again, and the trials of a search,
+    which goes on with them.
     """
     logs = directory / "logs"
     attempts = len(list(logs.glob(f"{_ATTEMPT}*")))
@@ -79,6 +81,7 @@ def set_aside(directory: pathlib.Path, completed: Sequence[str]) -> None:
     files = (SUMMARY_FILE_NAME, JOB_FILE_NAME, "tensorboard")
     for path in [*logs.iterdir(), *(directory / name for name in files)]:
         stays = path.stem in completed or path.name.startswith(_ATTEMPT)
+        stays = stays or (path / TUNING_FILE_NAME).exists()
         if not stays and os.path.lexists(path):
             path.rename(aside / path.name)
 

@@ -17,6 +17,7 @@ from vertex_emulator.model_service import FOLDER_NAME, ModelService
 from vertex_emulator.operations import Operations
 from vertex_emulator.processes import Guardian
 from vertex_emulator.server import Emulator
+from vertex_emulator.tuning_service import TuningService
 
 
 @contextlib.contextmanager
@@ -29,13 +30,13 @@ def started_services(
     # Runs share the registry: the next run finds the champion there.
     models = ModelService(operations, directory.parent / FOLDER_NAME)
     with ModelServers(logs / "endpoints", guardian, local_programs.server_program) as servers:
-        jobs, batches, endpoints = make_services(models, servers, logs, containers=containers)
-        resources = (jobs, batches, models, endpoints, operations)
+        made = make_services(models, servers, logs, containers=containers)
+        jobs, tuning_jobs, batches, _ = made
+        resources = (*made, models, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
-        with emulator, jobs, batches:
-            yield Services(
-                emulator, (jobs, batches), guardian, local_programs.component_program, containers
-            )
+        with emulator, jobs, tuning_jobs, batches:
+            kinds, program = (jobs, tuning_jobs, batches), local_programs.component_program
+            yield Services(emulator, kinds, guardian, program, containers)
 
 
 def make_services(
@@ -43,18 +44,23 @@ def make_services(
     servers: ModelServers,
     directory: pathlib.Path,
     folder: pathlib.Path | None = None,
-    **options: Any,
-) -> tuple[JobService, BatchService, EndpointService]:
-    """Return services of jobs, batch predictions and endpoints that use the models and servers.
+    *,
+    runs: pathlib.Path | None = None,
+    containers: Containers | None = None,
+) -> tuple[JobService, TuningService, BatchService, EndpointService]:
+    """Return services of all kinds of jobs and of endpoints that use the models and servers.
 
     Args:
         directory: gets a folder for each job.
         folder: keeps the batch predictions; None: memory only.
-        options: fields of the JobService.
+        runs: has the folders of runs, whose jobs are listed, too; None: no runs.
+        containers: run the replicas; None: processes do.
     """
     operations, clock = models.operations, models.clock
     common: dict[str, Any] = {"directory": directory, "guardian": servers.guardian}
-    jobs = JobService(operations, program=local_programs.component_program, **common, **options)
+    program = local_programs.component_program
+    jobs = JobService(operations, program=program, containers=containers, runs=runs, **common)
+    tuning_jobs = TuningService(operations, trials=jobs, runs=runs, **common)
     batches = BatchService(
         operations,
         folder,
@@ -65,4 +71,4 @@ def make_services(
         **common,
     )
     endpoints = EndpointService(operations, models.folder, clock, models=models, servers=servers)
-    return jobs, batches, endpoints
+    return jobs, tuning_jobs, batches, endpoints

@@ -45,13 +45,15 @@ def start(root: Path, stack: contextlib.ExitStack) -> tuple[Emulator, ScheduleSe
     servers = stack.enter_context(
         ModelServers(root / "endpoints", guardian, local_programs.server_program)
     )
-    jobs, batches, endpoints = make_services(models, servers, root / "jobs", resources, runs=runs)
+    made = make_services(models, servers, root / "jobs", resources, runs=runs)
+    jobs, tuning_jobs, batches, endpoints = made
     server = stack.enter_context(
         Emulator(
             pipelines,
             schedules,
             stack.enter_context(jobs),
             LogEntries(jobs.read_log_entries),
+            stack.enter_context(tuning_jobs),
             stack.enter_context(batches),
             models,
             endpoints,
@@ -64,6 +66,7 @@ def start(root: Path, stack: contextlib.ExitStack) -> tuple[Emulator, ScheduleSe
             guardian=guardian,
         )
     )
-    engine.services = Services(server, (jobs, batches), guardian, local_programs.component_program)
+    kinds = (jobs, tuning_jobs, batches)
+    engine.services = Services(server, kinds, guardian, local_programs.component_program)
     stack.callback(engine.close)
     return server, schedules

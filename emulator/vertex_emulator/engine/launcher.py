@@ -57,6 +57,8 @@ def main() -> None:
     def cancel(runner: Any, job_name: str) -> None:
         if "/batchPredictionJobs/" in job_name:
             runner.job_client.cancel_batch_prediction_job(name=job_name)
+        elif "/hyperparameterTuningJobs/" in job_name:
+            runner.job_client.cancel_hyperparameter_tuning_job(name=job_name)
         elif job_name:
             runner.job_client.cancel_custom_job(name=job_name)
 

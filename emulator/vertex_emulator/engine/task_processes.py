@@ -21,7 +21,7 @@ from vertex_facts.jobs import RUN_LABEL, TASK_LABEL
 
 LAUNCHERS = {
     f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
-    for kind in ("custom_job", "batch_prediction_job")
+    for kind in ("custom_job", "batch_prediction_job", "hyperparameter_tuning_job")
 }
 """Google's modules that create a job on Vertex AI and wait for its end."""
 MAIL_MODULE = "google_cloud_pipeline_components.container.v1.vertex_notification_email.executor"
@@ -35,7 +35,7 @@ class Services:
     """Services that the tasks of runs use: an emulator, its services of jobs, containers."""
 
     emulator: Emulator
-    jobs: Sequence[BackgroundJobs[Any]]  # services of training jobs and batch predictions
+    jobs: Sequence[BackgroundJobs[Any]]  # services of jobs of every kind
     guardian: Guardian
     # Returns the program on this machine for the command of an image.
     program: Callable[[str, Sequence[str]], Program] = run_command
@@ -179,7 +179,9 @@ class TaskProcesses:
     def _launch(
         self, task: str, launcher: str, command: Sequence[str], log: pathlib.Path
     ) -> Process:
-        process, self._warm = self._warm, None
+        process = None
+        if launcher == self.launcher:
+            process, self._warm = self._warm, None
         # The process is large, so it may have been killed for lack of memory.
         if process is None or process.finished.is_set():
             process = self._start_launcher(launcher)

@@ -20,6 +20,7 @@ from vertex_emulator.pipeline_service import PipelineService
 from vertex_emulator.processes import Guardian
 from vertex_emulator.schedule_service import ScheduleService
 from vertex_emulator.server import Emulator
+from vertex_emulator.tuning_service import TuningService
 
 PROJECT = "projects/123456"
 PARENT = f"{PROJECT}/locations/us-central1"
@@ -45,6 +46,18 @@ REQUESTS = {
         "create_pipeline_job_request": {"parent": PARENT, "pipeline_job": RUN},
     },
     "custom_job": {"display_name": "train", "job_spec": {"worker_pool_specs": [POOL]}},
+    "hyperparameter_tuning_job": {
+        "display_name": "tune",
+        "study_spec": {
+            "metrics": [{"metric_id": "accuracy", "goal": "MAXIMIZE"}],
+            "parameters": [
+                {"parameter_id": "rate", "double_value_spec": {"min_value": 0, "max_value": 1}}
+            ],
+        },
+        "max_trial_count": 5,
+        "parallel_trial_count": 2,
+        "trial_job_spec": {"worker_pool_specs": [POOL]},
+    },
     "batch_prediction_job": {
         "display_name": "batch",
         "model": f"{PARENT}/models/1@1",
@@ -83,6 +96,7 @@ class Services:
         guardian = stack.enter_context(Guardian())
         processes = {"directory": folder / "jobs", "guardian": guardian}
         jobs = stack.enter_context(JobService(operations, **processes))
+        tuning = stack.enter_context(TuningService(operations, trials=jobs, **processes))
         self.servers = servers = NoServers()
         if serves:
             servers = stack.enter_context(
@@ -96,7 +110,7 @@ class Services:
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments
         others = MonitoringService(operations, endpoints=endpoints), metadata, operations
-        emulator = Emulator(runs, self.scheduler, jobs, batches, models, endpoints, *others)
+        emulator = Emulator(runs, self.scheduler, jobs, tuning, batches, models, endpoints, *others)
         server = stack.enter_context(emulator)
         credentials = local_credentials(server.environment)
         for name in ("endpoint", "job", "metadata", "model", "pipeline", "prediction", "schedule"):
@@ -106,7 +120,7 @@ class Services:
 
     def create(self, kind, resource_id="", parent=PARENT, **fields):
         """Create a resource of REQUESTS with other fields; return what the client does."""
-        is_job = kind in ("custom_job", "batch_prediction_job")
+        is_job = kind in ("custom_job", "hyperparameter_tuning_job", "batch_prediction_job")
         client = getattr(self, "job" if is_job else kind.removesuffix("_job"))
         verb = "upload" if kind == "model" else "create"
         request = {"parent": parent, kind: changed(REQUESTS[kind], **fields)}
