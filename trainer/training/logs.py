@@ -41,6 +41,8 @@ class Log:
             for split in ("train", "validation")
             if cluster.is_chief
         }
+        if cluster.is_chief and trial.is_trial():
+            trial.describe(base)
         self._last_line = time.monotonic()
         # Time, steps of the run and phase when the first step of the newest phase ended.
         self._first_step: tuple[float, int, int] | None = None

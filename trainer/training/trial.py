@@ -33,15 +33,21 @@ def is_trial() -> bool:
 
 
 def begin(job: Job) -> None:
-    """Write a trial's number and values to its folder, and for TensorBoard; else do nothing."""
-    if not is_trial():
-        return
-    number, base = os.environ[_TRIAL_ID], job.base_output_directory
-    content = {"trial": int(number), "values": dict(job.values)}
-    storage.write_json(join(base, TRIAL), content)
-    # Beside the metrics of validation, which TensorBoard's HPARAMS then shows by these values.
+    """Write a trial's number and values to its folder; do nothing elsewhere."""
+    if is_trial():
+        content = {"trial": int(os.environ[_TRIAL_ID]), "values": dict(job.values)}
+        storage.write_json(join(job.base_output_directory, TRIAL), content)
+
+
+def describe(base: str) -> None:
+    """Write a trial's values to its logs for TensorBoard's HPARAMS, after `begin`.
+
+    Call this when the strategy is created, which must precede operations of TensorFlow.
+    """
+    begun = json.loads(storage.read(join(base, TRIAL)))
+    # Beside the metrics of validation.
     with tf.summary.create_file_writer(join(base, "logs", "validation")).as_default():
-        hparams.hparams(dict(job.values), trial_id=number)
+        hparams.hparams(begun["values"], trial_id=str(begun["trial"]))
 
 
 def report(row: Mapping[str, Any], step: int) -> None:
