@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from pipelines.runs.failures import read_progress
 from pipelines.runs.live_view import STARTING, Row
@@ -10,15 +11,41 @@ from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_facts.restart_rules import MAX_RESTARTS
 
+_TRIAL_STATES = {
+    "REQUESTED": "PENDING", "ACTIVE": "RUNNING", "STOPPING": "RUNNING", "INFEASIBLE": "FAILED"
+}  # fmt: skip
+
 
 def make_rows(run: PipelineRun) -> Iterator[Row]:
     """Yield a row for each task, followed by rows for the replicas of its training jobs."""
     for task in run.steps:
         text = read_progress(task.log) or STARTING if task.state == "RUNNING" else ""
-        jobs = [job for job in run.processes.jobs_of(task.path) if job.replicas]
-        yield Row(task.display_name, task.state, task.seconds, "" if jobs else text)
-        for job in jobs:
+        jobs = run.processes.jobs_of(task.path)
+        replicas = [job for job in jobs if job.replicas]
+        yield Row(task.display_name, task.state, task.seconds, "" if replicas else text)
+        for job in replicas:
             yield from _replica_rows(job, f"{run.folder}/")
+        for job in jobs:
+            for trial in getattr(job.message, "trials", ()):
+                yield _trial_row(trial)
+
+
+def _trial_row(trial: Any) -> Row:
+    """Return the row of a trial: its values, and the newest measurement."""
+    seconds = 0.0
+    if trial.start_time:
+        ended = trial.end_time.timestamp() if trial.end_time else time.time()
+        seconds = ended - trial.start_time.timestamp()
+    parts = [f"{one.parameter_id} {_format_value(one.value)}" for one in trial.parameters]
+    measured = trial.final_measurement or (trial.measurements and trial.measurements[-1])
+    parts += [f"{one.metric_id} {one.value:.4f}" for one in measured.metrics] if measured else []
+    text = trial.infeasible_reason or ", ".join(parts)
+    state = _TRIAL_STATES.get(trial.state.name, trial.state.name)
+    return Row(f"trial {trial.id}", state, seconds, text, is_replica=True)
+
+
+def _format_value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:

@@ -132,8 +132,8 @@ class PlainView:
 
     def __init__(self, rows: Callable[[], Iterable[Row]], console: Console) -> None:
         self._rows, self._console, self._started = rows, console, time.monotonic()
-        self._states: dict[str, str] = {}
-        self._lines: dict[str, tuple[float, str]] = {}
+        self._states: dict[tuple[str, str], str] = {}
+        self._lines: dict[tuple[str, str], tuple[float, str]] = {}
 
     def __enter__(self) -> "PlainView":
         return self
@@ -143,21 +143,23 @@ class PlainView:
 
     def update(self) -> None:
         """Print what has changed."""
-        now = time.monotonic()
-        for name, state, seconds, text, _ in self._rows():
+        now, task = time.monotonic(), ""
+        for name, state, seconds, text, is_replica in self._rows():
+            task = task if is_replica else name
+            row = task, name  # Jobs of several tasks may have equal replicas.
             # Leave out tasks that never ran after a failure; they would hide the error.
-            if state != self._states.get(name, "PENDING") and state != "NOT_TRIGGERED":
+            if state != self._states.get(row, "PENDING") and state != "NOT_TRIGGERED":
                 took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name} {state}{took}{detail}")
                 # Show the first line of progress immediately.
-                self._lines[name] = (0.0, "")
+                self._lines[row] = (0.0, "")
             elif state == "RUNNING" and text not in ("", STARTING):
-                shown, last = self._lines[name]
+                shown, last = self._lines[row]
                 if text != last and now - shown >= _PLAIN_SECONDS:
                     self.note(f"{name}: {text}")
-                    self._lines[name] = (now, text)
-            self._states[name] = state
+                    self._lines[row] = (now, text)
+            self._states[row] = state
 
     def note(self, text: str) -> None:
         print_plain(self._console, f"[{clock(time.monotonic() - self._started)}] {text}")
