@@ -21,6 +21,7 @@ class Chosen(NamedTuple):
 
     values: dict  # of options of training; empty: the recipe's
     directory: str  # of the training that has already been done with them
+    found: str  # whether the best trial is better, in one line
 
 
 @component
@@ -28,7 +29,7 @@ def choose_values(
     records: dsl.Input[dsl.Dataset],
     training: dsl.Input[dsl.Artifact],
     trials: dsl.Output[dsl.Artifact],
-    report: dsl.Output[dsl.HTML],
+    search_page: dsl.Output[dsl.HTML],
     options: GateOptions,
     search: dict,
     title: str,
@@ -56,9 +57,9 @@ def choose_values(
         confidence=options.confidence,
     )
     print(verdict.reason)
-    report.uri += ".html"
-    storage.write_atomically(report.uri, render_search(title, verdict).encode())
-    set_content_type(report.uri, "text/html")
+    search_page.uri += ".html"
+    storage.write_atomically(search_page.uri, render_search(title, verdict).encode())
+    set_content_type(search_page.uri, "text/html")
     content = {
         "metric": asked.metric,
         "reason": verdict.reason,
@@ -77,4 +78,4 @@ def choose_values(
         ],
     }
     storage.write_atomically(trials.uri, f"{json.dumps(content, indent=1)}\n".encode())
-    return Chosen(values=verdict.chosen.values, directory=verdict.chosen.directory)
+    return Chosen(verdict.chosen.values, verdict.chosen.directory, verdict.reason)

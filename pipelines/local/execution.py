@@ -182,7 +182,11 @@ def execute(
         job = job_file.write(state, failure.message if failure else "")
         ended = as_run(job, record, directory, names=display_names(pipeline.content))
         summary = _write_summary(ended, run)
-    shown = dataclasses.replace(ended, report=summary["report"] or ended.report)
+    shown = dataclasses.replace(
+        ended,
+        report=summary["report"] or ended.report,
+        search_report=summary.get("search_report") or ended.search_report,
+    )
     _show_end(shown, run, failure, summary["batch_predictions"])
     return directory
 

@@ -12,6 +12,7 @@ from pipelines.runs import run_files
 from pipelines.runs.run import Run
 from pipelines.runs.run_folders import (
     REPORT_FILE_NAME,
+    SEARCH_FILE_NAME,
     SUMMARY_FILE_NAME,
     artifacts_of,
     read_record,
@@ -62,10 +63,13 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
         "dataset": _summarize_dataset(run),
         "artifacts": artifacts_of(record, directory),
         "model": next(_list_uris(run, "system.Model"), None),
-        "report": _copy_report(run.report, directory),
+        "report": _copy_page(run.report, directory / REPORT_FILE_NAME),
         "predictions": run.predictions or None,
         "versions": _read_versions(),
     }
+    if run.search:
+        page = _copy_page(run.search_report, directory / SEARCH_FILE_NAME)
+        summary |= {"search": run.search, "search_report": page}
     if run.verdict:
         summary["verdict"] = run.verdict
     if gate := run.gate:
@@ -153,12 +157,11 @@ def _summarize_dataset(run: Run) -> dict[str, Any] | None:
     return None
 
 
-def _copy_report(uri: str, directory: pathlib.Path) -> str | None:
-    """Copy the report, a self-contained file, into the run's folder; return the copy's path."""
+def _copy_page(uri: str, copy: pathlib.Path) -> str | None:
+    """Copy a page, a self-contained file, into the run's folder; return the copy's path."""
     content = run_files.read(uri) if uri else None
     if content is None:
         return None
-    copy = directory / REPORT_FILE_NAME
     try:
         copy.write_bytes(content)
     except OSError:  # The disk may be full; the summary is still written.

@@ -107,6 +107,8 @@ class Run:
     training: str = ""  # URI of the training job's base_output_directory, which may not exist yet
     predictions: str = ""  # URI of the predictions of the test split; empty if none were kept
     report: str = ""  # path or URI of the report; empty if there is none
+    search: str = ""  # what a search for hyperparameters has found; empty without a search
+    search_report: str = ""  # path or URI of the page about it
     link: str = ""  # path of its folder, or URL of its page in the console
     artifacts: str = ""  # on this machine, path or URI of the folder of its artifacts
     tasks: tuple[Task, ...] = ()
@@ -162,6 +164,8 @@ def read_run(
         "training": uri_of(tasks, PLAN, TRAINING),
         "predictions": evaluation.get("predictions", {}).get("uri", ""),
         "report": evaluation.get("report", {}).get("uri", ""),
+        "search": _find_parameter(tasks, "found"),
+        "search_report": uri_of(tasks, "choose-values", "search_page"),
         "link": link,
         "tasks": tasks,
         "jobs": tuple(map(read_job, custom_jobs)),

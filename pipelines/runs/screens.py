@@ -102,6 +102,9 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
     if names := [name for name in _HEADLINE if name in run.metrics] or list(run.metrics):
         figures = (f"{name}_{decimal(run.metrics[name], 4)}" for name in names)
         yield f"test set  {', '.join(figures).replace('_', _NO_BREAK)}"
+    if run.search:
+        yield f"search    {run.search}"
+        yield f"trials    {_format_path(run.search_report)}"
     if run.verdict:
         yield f"verdict   {run.verdict}{f': {run.reason}' if run.reason else ''}"
     if run.registered:
