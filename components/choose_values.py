@@ -14,6 +14,7 @@ from trainer.data import schema, storage
 from trainer.data.schema import join
 from trainer.evaluation.gate_options import GateOptions
 from trainer.fields import build
+from trainer.training.config import TrainingConfig, read_values
 
 
 class Chosen(NamedTuple):
@@ -30,6 +31,7 @@ def choose_values(
     training: dsl.Input[dsl.Artifact],
     trials: dsl.Output[dsl.Artifact],
     search_page: dsl.Output[dsl.HTML],
+    config: TrainingConfig,
     options: GateOptions,
     search: dict,
     title: str,
@@ -58,7 +60,10 @@ def choose_values(
     )
     print(verdict.reason)
     search_page.uri += ".html"
-    storage.write_atomically(search_page.uri, render_search(title, verdict).encode())
+    storage.write_atomically(
+        search_page.uri,
+        render_search(title, verdict, read_values(config, asked.parameters)).encode(),
+    )
     set_content_type(search_page.uri, "text/html")
     content = {
         "metric": asked.metric,

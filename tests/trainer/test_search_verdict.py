@@ -52,7 +52,7 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
     assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 3)
     assert 0 <= verdict.optimism < 0.1
     assert f"trial {verdict.best.number} is better" in verdict.reason
-    page = render_search("digits", verdict)
+    page = render_search("digits", verdict, {"epochs": 6})
     assert html.escape(verdict.reason) in page.replace("&#39;", "&#x27;")
     assert "not finished" in page
     names = {name for one in verdict.trials for name in one.values}

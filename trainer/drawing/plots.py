@@ -170,6 +170,7 @@ def draw_trials(
     axes = figure.add_subplot()
     if best:
         axes.plot(x, best, drawstyle="steps-post", color=MUTED)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.scatter(x, values, s=18, color=_COLORS[0], linewidths=0)
     axes.set(xlabel=x_label, ylabel=y_label, xscale="log" if is_log else axes.get_xscale())
     return _to_svg(figure, description)

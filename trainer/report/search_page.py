@@ -1,7 +1,7 @@
 """A web page about a search: its verdict, its trials, and what each option has changed."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainer.drawing import plots
@@ -9,12 +9,15 @@ from trainer.evaluation.search_verdict import SearchVerdict, Trial
 from trainer.report.learning import column
 from trainer.report.page import render
 
-_SPREAD = 20.0
+_SPREAD = 5.0
 """Largest value of an option by its smallest, from which it is drawn on a logarithmic scale."""
 
 
-def render_search(title: str, verdict: SearchVerdict) -> str:
-    """Return the page as one HTML file without scripts or external resources."""
+def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any]) -> str:
+    """Return the page as one HTML file without scripts or external resources.
+
+    `recipe` has the recipe's values of the options that were searched.
+    """
     metric = verdict.metric.replace("_", " ")
     finished = [one for one in verdict.trials if one.is_finished]
     label = f"validation {metric}"
@@ -36,10 +39,22 @@ def render_search(title: str, verdict: SearchVerdict) -> str:
         verdict=verdict,
         metric=metric,
         names=names,
+        rows=[
+            (one, [_format_value((one.values or recipe).get(name, "")) for name in names])
+            for one in (verdict.defaults, *verdict.trials)
+        ],
         over_time=over_time,
         effects=[(name, _draw_effect(name, finished, label)) for name in names],
         curves=_draw_curves(verdict, label),
     )
+
+
+def _format_value(value: Any) -> str:
+    """Format a value that may be text, a number with four digits."""
+    try:
+        return f"{float(value):.4g}"
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainer.data import storage
@@ -275,6 +275,13 @@ def override(config: TrainingConfig, values: Mapping[str, Any]) -> TrainingConfi
         else:
             changed[name] = value
     return build(TrainingConfig, changed)
+
+
+def read_values(config: TrainingConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of options by the names of `override`, without those that have none."""
+    options = {f"model_options.{name}": value for name, value in config.model_options.items()}
+    known = {**vars(config), **options}
+    return {name: known[name] for name in names if name in known}
 
 
 def _parse_option(value: Any) -> Any:
