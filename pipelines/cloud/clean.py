@@ -22,7 +22,7 @@ from pipelines.cloud.idle_endpoints import find_idle_endpoints
 from pipelines.console import Console
 from pipelines.project.connection import Connection
 from pipelines.runs import vertex_jobs
-from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, job_names
+from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, SEARCHES, job_names
 
 T = TypeVar("T")
 
@@ -182,10 +182,12 @@ def _find_ended_schedules(
 def _list_ended_jobs(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
-    """Return the CustomJobs and BatchPredictionJobs that ended before a time."""
+    """Return the jobs that ended before a time: training, searches and batch predictions."""
     request = {"parent": connection.settings.parent, "filter": vertex_jobs.label_filter(labels)}
     with translated("listing the training jobs"):
         jobs = list(connection.jobs.list_custom_jobs(request))
+    with translated("listing the searches"), tolerated(NOT_FOUND, NOT_IMPLEMENTED):
+        jobs += connection.jobs.list_hyperparameter_tuning_jobs(request)
     with translated("listing the batch prediction jobs"), tolerated(NOT_FOUND, NOT_IMPLEMENTED):
         jobs += connection.jobs.list_batch_prediction_jobs(request)
     return [
@@ -225,6 +227,8 @@ def _make_run_items(
 
 def _make_job_item(connection: Connection, job: Any) -> deletions.Item:
     kind, delete = "training job", connection.jobs.delete_custom_job
+    if f"/{SEARCHES}/" in job.name:
+        kind, delete = "search", connection.jobs.delete_hyperparameter_tuning_job
     if f"/{BATCH_JOBS}/" in job.name:
         kind, delete = "batch prediction", connection.jobs.delete_batch_prediction_job
     detail = f"{vertex_jobs.state_of(job)}, {job.display_name}"

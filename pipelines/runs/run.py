@@ -19,7 +19,9 @@ from vertex_facts.json_numbers import to_whole_numbers
 THIS_MACHINE = "this machine"
 RUNNING, KILLED, EXPIRED = "RUNNING", "KILLED", "EXPIRED"
 JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
-JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS = "customJobs", "batchPredictionJobs"
+JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS, SEARCHES = (
+    "customJobs", "batchPredictionJobs", "hyperparameterTuningJobs"
+)  # fmt: skip
 PLAN, TRAINING = "plan-training", "training"
 """The task that creates the training job's directory, and the output that names it."""
 _COLLECTION, _EVALUATION = "collect-training", "evaluate-model"

@@ -199,8 +199,14 @@ def test_endpoint_that_a_killed_step_left_is_deleted(vertex, succeed, clean, run
     assert vertex.endpoints["digits"].deployed_models
 
 
-def test_old_batch_predictions_are_deleted(vertex, clean, run):
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("BatchPredictionJob", "batch prediction"), ("HyperparameterTuningJob", "search")],
+)
+def test_old_batch_predictions_and_searches_are_deleted(vertex, clean, run, kind, shown):
     run("old", 40)
+    collection = f"{kind[0].lower()}{kind[1:]}s"
+    jobs = vertex.batch_jobs if kind == "BatchPredictionJob" else vertex.tuning_jobs
     for number, (days, state, labels) in enumerate(
         [
             (40, "SUCCEEDED", {**LABELS, "run": "old"}),
@@ -211,16 +217,16 @@ def test_old_batch_predictions_are_deleted(vertex, clean, run):
         ],
         1,
     ):
-        vertex.batch_jobs[str(number)] = types.BatchPredictionJob(
-            name=f"{LOCATION}/batchPredictionJobs/{number}",
+        jobs[str(number)] = getattr(types, kind)(
+            name=f"{LOCATION}/{collection}/{number}",
             labels=labels,
             state=f"JOB_STATE_{state}",
             end_time=now() - datetime.timedelta(days=days),
         )
-    assert "batch prediction" in clean()
-    assert [*vertex.batch_jobs] == ["3", "4", "5"]
-    # Not every server has batch predictions.
-    vertex.fail("ListBatchPredictionJobs", 501, "UNIMPLEMENTED")
+    assert shown in clean()
+    assert [*jobs] == ["3", "4", "5"]
+    # Not every server has them.
+    vertex.fail(f"List{kind}s", 501, "UNIMPLEMENTED")
     assert "nothing to delete" in clean()
 
 

@@ -65,6 +65,10 @@ class BatchJobs(Resources):
     kind = "BatchPredictionJob"
 
 
+class TuningJobs(Resources):
+    kind = "HyperparameterTuningJob"
+
+
 class VertexEmulator(FaultyEmulator):
     """All services, in pages of two; also the engine that runs pipeline jobs."""
 
@@ -83,13 +87,13 @@ class VertexEmulator(FaultyEmulator):
         endpoints = EndpointService(operations, model_folder, models=models, servers=self.servers)
         self.deploy_model = endpoints.deploy_model
         monitoring = MonitoringService(operations, endpoints=endpoints)
-        batch_jobs = BatchJobs(operations)
-        services = [pipelines, schedules, custom_jobs, batch_jobs, models, endpoints]
+        batch_jobs, tuning_jobs = BatchJobs(operations), TuningJobs(operations)
+        services = [pipelines, schedules, custom_jobs, batch_jobs, tuning_jobs, models, endpoints]
         for service in services:
             service.page_size = 2
         self.pipeline_jobs, self.schedules = ById(pipelines), ById(schedules)
         self.custom_jobs, self.endpoints = ById(custom_jobs), ById(endpoints)
-        self.batch_jobs = ById(batch_jobs)
+        self.batch_jobs, self.tuning_jobs = ById(batch_jobs), ById(tuning_jobs)
         self.models, self.monitoring_jobs = ById(models), ById(monitoring)
         log = LogEntries(lambda: self.log_entries)
         self.executions, self._experiments = metadata.executions, metadata.experiments
