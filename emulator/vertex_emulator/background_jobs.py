@@ -19,6 +19,7 @@ class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
     replicas: Sequence[Any] = ()  # of a training job
+    trials: Sequence[Any] = ()  # of a search
     failed_replica: Any = None  # the Replica that failed the job, if one did
 
     def __init__(self, message: Any) -> None:

@@ -51,6 +51,10 @@ class TuningJob(FolderJob):
         self.set_state("PENDING")
 
     @property
+    def trials(self) -> list[Any]:  # type: ignore[override]
+        return list(self.message.trials)
+
+    @property
     def processes(self) -> list[Process]:
         return [process for job in list(self._running.values()) for process in job.processes]
 

@@ -26,8 +26,7 @@ def make_rows(run: PipelineRun) -> Iterator[Row]:
         for job in replicas:
             yield from _replica_rows(job, f"{run.folder}/")
         for job in jobs:
-            for trial in getattr(job.message, "trials", ()):
-                yield _trial_row(trial)
+            yield from map(_trial_row, job.trials)
 
 
 def _trial_row(trial: Any) -> Row:

@@ -5,7 +5,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from components.evaluate_model import set_content_type
+from components.artifact_metadata import set_content_type
 from components.registry.registered_model import digest_dataset
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import two_classes, write

@@ -53,7 +53,7 @@ def replica(tmp_path):
 @pytest.fixture
 def job(replica):
     chief = replica("chief", 0, "epoch 3 of 10, 812 images/s\n", restarts=1)
-    return SimpleNamespace(task="train", replicas=[chief], state="RUNNING")
+    return SimpleNamespace(task="train", replicas=[chief], trials=[], state="RUNNING")
 
 
 @pytest.fixture
