@@ -30,7 +30,6 @@ def plan_search(
     search: dict,
     worker_pool_specs: list,
     base_output_directory: str,
-    labels: dict,
     rates: dict,
     run: str,
 ) -> PlannedSearch:
@@ -40,7 +39,6 @@ def plan_search(
         search: Options of the search.
         worker_pool_specs: Worker pools of the training with the recipe's values.
         base_output_directory: Directory of that training, in which the trials have theirs.
-        labels: Labels of the job.
         rates: Prices per hour, by machine type, accelerator and GB of disk.
         run: Name of the pipeline run.
     """
@@ -81,7 +79,7 @@ def plan_search(
         "parallel_trial_count": min(asked.parallel, trials),
         "max_failed_trial_count": asked.failed_trials,
         "trial_job_spec": spec,
-        "labels": labels,
+        "labels": job.labels,
     }
     if job.encryption_spec_key_name:
         planned["encryption_spec"] = {"kms_key_name": job.encryption_spec_key_name}

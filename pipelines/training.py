@@ -160,7 +160,9 @@ def _add_search(
     """Add a search, beside the training with the recipe's values; return the step that chooses."""
     defaults = _rename(CustomTrainingJobOp, "train-defaults")
     trained = _add_training_job("Train with the recipe's values", defaults, parameters, plan)
-    common = {**parameters, **plan.outputs, **planned, "search": search, "title": _RUN}
+    common = {**parameters, **planned, "search": search, "title": _RUN}
+    names = ("worker_pool_specs", "base_output_directory", "labels", "training")
+    common |= {name: plan.outputs[name] for name in names}
     job = add_step("Plan the search", plan_search, common)
     found = search_job.search(job=job.outputs["job"], **_PROJECT_AND_LOCATION)
     found.set_display_name("Search").set_caching_options(False)

@@ -1,0 +1,136 @@
+"""A recipe's [search] becomes a StudySpec, and its mistakes are refused before anything starts."""
+
+import dataclasses
+import json
+
+import pytest
+
+from components.machines.worker_pools import MachineOptions, build_worker_pool_specs
+from components.plan_search import plan_search
+from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.search_options import SearchOptions, build_study_spec
+from pipelines import recipe as recipes
+from tests.refusals import refused
+from trainer.training.config import TrainingConfig, override
+
+SEARCH = """
+source = "digits"
+{more}
+[search]
+{search}
+"""
+
+
+def load(folder, search, more=""):
+    (folder / "mine.toml").write_text(SEARCH.format(search=search, more=more))
+    return recipes.load("mine-search", folder)
+
+
+def test_study_has_the_parameters_with_their_kinds(tmp_path):
+    text = """
+        metric = "accuracy"
+        early_stopping = "median"
+        parameters.learning_rate = { min = 1e-4, max = 1e-1, scale = "log" }
+        parameters.batch_size = [64, 32]
+        parameters.optimizer = ["adam", "sgd"]
+        parameters.xla = [false, true]
+        parameters.momentum = { min = 0.5, max = 0.9, when = { optimizer = ["sgd"] } }
+        parameters."model_options.units" = { min = 16, max = 256 }
+    """
+    recipe = load(tmp_path, text, 'monitor = "accuracy"')
+    assert (recipe.name, recipe.searches) == ("mine-search", True)
+    spec = build_study_spec(recipe.run_options.search, recipe.parameters.training)
+    assert spec["metrics"] == [{"metric_id": "validation_accuracy", "goal": "MAXIMIZE"}]
+    assert spec["measurement_selection_type"] == "BEST_MEASUREMENT"
+    assert spec["median_automated_stopping_spec"] == {}
+    found = {one["parameter_id"]: one for one in spec["parameters"]}
+    rate = {"min_value": 1e-4, "max_value": 1e-1}
+    assert found["learning_rate"]["double_value_spec"] == rate
+    assert found["learning_rate"]["scale_type"] == "UNIT_LOG_SCALE"
+    assert found["batch_size"]["discrete_value_spec"] == {"values": [32, 64]}
+    assert found["xla"]["categorical_value_spec"] == {"values": ["false", "true"]}
+    units = {"min_value": 16, "max_value": 256}
+    assert found["model_options.units"]["integer_value_spec"] == units
+    (child,) = found["optimizer"]["conditional_parameter_specs"]
+    assert child["parameter_spec"]["parameter_id"] == "momentum"
+    assert child["parent_categorical_values"] == {"values": ["sgd"]}
+    assert "momentum" not in found
+
+
+def test_values_of_a_trial_are_text():
+    values = {"learning_rate": "0.01", "xla": "true", "model_options.units": "64"}
+    config = override(TrainingConfig(), values)
+    assert (config.learning_rate, config.xla) == (0.01, True)
+    assert config.model_options == {"units": 64}
+
+
+RATE = "parameters.learning_rate = { min = 1e-4, max = 1e-1 }"
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("trials = 3", "[search]: parameters is empty; give each option of training to search"),
+        (f"{RATE}\nparallel = 20", "parallel=20 is more than trials=12"),
+        (f'{RATE}\nmetric = "mae"', "[search]: metric='mae' is none of loss, accuracy"),
+        ("parameters.source = ['a', 'b']", "'source' can't be searched"),
+        ("parameters.seed = [1, 2]", "'seed' can't be searched"),
+        ("parameters.learning_rat = [1.0, 2.0]", "did you mean 'learning_rate'?"),
+        ("parameters.epochs = [0, 2]", "epochs=0 is out of range: it must be at least 1"),
+        ("parameters.batch_size = [32]", "is no list of two or more different values"),
+        ("parameters.learning_rate = { min = 1, max = 1 }", "are no range; give two numbers"),
+        ('parameters.momentum = { min = 0, max = 0.5, scale = "log" }', "needs numbers above 0"),
+        ('parameters.momentum = { min = 0.1, max = 0.5, scale = "lg" }', "scale='lg'"),
+        (f'{RATE}\nalgorithm = "grid"', "learning_rate has a range; give a list"),
+        (
+            "parameters.momentum = { min = 0.1, max = 0.5, when = { optimizer = ['sgd'] } }",
+            "when names optimizer=['sgd'], which are no values that the search has",
+        ),
+        ('parameters."model_options.unit" = [1, 2]', "did you mean 'model_options.units'?"),
+        ("parameters.learning_rate = 3", "neither a list of values nor a table of"),
+    ],
+)
+def test_mistake_in_a_search_is_refused(search, message, tmp_path):
+    refusal = refused(load, tmp_path, search)
+    assert refusal.startswith("mine.toml: ")
+    assert message in refusal
+
+
+def test_recipe_without_a_search_is_told_one(tmp_path):
+    (tmp_path / "mine.toml").write_text('source = "digits"')
+    message = refused(recipes.load, "mine-search", tmp_path)
+    assert "has no table [search]; add one, such as" in message
+
+
+def plan(**options):
+    machines = MachineOptions()
+    search = SearchOptions(parameters={"learning_rate": {"min": 0.1, "max": 0.5}}, trials=8)
+    groups = TrainingConfig(), PipelineOptions(**options), JobOptions(timeout="3600s")
+    values = {name: value for group in groups for name, value in vars(group).items()}
+    pools = build_worker_pool_specs(machines, ["--dataset=d", "--base_output_directory=b"])
+    planned = plan_search.python_func(
+        **values,
+        search=dataclasses.asdict(search),
+        worker_pool_specs=pools,
+        base_output_directory="gs://bucket/run/training",
+        rates={"n1-standard-4": 0.5, "pd-ssd": 0},
+        run="digits-1",
+    )
+    return json.loads(planned.job)
+
+
+def test_planned_job_has_the_worker_pools_of_training():
+    job = plan()
+    assert (job["max_trial_count"], job["parallel_trial_count"]) == (8, 2)
+    spec = job["trial_job_spec"]
+    assert spec["base_output_directory"]["output_uri_prefix"] == "gs://bucket/run/training/trials"
+    (pool,) = spec["worker_pool_specs"]
+    assert pool["container_spec"]["args"] == ["--dataset=d"]
+    assert spec["scheduling"]["timeout"] == "3600s"
+
+
+def test_max_cost_becomes_the_number_of_trials(capsys):
+    assert plan(max_cost=3)["max_trial_count"] == 5
+    with pytest.raises(SystemExit):
+        plan(max_cost=0.6)
+    assert "max_cost=0.6 does not pay for a trial" in capsys.readouterr().err
