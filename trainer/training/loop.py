@@ -398,10 +398,11 @@ def make_gradient_function(
             draws.set_rows(place, labels.shape[0])
         with tf.GradientTape() as tape:
             outputs = network(inputs, training=True)
-            scaled = scale(objective.part_of_mean(network, labels, outputs, weights, examples))
+            penalty = objective.find_penalty(network)
+            scaled = scale(objective.part_of_mean(labels, outputs, weights, penalty, examples))
         gradients = tape.gradient(scaled, variables)
         complete = [embeddings.complete(*one) for one in zip(gradients, variables, strict=True)]
-        return complete, objective.sums(network, labels, outputs, weights)
+        return complete, objective.sums(labels, outputs, weights, penalty)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
     # batch normalization does.
@@ -466,7 +467,8 @@ def make_validation(
     def step(*batch: Any) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
             outputs = model(inputs, training=False)
-            local = objective.sums(model, labels, outputs, weights)
+            penalty = objective.find_penalty(model)
+            local = objective.sums(labels, outputs, weights, penalty)
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
 

@@ -38,14 +38,16 @@ class Objective:
         self._minimized = task.make_objective(config)
 
     def part_of_mean(
-        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor, examples: Any
+        self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor, examples: Any
     ) -> tf.Tensor:
         """Return the part that a replica's rows have in the mean loss of a step's `examples`."""
         return tf.reduce_sum(self._minimized(labels, outputs) * weights) / examples
 
-    def sums(
-        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor
-    ) -> tf.Tensor:
+    def find_penalty(self, network: keras.Model) -> tf.Tensor:
+        """Return what is added to the mean loss of a network's newest call, float32 []."""
+        return tf.zeros([])
+
+    def sums(self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
         """Return what is added up over examples, float32 [k + 1]; last, their weights."""
         scores = self.task.scores(labels, outputs)
         return tf.stack([*(tf.reduce_sum(one * weights) for one in scores), tf.reduce_sum(weights)])
@@ -96,18 +98,18 @@ class CompiledObjective(Objective):
         self._check_own_metrics(model)
 
     def part_of_mean(
-        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor, examples: Any
+        self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor, examples: Any
     ) -> tf.Tensor:
         rows = tf.reduce_sum(tf.cast(weights > 0, tf.float32))
-        return self._sum(labels, outputs, weights) / examples + (
-            _penalties(network) * rows / examples
-        )
+        return (self._sum(labels, outputs, weights) + penalty * rows) / examples
 
-    def sums(
-        self, network: keras.Model, labels: Any, outputs: Any, weights: tf.Tensor
-    ) -> tf.Tensor:
-        loss = self._sum(labels, outputs, weights) + _penalties(network) * tf.reduce_sum(weights)
-        _, *scores, examples = tf.unstack(super().sums(network, labels, outputs, weights))
+    def find_penalty(self, network: keras.Model) -> tf.Tensor:
+        """Return the sum of the penalties of regularizers and of add_loss."""
+        return tf.add_n([tf.zeros([]), *(tf.cast(one, tf.float32) for one in network.losses)])
+
+    def sums(self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
+        loss = self._sum(labels, outputs, weights) + penalty * tf.reduce_sum(weights)
+        _, *scores, examples = tf.unstack(super().sums(labels, outputs, weights, penalty))
         states = self._update(self._initial, labels, outputs, weights)
         changes = [
             tf.reshape(tf.cast(one - first, tf.float32), [-1])
@@ -194,8 +196,3 @@ def _check_options(config: TrainingConfig) -> None:
             f"{', '.join(f'{name}={getattr(config, name)}' for name in changed)}; leave them out, "
             "or return the model without compile"
         )
-
-
-def _penalties(network: keras.Model) -> tf.Tensor:
-    """Return the sum of the penalties of regularizers and of add_loss, from its newest call."""
-    return tf.add_n([tf.zeros([]), *(tf.cast(one, tf.float32) for one in network.losses)])
