@@ -68,13 +68,13 @@ def choose_values(
     content = {
         "metric": asked.metric,
         "reason": verdict.reason,
-        "best": verdict.best.number,
-        "chosen": verdict.chosen.number,
+        "best": verdict.best.name,
+        "chosen": verdict.chosen.name,
         "optimism": verdict.optimism,
         "p_value": verdict.comparison.p_value,
         "trials": [
             {
-                "trial": one.number,
+                "trial": one.name,
                 "values": one.values,
                 "value": one.value if one.is_finished else None,
                 "epochs": len(one.history),

@@ -13,7 +13,8 @@ from trainer.fields import build
 from trainer.training.config import TrainingConfig
 
 TRIALS = "trials"
-"""Folder of the trials in the folder of the training with the recipe's values."""
+"""Folder in that of the training with the recipe's values: a folder for each run, which has one for
+each trial. A run that goes on with the training of another has trials of the same numbers."""
 
 
 class PlannedSearch(NamedTuple):
@@ -40,7 +41,7 @@ def plan_search(
         worker_pool_specs: Worker pools of the training with the recipe's values.
         base_output_directory: Directory of that training, in which the trials have theirs.
         rates: Prices per hour, by machine type, accelerator and GB of disk.
-        run: Name of the pipeline run.
+        run: Name of the pipeline run, and of the folder of its trials.
     """
     asked = build(SearchOptions, search)
     trials = asked.trials
@@ -70,7 +71,7 @@ def plan_search(
         "network": job.network,
         "tensorboard": job.tensorboard,
         "enable_web_access": job.enable_web_access,
-        "base_output_directory": {"output_uri_prefix": join(base_output_directory, TRIALS)},
+        "base_output_directory": {"output_uri_prefix": join(base_output_directory, TRIALS, run)},
     }
     planned: dict[str, Any] = {
         "display_name": run,

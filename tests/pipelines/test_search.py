@@ -123,7 +123,10 @@ def test_planned_job_has_the_worker_pools_of_training():
     job = plan()
     assert (job["max_trial_count"], job["parallel_trial_count"]) == (8, 2)
     spec = job["trial_job_spec"]
-    assert spec["base_output_directory"]["output_uri_prefix"] == "gs://bucket/run/training/trials"
+    assert (
+        spec["base_output_directory"]["output_uri_prefix"]
+        == "gs://bucket/run/training/trials/digits-1"
+    )
     (pool,) = spec["worker_pool_specs"]
     assert pool["container_spec"]["args"] == ["--dataset=d"]
     assert spec["scheduling"]["timeout"] == "3600s"

@@ -26,15 +26,15 @@ def searched(shared, digit_records):
         words = dict(re.findall(r"--(\w+)=(\S+)", TRAINED))
         for number, values in {0: TRIALS[1], **TRIALS}.items():
             own = words | dict(re.findall(r"--(\w+)=(\S+)", values))
-            base = folder / "trials" / str(number) if number else folder / "defaults"
+            base = folder / "trials" / "run" / str(number) if number else folder / "defaults"
             options = " ".join(f"--{name}={value}" for name, value in own.items())
             flags = replicas.flags(digit_records, base, options)
             replicas.run("trainer.task", flags, replicas.ALONE, folder / "logs" / str(number))
             if number:
                 begun = {"trial": number, "values": own}
                 (base / "trial.json").write_text(json.dumps(begun))
-        (folder / "trials" / "4").mkdir()
-        (folder / "trials" / "4" / "trial.json").write_text('{"trial": 4, "values": {}}')
+        (folder / "trials" / "run" / "4").mkdir()
+        (folder / "trials" / "run" / "4" / "trial.json").write_text('{"trial": 4, "values": {}}')
 
     return shared("searched", train)
 
@@ -44,14 +44,14 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
     options = {"metric": metric, "is_rising": metric == "accuracy", "confidence": 0.95}
     folders = str(searched / "defaults"), str(searched / "trials")
     verdict = judge(digit_records, *folders, **options)
-    values = {one.number: one.value for one in verdict.trials if one.is_finished}
-    assert values.keys() == {1, 2, 3}
+    values = {one.name: one.value for one in verdict.trials if one.is_finished}
+    assert values.keys() == {"1", "2", "3"}
     assert len(verdict.trials) == 4
     assert verdict.best.value == (max if metric == "accuracy" else min)(values.values())
     assert verdict.chosen is verdict.best
     assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 3)
     assert 0 <= verdict.optimism < 0.1
-    assert f"trial {verdict.best.number} is better" in verdict.reason
+    assert f"trial {verdict.best.name} is better" in verdict.reason
     page = render_search("digits", verdict, {"epochs": 6})
     assert html.escape(verdict.reason) in page.replace("&#39;", "&#x27;")
     assert "not finished" in page
@@ -61,7 +61,7 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
 
 def test_recipe_stays_without_a_better_trial(searched, digit_records):
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
-    good = str(searched / "trials" / "2")
+    good = str(searched / "trials" / "run" / "2")
     verdict = judge(digit_records, good, str(searched / "trials"), **options)
     assert verdict.chosen.directory == good
     assert "is no better than the recipe's values beyond noise" in verdict.reason
@@ -96,3 +96,14 @@ def test_a_real_effect_is_found():
     correct = generator.random((9, 2000)) < np.r_[np.full(8, 0.9), 0.95][:, None]
     pairs = Pairs.of(Scores(correct[8], None), Scores(correct[0], None))
     assert compare(pairs, metric="accuracy", confidence=1 - 0.05 / 8).is_better
+
+
+def test_trials_of_an_earlier_run_are_judged_too(searched, digit_records, tmp_path):
+    trials = tmp_path / "trials"
+    trials.mkdir()
+    for run in ("first", "second"):
+        (trials / run).symlink_to(searched / "trials" / "run")
+    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    verdict = judge(digit_records, str(searched / "defaults"), str(trials), **options)
+    assert [one.name for one in verdict.trials if one.is_finished][::3] == ["first/1", "second/1"]
+    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 6)

@@ -30,9 +30,9 @@ _RESAMPLES = 1_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A training of a search: with values of its own or, as number 0, with the recipe's."""
+    """A training of a search: with values of its own or, without a name, with the recipe's."""
 
-    number: int
+    name: str  # its number, after that of its run if there are several
     directory: str
     values: dict[str, str]
     history: list[dict[str, float | None]]
@@ -70,7 +70,7 @@ class SearchVerdict:
         best, finished = self.best, sum(one.is_finished for one in self.trials)
         shown = self.metric.replace("_", " ")
         return (
-            f"trial {best.number} is {'better' if self.is_better else 'no better'} than the "
+            f"trial {best.name} is {'better' if self.is_better else 'no better'} than the "
             f"recipe's values beyond noise: validation {shown} {best.value:.4f}, there "
             f"{self.defaults.value:.4f}; p = {self.comparison.p_value:.2g}, at most "
             f"{1 - self.comparison.confidence:.2g} is needed for the best of "
@@ -91,14 +91,17 @@ def judge(
 
     Args:
         defaults: base_output_directory of the training with the recipe's values.
-        trials: folder with that of each trial.
+        trials: folder with one for each run that has searched, in which each trial has one.
         metric: validation metric that decides which trial is the best.
         is_rising: whether the metric is better if it is higher.
     """
     known = read_trial(defaults, metric)
-    names = [name.strip("/") for name in _list(trials)]
-    numbers = sorted(int(name) for name in names if name.isdigit())
-    read = [read_trial(join(trials, str(number)), metric) for number in numbers]
+    runs = _list(trials)
+    read = [
+        read_trial(join(trials, run, number), metric, f"{run}/{number}" if runs[1:] else number)
+        for run in runs
+        for number in sorted(filter(str.isdigit, _list(join(trials, run))), key=int)
+    ]
     finished = [one for one in read if one.is_finished]
     if not finished or not known.is_finished:
         raise InputError(f"no trial in {trials} has finished with a validation {metric}")
@@ -123,16 +126,16 @@ def judge(
     )
 
 
-def read_trial(directory: str, metric: str) -> Trial:
-    """Return the trial in a folder, or the training without values of a search, as number 0."""
-    begun = json.loads(storage.read_text(join(directory, TRIAL)) or '{"trial": 0, "values": {}}')
+def read_trial(directory: str, metric: str, name: str = "") -> Trial:
+    """Return the trial in a folder, or the training with the recipe's values."""
+    begun = json.loads(storage.read_text(join(directory, TRIAL)) or '{"values": {}}')
     history = storage.read_text(join(directory, HISTORY))
     rows = parse_history(history.encode(), directory) if history else []
     value = math.nan
     if storage.read_text(join(directory, METRICS)):
         value = load(directory).metrics["validation"].get(metric, math.nan)
     return Trial(
-        number=begun["trial"],
+        name=name,
         directory=directory,
         values=begun["values"],
         history=rows,
@@ -160,7 +163,7 @@ def estimate_optimism(sums: np.ndarray, examples: int) -> float:
 
 def _list(folder: str) -> list[str]:
     try:
-        return list(tf.io.gfile.listdir(folder))
+        return sorted(name.strip("/") for name in tf.io.gfile.listdir(folder))
     except tf.errors.NotFoundError:
         return []
 

@@ -24,7 +24,7 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
     extreme = max if verdict.is_rising else min
     values = [one.value for one in finished]
     over_time = plots.draw_trials(
-        [one.number for one in finished],
+        [place for place, one in enumerate(verdict.trials, 1) if one.is_finished],
         values,
         x_label="trial",
         y_label=label,

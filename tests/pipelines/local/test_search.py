@@ -47,7 +47,7 @@ def test_killed_search_goes_on_and_its_best_trial_is_a_plain_run(tmp_path):
 
     run = run_folders.load_by_name(tmp_path, "latest")
     found = json.loads(Path(run.search_report).with_name("trials").read_text())
-    assert [one["trial"] for one in found["trials"]] == [0, 1, 2, 3, 4]
+    assert [one["trial"] for one in found["trials"]] == ["", "1", "2", "3", "4"]
     assert run.search == found["reason"]
     assert (tmp_path / "latest" / "search.html").exists()
     best = next(one for one in found["trials"] if one["trial"] == found["best"])
@@ -65,5 +65,6 @@ def test_killed_search_goes_on_and_its_best_trial_is_a_plain_run(tmp_path):
         capture_output=True,
     )
     trained = run_folders.load_by_name(tmp_path / "plain", "latest").training
-    trial = Path(run.artifacts, "plan-defaults", "training", "trials", str(found["best"]))
+    trials = Path(run.artifacts, "plan-defaults", "training", "trials", run.name)
+    trial = trials / found["best"]
     assert exported(trial) == exported(Path(trained))
