@@ -58,7 +58,7 @@ class Recipe:
         changed = search.change(self.run_options.search, changes, self.name)
         searching = dataclasses.replace(
             self,
-            name=f"{self.name}{SEARCH}",
+            name=self.name if self.searches else f"{self.name}{SEARCH}",
             run_options=dataclasses.replace(self.run_options, search=changed),
             searches=True,
         )

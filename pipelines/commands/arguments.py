@@ -95,7 +95,7 @@ def parse_values(
     for text in assignments or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise InputError(f"{option} {text!r} is not NAME=VALUE, such as --set epochs=3")
+            raise InputError(f"{option} {text!r} is not NAME=VALUE, such as epochs=3")
         try:
             text.encode()
         except UnicodeEncodeError:  # The pipeline's JSON can't hold it.

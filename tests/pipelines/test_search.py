@@ -10,6 +10,7 @@ from components.plan_search import plan_search
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
 from pipelines import recipe as recipes
+from pipelines.commands import command_line
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
 
@@ -137,3 +138,26 @@ def test_max_cost_becomes_the_number_of_trials(capsys):
     with pytest.raises(SystemExit):
         plan(max_cost=0.6)
     assert "max_cost=0.6 does not pay for a trial" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--search early_stopping=decay_curve", "early_stopping='decay_curve' is Vertex AI's; on"),
+        ("--search trial=3", "unknown parameter 'trial'; did you mean 'trials'?"),
+        ("--search trials", "--search 'trials' is not NAME=VALUE"),
+        ("--trials 0", "search: trials=0 is out of range: it must be at least 2"),
+        ("--detach", "--detach and settings of Vertex AI exclude --local"),
+        ("--set epochs=0", "epochs=0 is out of range"),
+    ],
+)
+def test_wrong_options_of_tune_start_nothing(arguments, message, tmp_path, capsys):
+    words = ["tune", "digits", "--local", f"--runs-directory={tmp_path}", *arguments.split()]
+    assert command_line.run(command_line.app, words) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_searching_recipe_keeps_its_name():
+    recipe = recipes.load("digits-search")
+    assert recipe.as_search({"trials": 3}, {}).name == "digits-search"
