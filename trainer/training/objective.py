@@ -183,7 +183,14 @@ def make_objective(model: keras.Model, task: Task, config: TrainingConfig) -> Ob
                 f"model={config.model!r} returns a model with a {name} of its own, which only fit "
                 "calls; train it by a program, see docs/extending.md"
             )
-    return CompiledObjective(model, task, config) if model.compiled else Objective(task, config)
+    if not model.compiled:
+        return Objective(task, config)
+    if model._compile_loss is None:
+        raise InputError(
+            f"model={config.model!r} returns a model that is compiled without a loss; give "
+            "compile one, or return the model without compile"
+        )
+    return CompiledObjective(model, task, config)
 
 
 def _check_options(config: TrainingConfig) -> None:

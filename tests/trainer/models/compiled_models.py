@@ -68,6 +68,12 @@ class PerClass(keras.metrics.Metric):
         return self.sums / self.rows
 
 
+def without_loss(dataset: Dataset) -> keras.Model:
+    model = plain(dataset)
+    model.compile("adam")
+    return model
+
+
 def with_largest(dataset: Dataset) -> keras.Model:
     model = plain(dataset)
     model.compile("adam", Focal(), metrics=[Largest()])
