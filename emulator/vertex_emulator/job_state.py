@@ -11,6 +11,8 @@ from vertex_emulator import files
 from vertex_facts import UsageError
 
 FILE_NAME = "job.json"
+TUNING_FILE_NAME = "tuning_job.json"
+"""File of a HyperparameterTuningJob."""
 _LOCK_FILE_NAME = ".lock"
 
 Role = Literal["chief", "worker", "ps", "evaluator"]

@@ -8,7 +8,7 @@ import json
 import pathlib
 from typing import Any
 
-from vertex_emulator import files, messages
+from vertex_emulator import files, job_state, messages
 from vertex_emulator.clock import Clock
 from vertex_emulator.custom_job import CustomJob
 from vertex_emulator.folder_jobs import FolderJob
@@ -27,7 +27,7 @@ from vertex_emulator.tuning_search import ask
 from vertex_facts import UsageError
 from vertex_facts.json_numbers import to_whole_numbers
 
-FILE_NAME = "tuning_job.json"
+FILE_NAME = job_state.TUNING_FILE_NAME
 _LONGEST_NAME = 100
 _TRIAL_ENDED = ("SUCCEEDED", "INFEASIBLE")
 

@@ -57,6 +57,17 @@ class Replica:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial of a HyperparameterTuningJob."""
+
+    name: str
+    state: str  # as of a Trial in the API
+    values: Mapping[str, Any]
+    metrics: Mapping[str, float]  # its final measurement, or its newest
+    error: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingJob:
     """A CustomJob that a run has launched."""
 
@@ -115,6 +126,7 @@ class Run:
     artifacts: str = ""  # on this machine, path or URI of the folder of its artifacts
     tasks: tuple[Task, ...] = ()
     jobs: tuple[TrainingJob, ...] = ()  # oldest first
+    trials: tuple[Trial, ...] = ()  # of its search for hyperparameters
 
     @property
     def on_vertex(self) -> bool:
@@ -294,6 +306,26 @@ def parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
     }
     values = {**defaults, **job.get("runtimeConfig", {}).get("parameterValues", {})}
     return to_whole_numbers(dict(sorted(values.items())))
+
+
+def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
+    """Return the trials of a HyperparameterTuningJob, in the REST API's JSON."""
+    trials = []
+    for trial in job.get("trials", []):
+        newest = trial.get("measurements", [])[-1:] or [{}]
+        measured = trial.get("finalMeasurement") or newest[0]
+        trials.append(
+            Trial(
+                name=trial.get("id", ""),
+                state=trial.get("state", ""),
+                values={one["parameterId"]: one["value"] for one in trial.get("parameters", [])},
+                metrics={
+                    one["metricId"]: one.get("value", 0) for one in measured.get("metrics", [])
+                },
+                error=trial.get("infeasibleReason", ""),
+            )
+        )
+    return tuple(trials)
 
 
 def job_names(job: Mapping[str, Any], kind: str = CUSTOM_JOBS) -> list[str]:

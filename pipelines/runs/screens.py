@@ -66,6 +66,10 @@ def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) 
             was_killed = replica.state == "RUNNING" and run.state == KILLED
             shown = KILLED if was_killed else replica.state
             say(f"replica   {shown:<13}  {replica.name}{restarts}")
+    for trial in run.trials:
+        parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
+        parts += [f"{name}={_format_value(value)}" for name, value in trial.values.items()]
+        say(f"trial     {trial.state:<13}  {trial.name}: {trial.error or ', '.join(parts)}")
     show_results(run, batches)
     say(*place.cost_lines(run))
     if run.error:
@@ -120,6 +124,10 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
         yield f"report    {_format_path(run.report)}"
     if is_object(run.artifacts):
         yield f"artifacts {run.artifacts}"
+
+
+def _format_value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _format_path(path: str) -> str:

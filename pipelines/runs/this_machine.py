@@ -15,12 +15,15 @@ from pipelines.runs.run import (
     Run,
     Task,
     TrainingJob,
+    Trial,
     display_names,
     read_job,
+    read_trials,
     to_role,
 )
 from trainer.errors import InputError
-from vertex_emulator import job_state
+from vertex_emulator import files, job_state
+from vertex_facts import UsageError
 
 _TAIL_BYTES = 1 << 20
 
@@ -43,7 +46,8 @@ class ThisMachine:
         run = run_folders.load(directory, names)
         _check_jobs(run, directory)
         jobs = tuple(map(_as_job, read_jobs(directory)))
-        return dataclasses.replace(run, jobs=jobs, tasks=run.tasks or _read_journal(run, names))
+        tasks = run.tasks or _read_journal(run, names)
+        return dataclasses.replace(run, jobs=jobs, tasks=tasks, trials=_read_trials(directory))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
@@ -87,6 +91,14 @@ def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
     files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
     jobs = [job_state.read(file.parent) for file in files]
     return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
+
+
+def _read_trials(directory: pathlib.Path) -> tuple[Trial, ...]:
+    """Return the trials of a run's search; none if its file is damaged."""
+    for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
+        with contextlib.suppress(UsageError):
+            return read_trials(files.read_checked(path, dict[str, Any]))
+    return ()
 
 
 def _check_jobs(run: Run, directory: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from components.vertex.cloud_errors import (
     translated,
 )
 from pipelines.project.connection import Connection
-from pipelines.runs.run import ENDED, JOB_ENDED, job_names
+from pipelines.runs.run import ENDED, JOB_ENDED, SEARCHES, Trial, job_names, read_trials
 from trainer.errors import InputError
 
 REQUEST = "request"
@@ -162,6 +162,20 @@ def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
     except (CloudError, InputError) as error:
         connection.say(str(error))
         return []
+
+
+def list_readable_trials(connection: Connection, job: Any) -> tuple[Trial, ...]:
+    """Return the trials of a run's search; if they can't be read, print the error and none."""
+    trials: tuple[Trial, ...] = ()
+    try:
+        with translated("asking for the search"):
+            for name in job_names(content_of(job), SEARCHES):
+                with tolerated(NOT_FOUND):
+                    found = connection.jobs.get_hyperparameter_tuning_job(name=name)
+                    trials += read_trials(content_of(found))
+    except (CloudError, InputError) as error:
+        connection.say(str(error))
+    return trials
 
 
 def content_of(message: Any) -> dict[str, Any]:
