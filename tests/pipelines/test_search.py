@@ -11,6 +11,7 @@ from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
 from pipelines import recipe as recipes
 from pipelines.commands import command_line
+from pipelines.runs.run import read_trials
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
 
@@ -161,3 +162,16 @@ def test_wrong_options_of_tune_start_nothing(arguments, message, tmp_path, capsy
 def test_searching_recipe_keeps_its_name():
     recipe = recipes.load("digits-search")
     assert recipe.as_search({"trials": 3}, {}).name == "digits-search"
+
+
+def test_trials_are_read_with_their_newest_measurement():
+    measured = [{"metrics": [{"metricId": "validation_loss", "value": one}]} for one in (0.5, 0.4)]
+    values = [{"parameterId": "batch_size", "value": 64}]
+    running = {"id": "1", "state": "ACTIVE", "parameters": values, "measurements": measured}
+    done = {"id": "2", "state": "SUCCEEDED", "finalMeasurement": measured[0]}
+    failed = {"id": "3", "state": "INFEASIBLE", "infeasibleReason": "its CustomJob is FAILED"}
+    first, second, third = read_trials({"trials": [running, done, failed]})
+    assert (first.values, first.metrics) == ({"batch_size": 64}, {"validation_loss": 0.4})
+    assert second.metrics == {"validation_loss": 0.5}
+    assert third.error == "its CustomJob is FAILED"
+    assert read_trials({}) == ()
