@@ -3,12 +3,11 @@
 import json
 from typing import Any, NamedTuple
 
-from components.machines.price import count_affordable
+from components.machines.price import limit_trials
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
 from components.typed import component
 from trainer.data.schema import join
-from trainer.errors import InputError
 from trainer.fields import build
 from trainer.training.config import TrainingConfig
 
@@ -44,21 +43,10 @@ def plan_search(
         run: Name of the pipeline run, and of the folder of its trials.
     """
     asked = build(SearchOptions, search)
-    trials = asked.trials
-    if options.max_cost:
-        # One training is that with the recipe's values.
-        affordable = count_affordable(
-            options.max_cost, job.timeout, options.price_per_hour, worker_pool_specs, rates
-        ) - 1  # fmt: skip
-        if affordable < 1:
-            raise InputError(
-                f"max_cost={options.max_cost:g} does not pay for a trial beside the training with "
-                f"the recipe's values, if each takes timeout={job.timeout}; raise max_cost, or "
-                "lower timeout"
-            )
-        if affordable < trials:
-            print(f"max_cost={options.max_cost:g} pays for {affordable} of {trials} trials")
-        trials = min(trials, affordable)
+    cost, price = options.max_cost, options.price_per_hour
+    trials = limit_trials(asked.trials, job.timeout, cost, price, worker_pool_specs, rates)
+    if trials < asked.trials:
+        print(f"max_cost={cost:g} pays for {trials} of {asked.trials} trials")
     spec: dict[str, Any] = {
         "worker_pool_specs": [_without_directory(pool) for pool in worker_pool_specs],
         "scheduling": {

@@ -9,9 +9,9 @@ from typing import Any
 from components.machines import price_table
 from components.machines.price import (
     UnknownPriceError,
-    count_affordable,
     format_money,
     limit_timeout,
+    limit_trials,
     part_names,
 )
 from components.machines.worker_pools import build_worker_pool_specs
@@ -173,14 +173,10 @@ class _Plan:
     def format_search(self, search: SearchOptions) -> str:
         """Return the number of trainings of a search, their price and their time."""
         options, timeout = self.parameters.pipeline, self.parameters.job.timeout
-        trials, price = search.trials, Decimal(str(options.price_per_hour))
+        cost, given_price, rates = options.max_cost, options.price_per_hour, self.prices.rates
         try:
-            if options.max_cost:
-                affordable = count_affordable(
-                    options.max_cost, timeout, price, self.pools, self.prices.rates
-                )
-                trials = min(trials, affordable - 1)
-            price = price or self.prices.hourly_price(self.pools)
+            trials = limit_trials(search.trials, timeout, cost, given_price, self.pools, rates)
+            price = Decimal(str(given_price)) or self.prices.hourly_price(self.pools)
         except UnknownPriceError as error:
             return str(error)
         # The chosen one goes on where its training ended.

@@ -1,7 +1,6 @@
 """Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
-import sys
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
@@ -124,17 +123,30 @@ def limit_timeout(
     return timeout if Decimal(timeout.removesuffix("s")) <= whole_seconds else f"{whole_seconds}s"
 
 
-def count_affordable(
-    max_cost: float,
+def limit_trials(
+    trials: int,
     timeout: str,
-    price_per_hour: float | Decimal,
+    max_cost: float,
+    price_per_hour: float,
     pools: Sequence[Mapping[str, Any]],
     rates: Mapping[str, float],
 ) -> int:
-    """Return the number of jobs that cost at most `max_cost` if each takes its whole `timeout`."""
-    price = Decimal(str(price_per_hour)) or hourly_price(pools, rates)
+    """Return `trials`, fewer if needed so that a search costs at most `max_cost`.
+
+    It also has a training with the recipe's values; each may take its whole `timeout`. Raise
+    InputError if no trial remains, or a resource has no rate. Arguments are as of `limit_timeout`.
+    """
+    price = Decimal(str(price_per_hour)) or (hourly_price(pools, rates) if max_cost else Decimal(0))
     each = price * Decimal(timeout.removesuffix("s")) / 3600
-    return int(Decimal(str(max_cost)) // each) if each else sys.maxsize
+    if not max_cost or not each:
+        return trials
+    affordable = int(Decimal(str(max_cost)) // each) - 1
+    if affordable < 1:
+        raise InputError(
+            f"max_cost={max_cost:g} does not pay for a trial beside the training with the recipe's "
+            f"values, if each takes timeout={timeout}; raise max_cost, or lower timeout"
+        )
+    return min(trials, affordable)
 
 
 def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -189,9 +189,8 @@ def _read(name: str, spec: Any, config: TrainingConfig) -> SearchedParameter:
         raise InputError(f"{name}: scale={scale!r}{fields.suggest(str(scale), _SCALES)}")
     if scale != "linear" and low <= 0:
         raise InputError(f"{name}: scale={scale!r} needs numbers above 0, but min={low}")
-    is_whole = kind is int or (kind is None and isinstance(low, int) and isinstance(high, int))
     return SearchedParameter(
-        name=name, low=low, high=high, is_whole=is_whole, scale=scale, when=when
+        name=name, low=low, high=high, is_whole=kind is int, scale=scale, when=when
     )
 
 

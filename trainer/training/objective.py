@@ -1,4 +1,4 @@
-"""What a run minimizes and measures: by the task of its records, or as its model was compiled."""
+"""Decide what a run minimizes and measures: by its records' task, or as its model was compiled."""
 
 import itertools
 from typing import Any

@@ -50,7 +50,7 @@ def compiled(dataset: Dataset) -> keras.Model:
 
 
 class PerClass(keras.metrics.Metric):
-    """How often each class is right, of all rows."""
+    """Tell how often each class is right, of all rows."""
 
     def __init__(self) -> None:
         super().__init__(name="right")
