@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.runs.failures import read_progress
 from pipelines.runs.live_view import STARTING, Row
+from pipelines.runs.screens import format_trial_value
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_facts.restart_rules import MAX_RESTARTS
@@ -35,16 +36,12 @@ def _trial_row(trial: Any) -> Row:
     if trial.start_time:
         ended = trial.end_time.timestamp() if trial.end_time else time.time()
         seconds = ended - trial.start_time.timestamp()
-    parts = [f"{one.parameter_id} {_format_value(one.value)}" for one in trial.parameters]
+    parts = [f"{one.parameter_id} {format_trial_value(one.value)}" for one in trial.parameters]
     measured = trial.final_measurement or (trial.measurements and trial.measurements[-1])
     parts += [f"{one.metric_id} {one.value:.4f}" for one in measured.metrics] if measured else []
     text = trial.infeasible_reason or ", ".join(parts)
     state = _TRIAL_STATES.get(trial.state.name, trial.state.name)
     return Row(f"trial {trial.id}", state, seconds, text, is_replica=True)
-
-
-def _format_value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:

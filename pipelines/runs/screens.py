@@ -68,7 +68,7 @@ def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) 
             say(f"replica   {shown:<13}  {replica.name}{restarts}")
     for trial in run.trials:
         parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
-        parts += [f"{name}={_format_value(value)}" for name, value in trial.values.items()]
+        parts += [f"{name}={format_trial_value(value)}" for name, value in trial.values.items()]
         say(f"trial     {trial.state:<13}  {trial.name}: {trial.error or ', '.join(parts)}")
     show_results(run, batches)
     say(*place.cost_lines(run))
@@ -126,7 +126,8 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
         yield f"artifacts {run.artifacts}"
 
 
-def _format_value(value: Any) -> str:
+def format_trial_value(value: Any) -> str:
+    """Return a value that a search has chosen, a fraction with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
