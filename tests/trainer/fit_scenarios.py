@@ -201,6 +201,17 @@ def few_batches():
 
 
 @scenario
+def periodic_updates():
+    model = dense()
+    options = {"gradient_accumulation_steps": 3, "use_ema": True, "ema_overwrite_frequency": 4}
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=0.01, global_clipnorm=0.1, **options)
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+    x, y = draw()
+    return model, {"x": x, "y": y, "batch_size": 16, "shuffle": False}
+
+
+@scenario
 def layers_in_data():
     model = dense()
     model.compile("adam", "sparse_categorical_crossentropy")

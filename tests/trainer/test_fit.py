@@ -15,7 +15,9 @@ from trainer.fit import fit
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers", "equal_batches", "embedded_positions", "shared_data"]
+QUICK = [
+    "weighted_dataset", "random_layers", "periodic_updates", "embedded_positions", "shared_data",
+]  # fmt: skip
 
 
 def keras_fit(names, folder):
@@ -79,7 +81,6 @@ def test_what_several_replicas_cannot_train_is_refused():
     words = [
         "run_eagerly=True",
         "reduction='sum'",
-        "gradient_accumulation_steps=2",
         "BackupAndRestore",
         "RaggedTensorSpec",
         "'largest'",

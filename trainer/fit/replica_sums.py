@@ -13,6 +13,8 @@ import keras
 import tensorflow as tf
 from keras.src.losses import loss as keras_loss
 
+from trainer.training.periodic_updates import branch_across_replicas
+
 
 def mean(value: Any, share: tf.Tensor) -> tf.Tensor:
     """Return the mean over all rows of a value that is a mean over a replica's rows."""
@@ -107,4 +109,5 @@ def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local)
             )
             stack.enter_context(unchanged)
             inner = getattr(inner, "inner_optimizer", None)
+        stack.enter_context(branch_across_replicas(optimizer))
         yield

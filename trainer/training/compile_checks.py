@@ -10,12 +10,17 @@ _MEANS = ("mean", "sum_over_batch_size")
 
 
 def check_compiled(model: keras.Model) -> None:
-    """Raise InputError for losses that are no means, and for what optimizers do at some steps."""
+    """Raise InputError for losses that are no means, and what no workers can do independently."""
     if model.run_eagerly:
         raise InputError("run_eagerly=True can't be used on several replicas; leave it out")
-    for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-        if value := getattr(model.optimizer, name, None):
-            raise InputError(f"{name}={value} can't be used on several replicas; leave it out")
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    if isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy):
+        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if value := getattr(inner, name):
+                raise InputError(
+                    f"{name}={value} can't be used with parameter servers, whose workers take "
+                    "steps independently; leave it out"
+                )
     for loss in tf.nest.flatten(model.loss):
         reduction = getattr(loss, "reduction", _MEANS[0])
         if reduction not in _MEANS:

@@ -35,6 +35,7 @@ from trainer.training.job import Job
 from trainer.training.liveness import StepWatch
 from trainer.training.objective import Objective, make_objective
 from trainer.training.optimization import Schedule, create_optimizer, leave_sums_to_step
+from trainer.training.periodic_updates import branch_across_replicas
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Sums
 from trainer.training.strategies import barrier, create_strategy, resolve
@@ -442,7 +443,7 @@ def make_training_step(
             optimizer.apply([embeddings.add_rows(one) for one in summed], variables)
             return report
 
-        with draw_by_place():
+        with draw_by_place(), branch_across_replicas(optimizer):
             reports = strategy.run(replica_step, args=(inputs, labels, weights))
         return strategy.experimental_local_results(reports)[0]
 

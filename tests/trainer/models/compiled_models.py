@@ -41,12 +41,18 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-def compiled(dataset: Dataset) -> keras.Model:
+def compiled(dataset: Dataset, *, accumulated: int = 0) -> keras.Model:
     model = plain(dataset)
     top = keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")
-    optimizer = keras.optimizers.RMSprop(0.01, clipnorm=0.05, use_ema=True, ema_momentum=0.5)
+    options = {"clipnorm": 0.05, "use_ema": True, "ema_momentum": 0.5}
+    options["gradient_accumulation_steps"] = accumulated or None
+    optimizer = keras.optimizers.RMSprop(0.01, **options)
     model.compile(optimizer, Focal(), metrics=["accuracy", top], weighted_metrics=[PerClass()])
     return model
+
+
+def accumulating(dataset: Dataset) -> keras.Model:
+    return compiled(dataset, accumulated=2)
 
 
 class PerClass(keras.metrics.Metric):

@@ -14,7 +14,6 @@ from tests.trainer.models import compiled_models
 from tests.trainer.training_runs import train
 from trainer.data.read.reader import read_for_keras
 
-MODEL = f"{compiled_models.__name__}:compiled"
 BATCH = 258
 """All rows at once; two devices get 129 and 128."""
 EPOCHS = 4
@@ -25,12 +24,11 @@ def records(tmp_path_factory):
     return digits(tmp_path_factory.mktemp("records"))
 
 
-@pytest.fixture(scope="module")
-def of_keras(records):
+def fit_by_keras(records, name):
     """Train with Keras on all rows at once; return the history and the weights."""
     assert records.splits["train"].examples == BATCH - 1
     keras.utils.set_random_seed(0)
-    model = compiled_models.compiled(records)
+    model = getattr(compiled_models, name)(records)
     split = {name: read_for_keras(records, name, BATCH) for name in ("train", "validation")}
     history = model.fit(
         split["train"], validation_data=split["validation"], epochs=EPOCHS, verbose=0
@@ -38,12 +36,13 @@ def of_keras(records):
     return history.history, model.get_weights()
 
 
-def run(folder, records, options, roles, devices=0):
+def run(folder, records, name, options, roles, devices=0):
     """Train on the replicas; return the rows of history.csv.
 
     With a number of `devices`, the final weights are in `folder`, too.
     """
-    arguments = replicas.flags(records, folder / "run", f"--model={MODEL} {options}")
+    model = f"{compiled_models.__name__}:{name}"
+    arguments = replicas.flags(records, folder / "run", f"--model={model} {options}")
     module = "trainer.task"
     if devices:
         module, arguments = dump_weights.__name__, [str(devices), str(folder), *arguments]
@@ -55,17 +54,17 @@ def run(folder, records, options, roles, devices=0):
 
 
 @pytest.mark.parametrize(
-    ("roles", "devices"),
+    ("name", "roles", "devices"),
     [
-        (replicas.ALONE, 1),
-        (replicas.ALONE, 2),
-        pytest.param(replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
+        ("compiled", replicas.ALONE, 1),
+        ("accumulating", replicas.ALONE, 2),
+        pytest.param("compiled", replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
     ],
 )
-def test_learns_and_measures_as_keras(roles, devices, records, of_keras, tmp_path):
+def test_learns_and_measures_as_keras(name, roles, devices, records, tmp_path):
     options = f"--epochs={EPOCHS} --batch_size={BATCH} --keep_epoch=last"
-    rows = run(tmp_path, records, options, roles, devices)
-    history, weights = of_keras
+    rows = run(tmp_path, records, name, options, roles, devices)
+    history, weights = fit_by_keras(records, name)
     assert len(rows) == EPOCHS
     for number, row in enumerate(rows):
         for split, prefix in (("", ""), ("validation_", "val_")):
@@ -84,7 +83,7 @@ def test_learns_and_measures_as_keras(roles, devices, records, of_keras, tmp_pat
 @pytest.mark.slow
 def test_learns_with_parameter_servers(records, tmp_path):
     roles = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)]
-    *_, row = run(tmp_path, records, "--epochs=15 --batch_size=32", roles)
+    *_, row = run(tmp_path, records, "compiled", "--epochs=15 --batch_size=32", roles)
     assert float(row["validation_top"]) >= float(row["validation_accuracy"]) > 0.6
     classes = [float(row[f"right_{number}"]) for number in range(10)]
     assert sum(classes) == pytest.approx(float(row["accuracy"]), abs=1e-5)

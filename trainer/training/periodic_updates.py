@@ -1,0 +1,59 @@
+"""Let optimizers on several replicas do what Keras does at some steps only.
+
+Keras accumulates gradients, and overwrites weights with their averages, in a branch of each
+replica's step. There, tf.distribute can't update variables; so the branch is taken outside of the
+replicas' steps, as Keras' LossScaleOptimizer does.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import tensorflow as tf
+from keras.src import ops
+
+
+@contextlib.contextmanager
+def branch_across_replicas(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """Let an optimizer, or the one that it scales losses for, branch outside of replicas' steps."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    accumulated = optimizer.gradient_accumulation_steps
+    overwritten = optimizer.ema_overwrite_frequency
+    if not (accumulated or overwritten):
+        yield
+        return
+    apply = optimizer._backend_apply_gradients
+
+    def apply_across(strategy: Any, gradients: list[Any], variables: list[Any]) -> None:
+        def take(branch: int) -> Callable[[], None]:
+            def run() -> None:
+                with mock.patch.object(ops, "cond", lambda _, *branches: branches[branch]()):
+                    arguments = (gradients, variables)
+                    strategy.extended.call_for_each_replica(apply, args=arguments)
+
+            return run
+
+        with mock.patch.object(optimizer, "ema_overwrite_frequency", None):
+            if accumulated:
+                tf.cond(_is_due(optimizer._iterations, accumulated), take(0), take(1))
+            else:
+                strategy.extended.call_for_each_replica(apply, args=(gradients, variables))
+        if overwritten:
+            trained = optimizer._trainable_variables
+            overwrite = optimizer._overwrite_model_variables_with_average_value
+            is_due = _is_due(optimizer.iterations, overwritten)
+            tf.cond(is_due, lambda: overwrite(trained), lambda: None)
+
+    def apply_merged(gradients: list[Any], variables: list[Any]) -> None:
+        context = tf.distribute.get_replica_context()
+        context.merge_call(apply_across, args=(gradients, variables))
+
+    with mock.patch.object(optimizer, "_backend_apply_gradients", apply_merged):
+        yield
+
+
+def _is_due(iterations: Any, period: int) -> tf.Tensor:
+    """Return whether the step that is being computed is the last of its period."""
+    return tf.equal((tf.convert_to_tensor(iterations) + 1) % period, 0)
