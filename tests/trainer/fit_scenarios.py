@@ -4,7 +4,8 @@
 
 With TF_CONFIG or two logical devices, `fit` trains on all replicas; without, Keras' own does. The
 file RESULT gets the history, the weights and the number of steps of each scenario, or why `fit` has
-refused it. With EPOCHS in the environment, `fit` trains so many, with checkpoints in FOLDER.
+refused it. With EPOCHS in the environment, `fit` trains so many, with checkpoints in FOLDER. With
+LEAVES, the process ends within an epoch.
 """
 
 import json
@@ -316,6 +317,17 @@ def callbacks(folder: Path):
     return model, {**arguments, "validation_data": draw(50, seed=9), "epochs": 40}
 
 
+class Leave(keras.callbacks.Callback):
+    """End the process in the fourth batch of the sixth epoch."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if (self.epoch, batch) == (5, 3):
+            raise SystemExit
+
+
 def main(result: str, folder: str, *chosen: str) -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     strategies.divide_cpu(os.environ)
@@ -350,6 +362,9 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1)
         history = model.fit(**arguments)
     elif takes_folder or "EPOCHS" in os.environ:
         arguments["epochs"] = int(os.environ.get("EPOCHS", arguments["epochs"]))
+        if "LEAVES" in os.environ:
+            arguments["checkpoint_steps"] = 2
+            arguments["callbacks"] += [Leave()]
         history = fit(model, directory=f"{folder}/checkpoints", **arguments)
     else:
         history = fit(model, **arguments)

@@ -12,6 +12,7 @@ from tests.child_processes import ROOT
 from tests.trainer import fit_refusals, fit_scenarios
 from trainer.errors import InputError
 from trainer.fit import fit
+from trainer.fit.checkpoints import find_done
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
@@ -51,11 +52,12 @@ def test_two_workers_learn_as_one_process(names, tmp_path):
 
 
 @pytest.mark.slow
-def test_resumes_on_another_number_of_replicas(tmp_path, monkeypatch):
+def test_resumes_within_an_epoch_on_another_number_of_replicas(tmp_path, monkeypatch):
     arguments = [str(tmp_path / "results.json"), str(tmp_path), "callbacks"]
-    monkeypatch.setenv("EPOCHS", "10")
+    monkeypatch.setenv("LEAVES", "1")
     replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "first")
-    monkeypatch.delenv("EPOCHS")
+    monkeypatch.delenv("LEAVES")
+    assert find_done(str(tmp_path / "checkpoints")) == (5, 2)
     monkeypatch.setenv(LOGICAL_CPUS, "3")
     replicas.run(MODULE, arguments, replicas.ALONE, tmp_path / "second")
     results = json.loads((tmp_path / "results.json").read_text())
@@ -110,6 +112,42 @@ def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
     assert losses == expected
     for weight, value in zip(known.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_array_equal(weight, value)
+
+
+@pytest.mark.parametrize("name", ["random_layers", "weighted_dataset"])
+def test_interrupted_epoch_goes_on_to_the_bit(name, tmp_path):
+    def train(train_model, callbacks=(), **options):
+        keras.utils.set_random_seed(1)
+        model, arguments = fit_scenarios.SCENARIOS[name]()
+        options |= {"epochs": 7, "verbose": 0, "callbacks": [*callbacks]}
+        history = train_model(model, **arguments, **options)
+        return history.history["loss"], model.get_weights()
+
+    options = {"directory": str(tmp_path), "checkpoint_steps": 2}
+    with pytest.raises(SystemExit):
+        train(fit, callbacks=[fit_scenarios.Leave()], **options)
+    assert find_done(str(tmp_path)) == (5, 2)
+    losses, weights = train(fit, **options)
+    expected, known = train(keras.Model.fit)
+    assert losses == pytest.approx(expected, abs=1e-6)
+    for weight, value in zip(known, weights, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (fit_scenarios.Batches(), {}, "give shuffle=False with a PyDataset"),
+        ((batch for batch in ()), {}, "this is a generator; give a tf.data.Dataset"),
+        (fit_scenarios.Batches(), {"directory": ""}, "checkpoint_steps=2 needs a directory"),
+    ],
+)
+def test_epoch_that_could_not_go_on_is_refused(data, options, message, tmp_path):
+    model = fit_scenarios.dense()
+    model.compile(loss="mse")
+    options = {"directory": str(tmp_path), "checkpoint_steps": 2, **options}
+    with pytest.raises(InputError, match=message):
+        fit(model, data, **options)
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path):

@@ -18,10 +18,10 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
   batch are the worker's own.
 - All workers run the callbacks, and stop together. Only the chief writes their files, and shows
   progress.
-- With `directory`, the chief saves a checkpoint after each epoch. A job that is started again goes
-  on with the next one.
+- With `directory`, the chief saves a checkpoint after each epoch, and after every
+  `checkpoint_steps` steps. A job that is started again goes on from there.
 
-Without a strategy of several replicas, the model's own `fit` trains.
+Without a strategy of several replicas and without `checkpoint_steps`, the model's own `fit` trains.
 
 Workers that import this module before they have set a random seed get the same one, so that they
 shuffle alike.
@@ -33,6 +33,7 @@ import json
 import os
 import sys
 import tempfile
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,26 +85,32 @@ def fit(
     validation_freq: int | Sequence[int] = 1,
     *,
     directory: str = "",
+    checkpoint_steps: int = 0,
 ) -> keras.callbacks.History:
     """Train a compiled model as `keras.Model.fit` does, and return its History.
 
-    All arguments but the last are those of `keras.Model.fit`; a batch is that of all replicas
+    All arguments but the last two are those of `keras.Model.fit`; a batch is that of all replicas
     together. Every worker of a job must give the same ones. Raise InputError for what can't be
     trained on several workers.
 
     Args:
         directory: folder of checkpoints, which all workers can read. If it has one, training goes
             on from it.
+        checkpoint_steps: steps after which a checkpoint is saved within an epoch; 0: at its end
+            alone. Steps before it are not trained again, but their batches are read.
     """
     cluster = from_environment(os.environ)
     strategy = model.distribute_strategy
     _check(model, strategy, cluster, callbacks or ())
+    if checkpoint_steps:
+        _check_checkpoint_steps(checkpoint_steps, directory, strategy, x, shuffle)
+    epoch, step = checkpoints.find_done(directory)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
             (x, y, sample_weight), validation_split=validation_split
         )
     training = {
-        "x": _skip(x, checkpoints.find_finished(directory), steps_per_epoch),
+        "x": _skip(x, epoch, steps_per_epoch),
         "y": y,
         "sample_weight": sample_weight,
         "batch_size": batch_size,
@@ -120,7 +127,7 @@ def fit(
     if verbose == "auto":
         verbose = 1 if sys.stdout.isatty() else 2
     loop: FitLoop | None = None
-    if _is_distributed(strategy):
+    if _is_distributed(strategy) or checkpoint_steps or step:
         validation = None
         if validation_data is not None:
             of_validation = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
@@ -137,14 +144,18 @@ def fit(
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
     if directory:
-        saved = Checkpoints(directory, cluster, model, history, both)
+        saved = Checkpoints(directory, cluster, model, history, both, checkpoint_steps)
         called.append(saved)
-        initial_epoch = max(initial_epoch, saved.restore())
-    if initial_epoch >= epochs:
+        saved.restore()
+    if epoch < initial_epoch:
+        epoch, step = initial_epoch, 0
+    if epoch >= epochs:
         return history
-    common: dict[str, Any] = {"initial_epoch": initial_epoch, "validation_freq": validation_freq}
+    common: dict[str, Any] = {"initial_epoch": epoch, "validation_freq": validation_freq}
     if loop:
         with _save_elsewhere([] if cluster.is_chief else both):
+            if step:
+                common |= {"initial_step": step, "restore_metrics": saved.restore_metrics}
             loop.train(called, verbose=verbose if cluster.is_chief else 0, **common)
         return history
     training.pop("steps_per_execution")
@@ -239,6 +250,29 @@ def _check(
             "the callback BackupAndRestore can't be used on several replicas; give fit a directory"
         )
     check_compiled(model)
+
+
+def _check_checkpoint_steps(
+    steps: int, directory: str, strategy: tf.distribute.Strategy, data: Any, shuffle: bool
+) -> None:
+    """Raise InputError if a training could not go on after some steps of an epoch."""
+    if steps < 0 or not directory:
+        raise InputError(f"checkpoint_steps={steps} needs a directory, and a positive number")
+    if _has_servers(strategy):
+        raise InputError(
+            f"checkpoint_steps={steps} can't be used with parameter servers, whose workers take "
+            "steps independently; give a smaller steps_per_epoch"
+        )
+    if isinstance(data, types.GeneratorType):
+        raise InputError(
+            f"checkpoint_steps={steps} needs data that can be read again, but this is a generator; "
+            "give a tf.data.Dataset or a PyDataset"
+        )
+    if isinstance(data, keras.utils.PyDataset) and shuffle:
+        raise InputError(
+            f"checkpoint_steps={steps} needs batches in the same order again; give shuffle=False "
+            "with a PyDataset"
+        )
 
 
 def _has_servers(strategy: tf.distribute.Strategy) -> bool:

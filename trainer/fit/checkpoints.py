@@ -16,15 +16,22 @@ from trainer.fit.replica_sums import list_optimizers
 from trainer.training import draws
 from trainer.training.cluster import Cluster
 
+_NUMBERS = "numbers/.ATTRIBUTES/VARIABLE_VALUE"
 
-def find_finished(directory: str) -> int:
-    """Return the number of epochs before the newest checkpoint; 0 without one."""
+
+def find_done(directory: str) -> tuple[int, int]:
+    """Return the epochs before the newest checkpoint, and the steps of the next; 0 without one."""
     newest = tf.train.latest_checkpoint(directory) if directory else None
-    return int(newest.rpartition("-")[2]) if newest else 0
+    if not newest:
+        return 0, 0
+    state = json.loads(tf.train.load_checkpoint(newest).get_tensor(_NUMBERS))
+    return state["epoch"], state.get("step", 0)
 
 
 class Checkpoints(keras.callbacks.Callback):
     """Save and restore a training after each epoch, with the state of its callbacks.
+
+    With a number of `steps`, save within an epoch, too, each time that so many are done.
 
     Every worker saves, as tf.distribute requires; those other than the chief to a temporary folder.
     """
@@ -36,16 +43,19 @@ class Checkpoints(keras.callbacks.Callback):
         model: keras.Model,
         history: keras.callbacks.History,
         callbacks: Sequence[keras.callbacks.Callback],
+        steps: int,
     ) -> None:
         super().__init__()
+        self._every, self._epoch, self._step = steps, 0, 0
         self._history, self._callbacks = history, callbacks
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
-        metrics = {id(variable) for metric in model.metrics for variable in metric.variables}
-        variables = [one for one in model.variables if id(one) not in metrics]
+        self._measured = [variable for metric in model.metrics for variable in metric.variables]
+        measured = {id(variable) for variable in self._measured}
+        variables = [one for one in model.variables if id(one) not in measured]
         variables += [one for of in list_optimizers(model) for one in of.variables]
         unseeded = draws.get_unseeded(model.distribute_strategy)
         self._variables = [*variables, unseeded.state]
-        # The finished epochs, their history and the callbacks' numbers; and their arrays.
+        # The finished epochs and steps, the history and the callbacks' numbers; and their arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
         checkpoint = tf.train.Checkpoint(
             variables=[one.value for one in self._variables],
@@ -57,10 +67,10 @@ class Checkpoints(keras.callbacks.Callback):
             checkpoint, self._temporary or directory, max_to_keep=2
         )
 
-    def restore(self) -> int:
-        """Restore the newest checkpoint, if there is one; return the next epoch, from 0."""
+    def restore(self) -> None:
+        """Restore the newest checkpoint, if there is one."""
         if not self._newest:
-            return 0
+            return
         shapes = tf.train.load_checkpoint(self._newest).get_variable_to_shape_map()
         for place, one in enumerate(self._variables):
             saved = shapes.get(f"variables/{place}/.ATTRIBUTES/VARIABLE_VALUE")
@@ -70,9 +80,13 @@ class Checkpoints(keras.callbacks.Callback):
                     f"{[*one.shape]}, there {saved}; give another directory"
                 )
         self._manager.checkpoint.restore(self._newest).assert_consumed()
-        state = json.loads(self._numbers.numpy())
-        self._history.history = state["history"]
-        return int(state["epoch"])
+        self._history.history = json.loads(self._numbers.numpy())["history"]
+
+    def restore_metrics(self) -> None:
+        """Restore the states of the metrics that the epoch's steps before have left."""
+        arrays = np.load(io.BytesIO(self._arrays.numpy()))
+        for place, variable in enumerate(self._measured):
+            variable.assign(arrays[f"metrics/{place}"])
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
@@ -90,7 +104,19 @@ class Checkpoints(keras.callbacks.Callback):
                 restored = [arrays[f"{name}/{attribute}/{place}"] for place in range(count)]
                 setattr(callback, attribute, restored)
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch, self._step = epoch, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        before, self._step = self._step, batch + 1
+        if self._every and self._step // self._every > before // self._every:
+            self._save(self._epoch, self._step)
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._save(epoch + 1, 0)
+
+    def _save(self, epoch: int, step: int) -> None:
+        """Save a checkpoint with which training goes on in an epoch, after so many steps."""
         numbers: dict[str, dict[str, Any]] = {}
         lists: dict[str, dict[str, list[np.ndarray]]] = {}
         for name, callback in self._named():
@@ -107,16 +133,18 @@ class Checkpoints(keras.callbacks.Callback):
             for attribute, value in of.items()
             for place, array in enumerate(value)
         }
+        if step:
+            named |= {f"metrics/{place}": np.array(one) for place, one in enumerate(self._measured)}
         np.savez(arrays, **named)
         counts = {
             name: {attribute: len(value) for attribute, value in of.items()}
             for name, of in lists.items()
         }
-        state = {"epoch": epoch + 1, "callbacks": numbers, "arrays": counts}
+        state = {"epoch": epoch, "step": step, "callbacks": numbers, "arrays": counts}
         state["history"] = self._history.history
         self._numbers.assign(json.dumps(state, default=float))
         self._arrays.assign(arrays.getvalue())
-        self._manager.save(checkpoint_number=epoch + 1)
+        self._manager.save()
         if self._temporary:
             shutil.rmtree(self._temporary)
 

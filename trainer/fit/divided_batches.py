@@ -24,7 +24,7 @@ class DividedBatches(EpochIterator):
         """Open data; `arguments` are those of EpochIterator, `epochs` those of an iterator."""
         super().__init__(**arguments)
         self._replicas = strategy.num_replicas_in_sync
-        local = len(strategy.extended.worker_devices)
+        local = self._replicas // cluster.trainers
         self.first = local * cluster.trainer_index
         self._places = range(self.first, self.first + local)
         self.undivided = self.data_adapter.get_tf_dataset()

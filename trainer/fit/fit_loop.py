@@ -5,7 +5,7 @@ scheduled.py.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -61,8 +61,15 @@ class FitLoop(abc.ABC):
         initial_epoch: int,
         verbose: Any,
         validation_freq: int | Sequence[int],
+        initial_step: int = 0,
+        restore_metrics: Callable[[], None] | None = None,
     ) -> None:
-        """Train from an epoch to the last, as `keras.Model.fit` does."""
+        """Train from an epoch to the last, as `keras.Model.fit` does.
+
+        Args:
+            initial_step: steps of the first epoch that are done.
+            restore_metrics: restores what those have measured.
+        """
         model = self.model
         called = keras.callbacks.CallbackList(
             callbacks,
@@ -78,7 +85,11 @@ class FitLoop(abc.ABC):
         with draws.shared_by_threads(self._unseeded):
             for epoch in range(initial_epoch, self.epochs):
                 called.on_epoch_begin(epoch)
-                logs = self.train_epoch(called)
+                model.reset_metrics()
+                if restore_metrics:
+                    restore_metrics()
+                logs = self.train_epoch(called, initial_step)
+                initial_step, restore_metrics = 0, None
                 if self.is_validated and model._should_eval(epoch, validation_freq):
                     called.on_test_begin()
                     found = self.validate(called)
@@ -92,8 +103,8 @@ class FitLoop(abc.ABC):
         strategies.barrier(self.strategy)  # No worker may leave while another needs it.
 
     @abc.abstractmethod
-    def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        """Run the steps of an epoch; return its logs."""
+    def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
+        """Run the steps of an epoch, of which some are `done`; return its logs."""
 
     @abc.abstractmethod
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
@@ -107,7 +118,7 @@ class FitLoop(abc.ABC):
         """Return an epoch's logs, from those of its last batch and the metrics' states."""
         measured, logs = self.model.get_metrics_result(), flatten(logs)
         # A train_step of the user's own may return other values: those of the last batch are shown.
-        found = {name: measured.get(name, value) for name, value in logs.items()}
+        found = {name: measured.get(name, value) for name, value in logs.items()} or measured
         return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
 
     def take_first(self, results: Any) -> Any:

@@ -42,22 +42,27 @@ class MirroredFit(FitLoop):
     def _is_alone(self) -> bool:
         return self.cluster.trainers == 1
 
-    def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
+    def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
-        return self._run_epoch(self._training, self._train_step, begin, end)
+        return self._run_epoch(self._training, self._train_step, begin, end, done)
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
+        self.model.reset_metrics()
         self._validation.reset()  # Each epoch is validated on the same steps.
         begin, end = called.on_test_batch_begin, called.on_test_batch_end
         return self._run_epoch(self._validation, self._test_step, begin, end)
 
-    def train(self, *arguments: Any, initial_epoch: int, **options: Any) -> None:
-        if not self._agree(initial_epoch):
+    def train(
+        self, *arguments: Any, initial_epoch: int, initial_step: int = 0, **options: Any
+    ) -> None:
+        if not (self._agree(initial_epoch) and self._agree(initial_step % 2**20)):
             raise InputError(
-                f"the workers do not all begin with epoch {initial_epoch + 1}; give each the same "
-                "initial_epoch, and a directory that all can read"
+                f"the workers do not all begin with epoch {initial_epoch + 1}, step "
+                f"{initial_step + 1}; give each the same initial_epoch, and a directory that all "
+                "can read"
             )
-        super().train(*arguments, initial_epoch=initial_epoch, **options)
+        options |= {"initial_epoch": initial_epoch, "initial_step": initial_step}
+        super().train(*arguments, **options)
 
     def is_stopped(self) -> bool:
         self.model.stop_training = self._sum(float(self.model.stop_training)) > 0
@@ -69,17 +74,20 @@ class MirroredFit(FitLoop):
         step: Callable[..., tuple[dict[str, Any], tf.Tensor]],
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
+        done: int = 0,
     ) -> dict[str, float]:
-        """Run a step on every batch; return the logs of all replicas."""
+        """Run a step on every batch after those that are done; return the logs of all replicas."""
         model = self.model
-        model.reset_metrics()
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
-                begin(first)
+                if first >= done:
+                    begin(first)
                 batches = [next(iterator)]
                 batches += itertools.islice(iterator, last - first)
+                if first < done:
+                    continue
                 for batch in batches:
                     before = stops
                     logs, stops = step(*batch, float(model.stop_training))

@@ -71,10 +71,10 @@ class ScheduledFit(FitLoop):
             self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
             self._test_step = tf.function(self._make_step(self.model.test_step), autograph=False)
 
-    def train_epoch(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
+    def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         running = Steps(self._coordinator, self._train_step, self._batches)
         states, logs = self._initial, {}
-        scheduled = done = 0
+        scheduled = done
         counts = [one.iterations for one in list_optimizers(self.model)]
         before = [int(one) for one in counts]
         while True:
