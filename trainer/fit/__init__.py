@@ -155,7 +155,10 @@ def fit(
     if loop:
         with _save_elsewhere([] if cluster.is_chief else both):
             if step:
-                common |= {"initial_step": step, "restore_metrics": saved.restore_metrics}
+                common |= {
+                    "initial_step": step,
+                    "restore_begun_epoch": saved.restore_begun_epoch,
+                }
             loop.train(called, verbose=verbose if cluster.is_chief else 0, **common)
         return history
     training.pop("steps_per_execution")

@@ -82,8 +82,10 @@ class Checkpoints(keras.callbacks.Callback):
         self._manager.checkpoint.restore(self._newest).assert_consumed()
         self._history.history = json.loads(self._numbers.numpy())["history"]
 
-    def restore_metrics(self) -> None:
-        """Restore the states of the metrics that the epoch's steps before have left."""
+    def restore_begun_epoch(self) -> None:
+        """Restore what callbacks may have changed in on_epoch_begin, and what was measured."""
+        self.restore()
+        self.on_train_begin()
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
         for place, variable in enumerate(self._measured):
             variable.assign(arrays[f"metrics/{place}"])

@@ -62,13 +62,13 @@ class FitLoop(abc.ABC):
         verbose: Any,
         validation_freq: int | Sequence[int],
         initial_step: int = 0,
-        restore_metrics: Callable[[], None] | None = None,
+        restore_begun_epoch: Callable[[], None] | None = None,
     ) -> None:
         """Train from an epoch to the last, as `keras.Model.fit` does.
 
         Args:
             initial_step: steps of the first epoch that are done.
-            restore_metrics: restores what those have measured.
+            restore_begun_epoch: restores the state after them; called when the epoch has begun.
         """
         model = self.model
         called = keras.callbacks.CallbackList(
@@ -86,10 +86,10 @@ class FitLoop(abc.ABC):
             for epoch in range(initial_epoch, self.epochs):
                 called.on_epoch_begin(epoch)
                 model.reset_metrics()
-                if restore_metrics:
-                    restore_metrics()
+                if restore_begun_epoch:
+                    restore_begun_epoch()
                 logs = self.train_epoch(called, initial_step)
-                initial_step, restore_metrics = 0, None
+                initial_step, restore_begun_epoch = 0, None
                 if self.is_validated and model._should_eval(epoch, validation_freq):
                     called.on_test_begin()
                     found = self.validate(called)
