@@ -56,10 +56,11 @@ class Recipe:
             values: parameters of the run that replace the recipe's.
         """
         changed = search.change(self.run_options.search, changes, self.name)
+        schedule = changed.schedule or self.run_options.retraining
         searching = dataclasses.replace(
             self,
             name=self.name if self.searches else f"{self.name}{SEARCH}",
-            run_options=dataclasses.replace(self.run_options, search=changed),
+            run_options=dataclasses.replace(self.run_options, search=changed, retraining=schedule),
             searches=True,
         )
         searching.check_search(values, place="search")
@@ -130,9 +131,13 @@ def load(name: str, *folders: Path) -> Recipe:
     parameters = _check_values({}, given, place=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):
         _check_values(given, fallback, place=f"{path.name}: fallbacks[{number}]")
-    if run_options.retraining:
-        changed = run_options.retraining.parameters
-        _check_values(given, changed, place=f"{path.name}: [retraining] parameters")
+    schedules = {"retraining": run_options.retraining}
+    if run_options.search:
+        schedules["search.schedule"] = run_options.search.schedule
+    for table, schedule in schedules.items():
+        if schedule:
+            place = f"{path.name}: [{table}] parameters"
+            _check_values(given, schedule.parameters, place=place)
     if "source" not in document:
         raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
     first = _SCHEMA.sub("", text).partition("\n")[0]

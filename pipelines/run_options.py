@@ -127,6 +127,15 @@ class Batch(PredictionJobOptions, PredictionOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Search(SearchOptions):
+    """Search for hyperparameters: the options of RECIPE-search, and its schedule."""
+
+    schedule: Schedule | None = option(
+        None, help="Schedule on which runs search; default: that of [retraining]."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Monitoring:
     """Settings of Vertex AI Model Monitoring."""
 
@@ -167,7 +176,7 @@ class RunOptions:
         [], help="Tables of other machines to try in order when machines are unavailable."
     )
     retraining: Schedule | None = option(None, help="Schedule on which runs start automatically.")
-    search: SearchOptions | None = option(None, help="Search for hyperparameters by `tune`.")
+    search: Search | None = option(None, help="Search for hyperparameters by `tune`.")
 
     @property
     def evaluation_accelerator(self) -> str:

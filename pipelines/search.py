@@ -1,17 +1,17 @@
 """A search for hyperparameters: its options, checked against the parameters of a recipe."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from components.planning.search_options import SearchOptions, list_points, read_parameters
 from pipelines.parameters import ParameterSet
+from pipelines.run_options import Search
 from trainer import fields
 from trainer.errors import InputError
 from trainer.tasks.label_kinds import kind_of
 
 
-def change(search: SearchOptions | None, changes: Mapping[str, Any], recipe: str) -> SearchOptions:
+def change(search: Search | None, changes: Mapping[str, Any], recipe: str) -> Search:
     """Return a recipe's search with other options; raise InputError if it has none."""
     if search is None:
         raise InputError(
@@ -19,9 +19,11 @@ def change(search: SearchOptions | None, changes: Mapping[str, Any], recipe: str
             'parameters.learning_rate = { min = 1e-4, max = 1e-2, scale = "log" }'
         )
     try:
-        return fields.build(SearchOptions, {**dataclasses.asdict(search), **changes})
+        known = fields.pick(SearchOptions, vars(search))
+        changed = fields.build(SearchOptions, {**known, **changes})
     except InputError as error:
         raise InputError(f"search: {error}") from None
+    return Search(**vars(changed), schedule=search.schedule)
 
 
 def check(

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -126,7 +125,7 @@ def training(
             add_step("Record that nothing changed", skip_training, plan.outputs)
         with dsl.Elif(plan.outputs["trains"] == "yes", name="train"):
             if search:
-                chosen = _add_search(parameters, plan, dataclasses.asdict(search), planned)
+                chosen = _add_search(parameters, plan, pick(SearchOptions, vars(search)), planned)
                 planned |= {"searched": chosen.outputs["values"], "skip_if_unchanged": False}
                 planned["resume_from"] = chosen.outputs["directory"]
                 title = "Plan the training with the values found"

@@ -66,6 +66,23 @@ def test_schedule_is_paused_resumed_and_deleted(vertex, succeed, refused, declar
     assert err.startswith("error: recipe 'digits' has no schedule in projects/my-project")
 
 
+def test_search_has_a_schedule_of_its_own(vertex, succeed, refused, declared):
+    search = """[search]
+parameters.batch_size = [32, 64]
+schedule = { cron = "0 3 1 * *", parameters = { epochs = 5 } }
+[retraining]"""
+    declared("[retraining]", search)
+    succeed("schedule apply digits")
+    succeed("schedule apply digits-search")
+    weekly, monthly = vertex.schedules.values()
+    assert (weekly.cron, monthly.cron) == ("TZ=Europe/Berlin 0 3 * * 1", "TZ=UTC 0 3 1 * *")
+    job = monthly.create_pipeline_job_request.pipeline_job
+    assert "comp-plan-search" in job.pipeline_spec["components"]
+    assert "digits-search" in succeed("schedule list")
+    declared("epochs = 5", "epochs = 0")
+    assert "[search.schedule] parameters: epochs=0 is out" in refused("schedule apply digits")
+
+
 def test_schedule_of_another_tool_is_left_alone(vertex, succeed, refused, declared):
     succeed("schedule apply digits")
     (schedule,) = vertex.schedules.values()
