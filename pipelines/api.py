@@ -24,7 +24,7 @@ from pipelines.console import Console, say
 from pipelines.package import BUILD
 from pipelines.recipe import Recipe, list_names, load
 from pipelines.runs import run_folders
-from pipelines.runs.run import Run
+from pipelines.runs.run import Run, find_trial
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -219,9 +219,10 @@ def results(
     """Return the results of a run: state, parameters, metrics, verdict.
 
     Args:
-        name: name of a run on this machine or on Vertex AI, or "latest".
+        name: name of a run on this machine or on Vertex AI, or "latest"; of a trial, RUN/NUMBER.
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
+    name, _, trial = name.partition("/")
     if not run_folders.is_local(runs_directory, name):
         from pipelines.project.connection import Connection
         from pipelines.project.settings import load as load_settings
@@ -229,7 +230,12 @@ def results(
 
         resolved = settings() if settings else load_settings({}, os.environ)
         if resolved.project:
-            return VertexRuns(Connection(resolved)).fetch(name)
+            run = VertexRuns(Connection(resolved)).fetch(name)
+            return find_trial(run, trial) if trial else run
+    if trial:
+        from pipelines.runs.this_machine import ThisMachine
+
+        return find_trial(ThisMachine(runs_directory).fetch(name), trial)
     return run_folders.load_by_name(runs_directory, name)
 
 

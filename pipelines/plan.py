@@ -189,9 +189,16 @@ class _Plan:
         text = f"{done}: at most {worst} {self.prices.currency}, if each is ended by its timeout"
         if not self.minutes:
             return text
-        expected = format_money(price * Decimal(str(self.minutes)) / 60 * (trials + 1))
-        stopping = "; early stopping makes it cheaper" if search.early_stopping != "none" else ""
-        return f"{text}; expected {expected} in {duration(rounds * self.minutes * 60)}{stopping}"
+        one = price * Decimal(str(self.minutes)) / 60
+        expected, time = format_money(one * (trials + 1)), duration(rounds * self.minutes * 60)
+        text += f"; expected {expected} in {time}"
+        if search.early_stopping == "none":
+            return text
+        # At best, all but the first trials end after an epoch.
+        whole = min(trials, search.parallel)
+        short = Decimal(trials - whole) / self.parameters.training.epochs
+        best = format_money(one * (1 + whole + short))
+        return f"{text} without early stopping, at least {best} with it"
 
     def _format_step_price(self, size: StepMachine) -> str:
         kind = getattr(size, "accelerator_type", "")

@@ -13,8 +13,10 @@ from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirect
 from pipelines.console import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
+from pipelines.runs.screens import format_trial
+from pipelines.runs.this_machine import read_search
 from trainer.errors import InputError, one_line
-from trainer.formats import clock, decimal
+from trainer.formats import clock, count, decimal
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -31,6 +33,8 @@ _WIDE, _NARROW = 39, 26
 _WIDTH = 32 + _WIDE
 """Columns of a run's first line after its name."""
 _CHANGES = 3
+_TRIALS = 3
+"""Number of the best trials of a search that are listed."""
 _LONGEST_VALUE = 24
 _CONTEXT = 8
 """Characters before the first difference of two values that are cut."""
@@ -41,7 +45,9 @@ def runs(
     settings: GivenSettings,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", help="Two runs to compare; default: list all runs."),
+        typer.Argument(
+            metavar="RUN", help="Two runs, or trials as RUN/7, to compare; default: list all runs."
+        ),
     ] = None,
     recipe: Recipe = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = LISTED,
@@ -121,6 +127,12 @@ def _show(run: Run, before: Run | None, width: int) -> None:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
         say(f"    {details.plain}")
+    trials = run.trials if run.on_vertex else read_search(pathlib.Path(run.link))
+    best = sorted((trial for trial in trials if trial.rank), key=lambda trial: trial.rank)
+    for trial in best[:_TRIALS]:
+        say(f"    trial {format_trial(trial)}")
+    if others := len(trials) - len(best[:_TRIALS]):
+        say(f"    {count(others, 'other trial')}: status {run.name}")
 
 
 def _format_metrics(run: Run, *, is_narrow: bool) -> str:
@@ -174,6 +186,6 @@ def _compare(first: Run, second: Run, folder: pathlib.Path, client: Any) -> None
     show_table(("Metric", first.name, second.name), metrics)
     say("")
     folder.mkdir(exist_ok=True)
-    page = folder / f"{first.name}--{second.name}.html"
+    page = folder / f"{first.name}--{second.name}.html".replace("/", "-")  # of trials
     comparison_page.write(page, compared)
     say(*compared.verdicts, f"page  {page}")

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.runs.failures import read_progress
@@ -15,6 +15,9 @@ from vertex_facts.restart_rules import MAX_RESTARTS
 _TRIAL_STATES = {
     "REQUESTED": "PENDING", "ACTIVE": "RUNNING", "STOPPING": "RUNNING", "INFEASIBLE": "FAILED"
 }  # fmt: skip
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE = 12
+"""Largest number of measurements that are drawn."""
 
 
 def make_rows(run: PipelineRun) -> Iterator[Row]:
@@ -39,9 +42,19 @@ def _trial_row(trial: Any) -> Row:
     parts = [f"{one.parameter_id} {format_trial_value(one.value)}" for one in trial.parameters]
     measured = trial.final_measurement or (trial.measurements and trial.measurements[-1])
     parts += [f"{one.metric_id} {one.value:.4f}" for one in measured.metrics] if measured else []
-    text = trial.infeasible_reason or ", ".join(parts)
+    curve = [one.value for point in trial.measurements for one in point.metrics[:1]]
+    text = trial.infeasible_reason or f"{', '.join(parts)}  {draw_curve(curve)}".rstrip()
     state = _TRIAL_STATES.get(trial.state.name, trial.state.name)
     return Row(f"trial {trial.id}", state, seconds, text, is_replica=True)
+
+
+def draw_curve(values: Sequence[float]) -> str:
+    """Draw a curve in characters, one for each of the last values; empty if it has one point."""
+    shown = values[-_CURVE:]
+    low, spread = min(shown, default=0), max(shown, default=0) - min(shown, default=0)
+    if not spread:
+        return ""
+    return "".join(_BARS[round((len(_BARS) - 1) * (one - low) / spread)] for one in shown)
 
 
 def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:

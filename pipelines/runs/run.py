@@ -64,6 +64,8 @@ class Trial:
     state: str  # as of a Trial in the API
     values: Mapping[str, Any]
     metrics: Mapping[str, float]  # its final measurement, or its newest
+    rank: int  # among the measured trials, 1 for the best; 0 if it is not measured
+    directory: str  # URI of its base_output_directory
     error: str = ""
 
 
@@ -310,22 +312,50 @@ def parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
     """Return the trials of a HyperparameterTuningJob, in the REST API's JSON."""
-    trials = []
-    for trial in job.get("trials", []):
-        newest = trial.get("measurements", [])[-1:] or [{}]
-        measured = trial.get("finalMeasurement") or newest[0]
-        trials.append(
-            Trial(
-                name=trial.get("id", ""),
-                state=trial.get("state", ""),
-                values={one["parameterId"]: one["value"] for one in trial.get("parameters", [])},
-                metrics={
-                    one["metricId"]: one.get("value", 0) for one in measured.get("metrics", [])
+    base = job.get("trialJobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
+    trials = [_read_trial(trial, base) for trial in job.get("trials", [])]
+    ranked = sorted(
+        (trial for trial in trials if trial.metrics), key=lambda trial: [*trial.metrics.values()]
+    )
+    if any(
+        metric.get("goal") == "MAXIMIZE" for metric in job.get("studySpec", {}).get("metrics", [])
+    ):
+        ranked.reverse()
+    ranks = {trial.name: rank for rank, trial in enumerate(ranked, 1)}
+    return tuple(dataclasses.replace(one, rank=ranks.get(one.name, 0)) for one in trials)
+
+
+def _read_trial(trial: Mapping[str, Any], base: str) -> Trial:
+    newest = trial.get("measurements", [])[-1:] or [{}]
+    measured = trial.get("finalMeasurement") or newest[0]
+    return Trial(
+        name=trial.get("id", ""),
+        state=trial.get("state", ""),
+        values={one["parameterId"]: one["value"] for one in trial.get("parameters", [])},
+        metrics={one["metricId"]: one.get("value", 0) for one in measured.get("metrics", [])},
+        rank=0,
+        directory=f"{base}/{trial.get('id', '')}",
+        error=trial.get("infeasibleReason", ""),
+    )
+
+
+def find_trial(run: Run, number: str) -> Run:
+    """Return a trial of a run's search as a run; raise InputError if it has none of this number."""
+    for trial in run.trials:
+        if trial.name == number:
+            return dataclasses.replace(
+                run,
+                name=f"{run.name}/{number}",
+                state=trial.state,
+                parameters={**run.parameters, **trial.values},
+                metrics={},
+                validation={
+                    name.removeprefix("validation_"): value for name, value in trial.metrics.items()
                 },
-                error=trial.get("infeasibleReason", ""),
+                training=trial.directory,
+                predictions="",
             )
-        )
-    return tuple(trials)
+    raise InputError(f"{run.name} has no trial {number!r}; `status {run.name}` lists them")
 
 
 def job_names(job: Mapping[str, Any], kind: str = CUSTOM_JOBS) -> list[str]:

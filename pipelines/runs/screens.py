@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from components.machines.price import format_machines
 from pipelines.console import Console, say, shorten_path
-from pipelines.runs.run import KILLED, Run, TrainingJob
+from pipelines.runs.run import KILLED, Run, TrainingJob, Trial
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import clock, decimal
@@ -67,9 +67,7 @@ def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) 
             shown = KILLED if was_killed else replica.state
             say(f"replica   {shown:<13}  {replica.name}{restarts}")
     for trial in run.trials:
-        parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
-        parts += [f"{name}={format_trial_value(value)}" for name, value in trial.values.items()]
-        say(f"trial     {trial.state:<13}  {trial.name}: {trial.error or ', '.join(parts)}")
+        say(f"trial     {trial.state:<13}  {format_trial(trial)}")
     show_results(run, batches)
     say(*place.cost_lines(run))
     if run.error:
@@ -124,6 +122,13 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
         yield f"report    {_format_path(run.report)}"
     if is_object(run.artifacts):
         yield f"artifacts {run.artifacts}"
+
+
+def format_trial(trial: Trial) -> str:
+    """Return a trial's number, measurement and values, or why it has failed."""
+    parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
+    parts += [f"{name}={format_trial_value(value)}" for name, value in trial.values.items()]
+    return f"{trial.name}: {trial.error or ', '.join(parts)}"
 
 
 def format_trial_value(value: Any) -> str:

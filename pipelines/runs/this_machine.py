@@ -47,7 +47,7 @@ class ThisMachine:
         _check_jobs(run, directory)
         jobs = tuple(map(_as_job, read_jobs(directory)))
         tasks = run.tasks or _read_journal(run, names)
-        return dataclasses.replace(run, jobs=jobs, tasks=tasks, trials=_read_trials(directory))
+        return dataclasses.replace(run, jobs=jobs, tasks=tasks, trials=read_search(directory))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
@@ -93,7 +93,7 @@ def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
     return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
 
 
-def _read_trials(directory: pathlib.Path) -> tuple[Trial, ...]:
+def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
     """Return the trials of a run's search; none if its file is damaged."""
     for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
         with contextlib.suppress(UsageError):

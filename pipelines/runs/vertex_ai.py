@@ -96,8 +96,7 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
         place=PLACE,
         link=run_link(connection.settings, vertex_jobs.id_of(job)),
     )
-    if with_jobs:
-        run = dataclasses.replace(run, trials=vertex_jobs.list_readable_trials(connection, job))
+    run = dataclasses.replace(run, trials=vertex_jobs.list_readable_trials(connection, job))
     if run.state in ENDED or not any(job.state == EXPIRED for job in run.jobs):
         return run
     error = (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -9,8 +10,10 @@ from components.machines.worker_pools import MachineOptions, build_worker_pool_s
 from components.plan_search import plan_search
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
+from pipelines import plan as planning
 from pipelines import recipe as recipes
 from pipelines.commands import command_line
+from pipelines.local.run_rows import draw_curve
 from pipelines.runs.run import read_trials
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
@@ -159,6 +162,27 @@ def test_wrong_options_of_tune_start_nothing(arguments, message, tmp_path, capsy
     assert list(tmp_path.iterdir()) == []
 
 
+def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
+    def describe(**changes):
+        recipe = recipes.load("digits").as_search(changes, {})
+        planning.show(recipe.parameters, 10, (), recipe.run_options, searches=True)
+        (line,) = re.findall("^search .*", capsys.readouterr().out, re.MULTILINE)
+        return line
+
+    line = describe(trials=12)
+    assert line.startswith("search    12 of 12 trials, 2 at the same time, and a training with")
+    (expected,) = re.findall(r"expected ([\d.]+) in 1 h$", line)
+    stopped = describe(trials=12, early_stopping="median")
+    (best,) = re.findall(rf"expected {expected} in 1 h without early.*, at least ([\d.]+)", stopped)
+    # Twelve epochs: 3 whole trainings of 13, and 10 of an epoch.
+    assert float(best) == pytest.approx(float(expected) * (3 + 10 / 12) / 13, abs=0.01)
+
+
+def test_curve_is_drawn_from_the_last_measurements():
+    assert draw_curve([0.5]) == ""
+    assert draw_curve([9.0] * 20 + [0.7, 0.0]) == "██████████▂▁"
+
+
 def test_searching_recipe_keeps_its_name():
     recipe = recipes.load("digits-search")
     assert recipe.as_search({"trials": 3}, {}).name == "digits-search"
@@ -170,8 +194,14 @@ def test_trials_are_read_with_their_newest_measurement():
     running = {"id": "1", "state": "ACTIVE", "parameters": values, "measurements": measured}
     done = {"id": "2", "state": "SUCCEEDED", "finalMeasurement": measured[0]}
     failed = {"id": "3", "state": "INFEASIBLE", "infeasibleReason": "its CustomJob is FAILED"}
-    first, second, third = read_trials({"trials": [running, done, failed]})
+    job = {"trials": [running, done, failed]}
+    job["trialJobSpec"] = {"baseOutputDirectory": {"outputUriPrefix": "gs://bucket/trials"}}
+    first, second, third = read_trials(job)
     assert (first.values, first.metrics) == ({"batch_size": 64}, {"validation_loss": 0.4})
     assert second.metrics == {"validation_loss": 0.5}
+    assert second.directory == "gs://bucket/trials/2"
     assert third.error == "its CustomJob is FAILED"
+    assert [trial.rank for trial in (first, second, third)] == [1, 2, 0]
+    job["studySpec"] = {"metrics": [{"goal": "MAXIMIZE"}]}
+    assert [trial.rank for trial in read_trials(job)] == [2, 1, 0]
     assert read_trials({}) == ()

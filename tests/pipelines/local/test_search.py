@@ -21,6 +21,12 @@ def command(name, recipe, folder, *arguments):
     return [*words, f"--runs-directory={folder}", *arguments]
 
 
+def succeed(*words):
+    """Run a command of the project; return what it prints."""
+    words = [sys.executable, "-m", "pipelines", *words]
+    return subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def trials_of(folder):
     """Return the numbers and values of the trials that a search has begun, and their states."""
     path = Path(folder, "latest", "logs", "search", "tuning_job.json")
@@ -50,6 +56,11 @@ def test_killed_search_goes_on_and_its_best_trial_is_a_plain_run(tmp_path):
     assert [one["trial"] for one in found["trials"]] == ["", "1", "2", "3", "4"]
     assert run.search == found["reason"]
     assert (tmp_path / "latest" / "search.html").exists()
+    listed = succeed("runs", f"--runs-directory={tmp_path}")
+    assert "1 other trial: status" in listed
+    pair = succeed("runs", f"--runs-directory={tmp_path}", "latest/1", "latest/2")
+    assert " learning_rate " in pair and " validation loss " in pair
+    assert (tmp_path / f"{run.name}-1--{run.name}-2.html").exists()
     best = next(one for one in found["trials"] if one["trial"] == found["best"])
     values = [f"--set={name}={value}" for name, value in best["values"].items() if "." not in name]
     options = {
