@@ -4,13 +4,20 @@
 
 Each replica prints what it finds; the chief also writes `probe.json` to the job's directory. What
 fails is told, and the rest is measured. The model that it returns has learned for one epoch.
+
+With the option `lost`, the last replica is killed or stopped in that epoch. Vertex AI restarts the
+job, which then measures how long the other replicas took to leave, and whether the weights have the
+bits of a training without a loss.
 """
 
 import contextlib
 import functools
+import json
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,8 +29,9 @@ from trainer.data.read.reader import read_for_keras
 from trainer.data.schema import Dataset, join
 from trainer.errors import first_line
 from trainer.fit import create_strategy, fit
-from trainer.training.cluster import from_environment
+from trainer.training.cluster import Cluster, from_environment
 
+CHECKPOINT_STEPS = 2
 WARM_UP = 2
 """Steps that are not timed."""
 _PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -37,6 +45,7 @@ def main(
     batch_size: int = 64,
     steps: int = 20,
     megabytes: int = 100,
+    lost: str = "",
 ) -> keras.Model:
     """Measure, and return a small model of the records.
 
@@ -45,8 +54,10 @@ def main(
         batch_size: pictures of a replica's step.
         steps: number of steps that are timed.
         megabytes: size of what is summed over the replicas, in 10^6 bytes.
+        lost: signal for the last replica: "SIGKILL", or "SIGSTOP" if there are several.
     """
     strategy = create_strategy()
+    cluster = from_environment(os.environ)
     tf.config.experimental.enable_op_determinism()
     found: dict[str, Any] = {}
 
@@ -71,9 +82,50 @@ def main(
             what = f"DenseNet121, pictures/s, {precision}{', xla' if xla else ''}"
             measure(what, functools.partial(_time_network, *given))
     measure("records alone, examples/s", lambda: _time_input(dataset, batch_size))
-    if from_environment(os.environ).is_chief:
+    model = _train(dataset, strategy)
+    if lost:
+        survival = join(directory, "survival")
+        resumed = _train(dataset, strategy, join(survival, "fit"), [_Loss(survival, lost, cluster)])
+        weights = model.get_weights(), resumed.get_weights()
+        measure(f"same bits after {lost}", lambda: all(map(np.array_equal, *weights)))
+        measure(f"seconds until the others left after {lost}", lambda: _read_seconds(survival))
+    if cluster.is_chief:
         storage.write_json(join(directory, "probe.json"), found)
-    return _train(dataset, strategy)
+    return model
+
+
+class _Loss(keras.callbacks.Callback):
+    """Send the last replica a signal after a checkpoint; let the others write while they live."""
+
+    def __init__(self, directory: str, signal_name: str, cluster: Cluster) -> None:
+        super().__init__()
+        self._lost = join(directory, "lost.json")
+        self._alive = join(directory, f"alive-{cluster.trainer_index}.json")
+        self._signal = signal.Signals[signal_name]
+        self._is_last = cluster.trainer_index == cluster.trainers - 1
+        self._is_first_attempt = not tf.io.gfile.exists(self._lost)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._is_first_attempt and not self._is_last:
+            threading.Thread(target=self._write_times, daemon=True).start()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._is_first_attempt and self._is_last and batch == CHECKPOINT_STEPS:
+            storage.write_json(self._lost, {"time": time.time()})
+            os.kill(os.getpid(), self._signal)
+
+    def _write_times(self) -> None:
+        while True:
+            storage.write_json(self._alive, {"time": time.time()})
+            time.sleep(1)
+
+
+def _read_seconds(directory: str) -> int | None:
+    """Return the seconds from the loss of a replica to the end of the last other one."""
+    paths = tf.io.gfile.glob(join(directory, "alive-*.json"))
+    times = [json.loads(storage.read(path))["time"] for path in paths]
+    lost = json.loads(storage.read(join(directory, "lost.json")))["time"]
+    return round(max(times) - lost) if times else None
 
 
 def _list_operations() -> Iterator[tuple[str, Callable[[], keras.Layer], np.ndarray]]:
@@ -184,9 +236,18 @@ def _time_input(dataset: Dataset, batch_size: int) -> int:
     return round(dataset.splits["train"].examples / (time.monotonic() - started))
 
 
-def _train(dataset: Dataset, strategy: tf.distribute.Strategy) -> keras.Model:
-    """Return a model that has learned the pictures of the records for an epoch."""
+def _train(
+    dataset: Dataset,
+    strategy: tf.distribute.Strategy,
+    directory: str = "",
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+) -> keras.Model:
+    """Return a model that has learned the pictures of the records for an epoch.
+
+    With a directory, training goes on from its newest checkpoint.
+    """
     image = dataset.feature("image")
+    keras.utils.set_random_seed(0)
     with strategy.scope():
         layers = [
             keras.layers.Rescaling(1 / 255),
@@ -197,5 +258,11 @@ def _train(dataset: Dataset, strategy: tf.distribute.Strategy) -> keras.Model:
         model = keras.Sequential([keras.Input(image.shape, dtype=image.dtype), *layers])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile("adam", loss, metrics=["accuracy"])
-    fit(model, read_for_keras(dataset, "train", 64, seed=1), epochs=1)
+    fit(
+        model,
+        read_for_keras(dataset, "train", 64, seed=1),
+        callbacks=callbacks,
+        directory=directory,
+        checkpoint_steps=CHECKPOINT_STEPS if directory else 0,
+    )
     return model

@@ -10,7 +10,7 @@ from trainer.evaluation.prediction import ServedModel
 
 SERVERS = [*replicas.CHIEF_AND_WORKER, ("ps", 0)]
 SMALL = {"weights": "", "epochs": 1, "fine_tune_epochs": 1}
-PROBED = {"image_size": 32, "batch_size": 2, "steps": 1, "megabytes": 1}
+PROBED = {"image_size": 32, "batch_size": 2, "steps": 1, "megabytes": 1, "lost": "SIGKILL"}
 
 
 @pytest.mark.slow
@@ -31,12 +31,17 @@ def test_documented_program_trains(name, records, options, roles, request, tmp_p
     flags = replicas.flags(dataset, tmp_path, more)
     with replicas.Cluster("trainer.task", flags, roles, tmp_path / "logs") as cluster:
         cluster.start_all()
+        if name == "trainer.probe":
+            cluster.wait_for(lambda: cluster.processes["worker", 0].poll() is not None, 400)
+            cluster.start("worker", 0)
         assert cluster.processes["chief", 0].wait(400) == 0, cluster.tails()
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     if name == "trainer.probe":
         found = json.loads((tmp_path / "probe.json").read_text())
         assert found["replicas"] == 2 and found["dropout: same bits twice"]
         assert found["DenseNet121, pictures/s, float32"] > 0 < found["all-reduce, GB/s"]
+        assert found["same bits after SIGKILL"] is True
+        assert 0 <= found["seconds until the others left after SIGKILL"] < 60
         return
     assert 0 <= metrics["validation"]["accuracy"] <= 1
     model = ServedModel(str(tmp_path / "model"), dataset)
