@@ -14,6 +14,8 @@ _CHECKOUT = str(_ROOT) if (_ROOT / "pyproject.toml").exists() else ""
 """Empty if the project is installed: its packages are then on the import path."""
 _FUNCTION = "--function_to_execute"
 
+PRELOADED = ("tensorflow", "kfp.dsl", "scipy.stats", "pyarrow", "matplotlib.figure")
+"""Modules that components and replicas import, and which take long."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR", "GLOG_minloglevel": "2"}
 """Defaults: the user's own values win."""
 

@@ -16,6 +16,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vertex_emulator.fork_server import Child, ForkServer
+
 _POLL_SECONDS = 0.05
 
 # Ends when the pipe is closed, and so when its parent ends for any reason.
@@ -47,10 +49,13 @@ class Guardian:
     The guardian reads from a pipe. When the run ends, even by kill -9, the pipe is closed and the
     guardian kills all groups that are still watched. Until then it keeps the file descriptors in
     `holding` open, such as that of a lock. A context manager.
+
+    The processes are forked by `fork_server` where it can.
     """
 
-    def __init__(self, holding: Sequence[int] = ()) -> None:
+    def __init__(self, holding: Sequence[int] = (), fork_server: ForkServer | None = None) -> None:
         self._holding = tuple(holding)
+        self.fork_server = fork_server
 
     def __enter__(self) -> "Guardian":
         self._lock = threading.Lock()
@@ -109,15 +114,19 @@ class Process:
         stdin: int = subprocess.DEVNULL,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._child: subprocess.Popen | Child | None = None
         with log.open("ab") as output:
-            self._child = subprocess.Popen(
-                list(command),
-                stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                start_new_session=True,
-            )
+            if guardian.fork_server and stdin == subprocess.DEVNULL:
+                self._child = guardian.fork_server.fork(command, environment, log)
+            if self._child is None:
+                self._child = subprocess.Popen(
+                    list(command),
+                    stdin=stdin,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    start_new_session=True,
+                )
         self.pid = self._child.pid  # also of its group
         self.stdin = self._child.stdin
         self.log = log
@@ -161,6 +170,7 @@ class Process:
                 time.sleep(_POLL_SECONDS)
 
     def _reap(self) -> None:
+        assert self._child
         self.returncode = self._child.wait()
         if self.stdin:
             with contextlib.suppress(OSError):
@@ -169,10 +179,13 @@ class Process:
             self.peak_memory = _children_peak()
 
     def _has_exited(self) -> bool:
+        if isinstance(self._child, Child):
+            return self._child.has_exited()
         # WNOWAIT leaves the zombie, so that the group's ID can't be reused until it is killed.
         if hasattr(os, "waitid"):
             options = os.WEXITED | os.WNOWAIT | os.WNOHANG
             return os.waitid(os.P_PID, self.pid, options) is not None
+        assert self._child
         return self._child.poll() is not None
 
     def _sample_memory(self) -> None:

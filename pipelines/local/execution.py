@@ -19,7 +19,7 @@ from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import JobFile
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
-from pipelines.local_programs import QUIET
+from pipelines.local_programs import PRELOADED, QUIET, component_environment
 from pipelines.package import Package
 from pipelines.parameters import change_machines
 from pipelines.runs import failures
@@ -47,6 +47,7 @@ from vertex_emulator.engine.pipeline_engine import run_in_thread
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
+from vertex_emulator.fork_server import ForkServer
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
 from vertex_facts.emulation import LOCATION, PROJECT
@@ -163,7 +164,10 @@ def execute(
     run_summary.reserve(directory)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
-        guardian = stack.enter_context(Guardian(holding=[lock]))
+        server = None
+        if not engine:
+            server = stack.enter_context(ForkServer(PRELOADED, component_environment()))
+        guardian = stack.enter_context(Guardian(holding=[lock], fork_server=server))
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:

@@ -1,0 +1,127 @@
+"""Processes that a fork server starts behave as those of `python -m`."""
+
+import os
+import signal
+import sys
+import time
+
+import psutil
+import pytest
+
+from vertex_emulator.fork_server import ForkServer
+from vertex_emulator.processes import Guardian, Process
+
+PROGRAM = """
+import os, subprocess, sys, time
+import json
+print(json.__dict__.get("mark"), os.environ["NAME"], sys.argv[1:], os.getpgid(0) == os.getpid())
+print("to stderr", file=sys.stderr)
+if sys.argv[1:] == ["sleep"]:
+    print("child", subprocess.Popen(["sleep", "600"]).pid, flush=True)
+    time.sleep(600)
+raise ValueError("wrong") if sys.argv[1:] == ["raise"] else SystemExit(3)
+"""
+PRELOADED = "import json\njson.mark = 'preloaded'\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "program.py").write_text(PROGRAM)
+    (folder / "preloaded.py").write_text(PRELOADED)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(folder):
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": f"{folder}{os.pathsep}emulator"}
+
+
+@pytest.fixture(scope="module")
+def server(folder, environment):
+    with ForkServer(["preloaded"], environment) as server:
+        yield server
+
+
+@pytest.fixture
+def start(server, folder, environment, tmp_path):
+    """Return a function that starts the program, once the server is ready to fork."""
+    with Guardian(fork_server=server) as guardian:
+
+        def start(*words, **variables):
+            log = tmp_path / f"{len(variables)}-{'-'.join(words)}.log"
+            command = [sys.executable, "-m", "program", *words]
+            variables = {**environment, "NAME": "a name", **variables}
+            while not server._is_ready:
+                time.sleep(0.01)
+            return Process(command, environment=variables, log=log, guardian=guardian)
+
+        yield start
+
+
+def test_program_has_its_arguments_environment_output_and_group(start):
+    process = start("one", "two")
+    assert process.finished.wait(20)
+    assert process.returncode == 3
+    lines = process.log.read_text().splitlines()
+    assert lines == ["preloaded a name ['one', 'two'] True", "to stderr"]
+    assert process.peak_memory
+
+
+def test_error_is_told_and_exits_with_1(start):
+    process = start("raise")
+    assert process.finished.wait(20)
+    assert process.returncode == 1
+    assert process.log.read_text().endswith("ValueError: wrong\n")
+
+
+def test_program_whose_imports_would_differ_starts_anew(start):
+    process = start(TF_ENABLE_ONEDNN_OPTS="0")
+    assert process.finished.wait(20)
+    assert process.returncode == 3
+    assert "None a name" in process.log.read_text()
+
+
+def is_alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def wait_for(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def started_child(process):
+    wait_for(lambda: "child" in process.log.read_text())
+    return int(process.log.read_text().split()[-1])
+
+
+def test_killed_program_ends_with_its_group(start):
+    process = start("sleep")
+    child = started_child(process)
+    process.kill()
+    assert process.finished.wait(20)
+    assert process.returncode == -signal.SIGKILL
+    wait_for(lambda: not is_alive(child))
+    wait_for(lambda: not psutil.pid_exists(process.pid))
+
+
+def test_program_of_a_lost_server_ends(folder, environment, tmp_path):
+    with (
+        ForkServer(["preloaded"], environment) as server,
+        Guardian(fork_server=server) as guardian,
+    ):
+        wait_for(lambda: server._is_ready)
+        variables = {**environment, "NAME": ""}
+        options = {"environment": variables, "log": tmp_path / "log", "guardian": guardian}
+        process = Process([sys.executable, "-m", "program", "sleep"], **options)
+        child = started_child(process)
+        server._process.kill()
+        assert process.finished.wait(20)
+        assert process.returncode == -signal.SIGKILL
+        wait_for(lambda: not is_alive(child))
+        later = Process([sys.executable, "-m", "program"], **options)
+        assert later.finished.wait(20)
+        assert later.returncode == 3

@@ -1,0 +1,212 @@
+"""A process that has imported slow modules, and forks itself to run others.
+
+    with ForkServer(["tensorflow"], environment) as server:
+        child = server.fork([sys.executable, "-m", "trainer.task"], environment, log)
+
+Such a process starts in milliseconds, and shares the memory of the imported code. It behaves as one
+of `python -m MODULE` does, except that its parent is the server, which ends with this process.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import queue
+import runpy
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_READ_BY_IMPORTS = ("PYTHON", "TF_", "KERAS_", "LD_", "OMP_", "MKL_", "XLA_", "GRPC_", "GLOG_")
+"""Beginnings of names of variables that imports may read, and so can't change afterwards."""
+_READ_LATER = ("TF_CONFIG",)
+
+
+class ForkServer:
+    """A server for commands `python -m`, whose environment imports the modules as its own does."""
+
+    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._modules, self._environment = modules, environment
+        self._lock = threading.Lock()
+        self._forked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._children: dict[int, Child] = {}
+        self._is_ready = False
+
+    def __enter__(self) -> "ForkServer":
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-m", __name__, *self._modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(self._environment),
+            start_new_session=True,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def fork(
+        self, command: Sequence[str], environment: Mapping[str, str], log: pathlib.Path
+    ) -> "Child | None":
+        """Start a command whose output is appended to a log; return None if it must start anew."""
+        if not self._is_ready or [*command[:2]] != [sys.executable, "-m"]:
+            return None
+        if _select(environment) != _select(self._environment):
+            return None
+        request = {"words": command[2:], "environment": {**environment}, "log": str(log.absolute())}
+        with self._lock:
+            if not self._send(request) or not (pid := self._forked.get()):
+                return None
+            child = self._children.setdefault(pid, Child(pid, self))
+        return child
+
+    def reap(self, pid: int) -> None:
+        """Let a process ID be used again, of a child that has exited."""
+        with self._lock:
+            self._children.pop(pid, None)
+            self._send({"reap": pid})
+
+    def _send(self, message: dict[str, Any]) -> bool:
+        assert self._process.stdin
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+            return True
+        return False
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            message = json.loads(line)
+            self._is_ready = True
+            if forked := message.get("forked"):
+                self._children[forked] = Child(forked, self)
+                self._forked.put(forked)
+            elif exited := message.get("exited"):
+                self._children[exited].note_exit(message["code"])
+        self._is_ready = False
+        self._forked.put(0)  # Whoever waits for an answer gets none.
+        for child in list(self._children.values()):
+            # Its exit can no longer be known.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.note_exit(-signal.SIGKILL)
+
+
+class Child:
+    """A process that a fork server has started, and which leads its own process group."""
+
+    stdin = None
+
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        self.pid, self._server = pid, server
+        self._code = 0
+        self._exited = threading.Event()
+
+    def note_exit(self, code: int) -> None:
+        self._code = code
+        self._exited.set()
+
+    def has_exited(self) -> bool:
+        return self._exited.is_set()
+
+    def wait(self) -> int:
+        """Return the exit code, -n for signal n, once the process has exited; reap it."""
+        self._exited.wait()
+        self._server.reap(self.pid)
+        return self._code
+
+
+def _select(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that imports may read."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_BY_IMPORTS) and name not in _READ_LATER
+    }
+
+
+def _serve() -> dict[str, Any]:
+    """Fork for each request; in the child, return the request."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: set[int] = set()
+    received = b""
+    _report(ready=True)
+    while True:
+        readable, _, _ = select.select([0, woken], [], [])
+        if woken in readable:
+            os.read(woken, 4096)
+        for pid in [*running]:
+            # The zombie keeps its ID until the client has killed its group.
+            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended:
+                running.remove(pid)
+                was_killed = ended.si_code != os.CLD_EXITED
+                _report(exited=pid, code=-ended.si_status if was_killed else ended.si_status)
+        if 0 not in readable:
+            continue
+        data = os.read(0, 1 << 16)
+        if not data:
+            sys.exit(0)
+        *lines, received = (received + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if "reap" in request:
+                os.waitpid(request["reap"], 0)
+                continue
+            leads, begins = os.pipe()
+            pid = os.fork()
+            if not pid:
+                os.setsid()
+                for descriptor in (woken, wakes, leads, begins):
+                    os.close(descriptor)
+                return dict(request)
+            os.close(begins)
+            os.read(leads, 1)  # Until the child leads its group.
+            os.close(leads)
+            running.add(pid)
+            _report(forked=pid)
+
+
+def _report(**message: Any) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def _become(words: Sequence[str], environment: Mapping[str, str], log: str) -> None:
+    """Run a module in this process as `python -m` does."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+    ):
+        opened = os.open(path, flags, 0o666)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.dup2(1, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    sys.argv = ["-m", *words[1:]]
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
+    _become(**_serve())
