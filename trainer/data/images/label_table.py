@@ -10,8 +10,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from trainer.data.file_listing import list_files
 from trainer.data.images.image_labels import TABLE, Listed
 from trainer.data.schema import SPLITS, join
@@ -22,10 +20,9 @@ from trainer.data.tables.cells import to_texts
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.csv_text import read_blocks, read_header
 from trainer.data.tables.labels import parse_labels, store_labels
-from trainer.data.tables.parsing import scan_times
 from trainer.data.tables.splits import find_splits
 from trainer.data.tables.table_source import check_header
-from trainer.data.tables.times import TimeScan
+from trainer.data.tables.times import find_starts, merge_samples, scan_times
 from trainer.errors import InputError
 
 COLUMN = "file"
@@ -64,19 +61,16 @@ class LabelTable:
         """
         schema, starts = self._schema, None
         if schema.split_by.time:
-            scan = TimeScan()
-            for block in self._read_blocks():
-                scan.merge(scan_times(block, schema.split_by.time))
-            starts = scan.find_starts(schema.split_by.time, self._fractions)
+            times = (scan_times(block, schema.split_by.time) for block in self._read_blocks())
+            starts = find_starts(merge_samples(times), schema.split_by.time, self._fractions)
         found: dict[str, tuple[str, AnyLabel | None, str, str]] = {}
         unusable = []
         for block in self._read_blocks():
             read = block.read([COLUMN, *schema.needed])
             bad: dict[int, str] = {}
             labels = store_labels(parse_labels(schema.label, read.columns, bad)).to_pylist()
-            hashes = np.frombuffer(read.digests, ">u8")[1::2].astype(np.uint64)
             splits = find_splits(
-                schema.split_by, read.columns, hashes, self._fractions, starts, bad
+                schema.split_by, read.columns, read.halves[:, 1], self._fractions, starts, bad
             )
             unusable += [Rejection(f"{TABLE}:{line}", why) for line, why in read.rejections]
             for index, path in enumerate(to_texts(read.columns[COLUMN]).to_pylist()):

@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 
 from trainer.data.records import encode_features
 from trainer.data.source import DIGEST_BYTES, Rejection, digest
-from trainer.data.tables.cells import parse_numbers, parse_values, to_texts
+from trainer.data.tables.cells import parse_numbers, parse_values
 from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
 from trainer.data.tables.splits import find_splits
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.tables.times import Starts, TimeScan
+from trainer.data.tables.times import Starts
 from trainer.data.totals import Totals
 
 
@@ -43,14 +43,10 @@ class Rows(NamedTuple):
     columns: dict[str, pa.Array]  # columns of the schema, by name
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
 
-
-def scan_times(block: Any, column: str) -> TimeScan:
-    """Return the times of a block's rows."""
-    read: Rows = block.read([column])
-    halves = np.frombuffer(read.digests, ">u8")[::2].astype(np.uint64)
-    scan = TimeScan()
-    scan.add(to_texts(read.columns[column]).to_numpy(zero_copy_only=False), halves)
-    return scan
+    @property
+    def halves(self) -> np.ndarray:
+        """Return the digests as uint64 [n, 2]."""
+        return np.frombuffer(self.digests, ">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def parse_block(
@@ -78,7 +74,7 @@ def parse_block(
     if schema.weight:
         values[WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
     labels = parse_labels(schema.label, read.columns, bad)
-    halves = np.frombuffer(read.digests, ">u8").reshape(-1, 2).astype(np.uint64)
+    halves = read.halves
     splits = find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, starts, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))

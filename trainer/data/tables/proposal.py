@@ -156,8 +156,7 @@ def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dic
         left_out |= dict.fromkeys(filter(None, twice), "is twice in the header")
         names = [name for name in block.names if name and name not in left_out]
         read, columns = _read_columns(block, names, label, left_out)
-        hashes = np.frombuffer(read.digests, ">u8")[1::2].astype(np.uint64)
-        learned = pa.array(draw_splits(hashes, _FRACTIONS) < SPLITS.index("test"))
+        learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
         for name, column in columns.items():
             texts = _join_lists(column) if is_list(column) else to_texts(column)
             parts[name].append(texts.filter(learned))

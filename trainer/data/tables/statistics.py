@@ -152,6 +152,10 @@ class Sample:
         if len(self.hashes) > 2 * SAMPLE:
             self._cut()
 
+    def merge(self, other: "Sample") -> None:
+        """Add the candidates of another sample."""
+        self.add(other.hashes, other.candidates)
+
     @property
     def values(self) -> np.ndarray:
         """Return the sample, [n], in the order of hashes."""
@@ -221,7 +225,7 @@ class ColumnStatistics:
         self.missing += other.missing
         self.moments.merge(other.moments)
         self.scaled.merge(other.scaled)
-        self.sample.add(other.sample.hashes, other.sample.candidates)
+        self.sample.merge(other.sample)
         self.counts.update(other.counts)
         if len(self.counts) > MAX_DISTINCT:
             raise InputError(

@@ -1,17 +1,18 @@
 """Split a table by time: the oldest rows are for training, the newest for the test.
 
-scan = TimeScan()                      # of each block, in any order
-scan.add(texts, hashes)
-scan.find_starts("day", [0.8, 0.1, 0.1])     # ("2024-03-01", "2024-04-01")
+samples = [scan_times(block, "day") for block in blocks]      # in any order
+find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1])   # ("2024-03-01", "2024-04-01")
 """
 
 import datetime
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from trainer.data.tables.cells import to_texts
 from trainer.data.tables.statistics import Sample
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
@@ -47,48 +48,50 @@ def parse_times(texts: Sequence[str]) -> np.ndarray:
     return values
 
 
-class TimeScan:
-    """The times of a table, gathered in blocks: of up to `SAMPLE` rows all, of more a sample."""
+def scan_times(block: Any, column: str) -> Sample:
+    """Return the times of a block's rows as text: of up to `SAMPLE` rows all, of more a sample."""
+    read = block.read([column])
+    times = Sample(object)
+    times.add(read.halves[:, 0], to_texts(read.columns[column]).to_numpy(zero_copy_only=False))
+    return times
 
-    def __init__(self) -> None:
-        self._sample = Sample(object)
 
-    def add(self, texts: np.ndarray, hashes: np.ndarray) -> None:
-        """Add times as text, [n], and hashes of their rows, uint64 [n]."""
-        self._sample.add(hashes, texts)
+def merge_samples(samples: Iterable[Sample]) -> Sample:
+    merged = Sample(object)
+    for sample in samples:
+        merged.merge(sample)
+    return merged
 
-    def merge(self, other: "TimeScan") -> None:
-        self._sample.add(other._sample.hashes, other._sample.candidates)
 
-    def find_starts(self, column: str, fractions: Sequence[float]) -> Starts:
-        """Return the starts with which the sizes of splits are nearest to their fractions.
+def find_starts(times: Sample, column: str, fractions: Sequence[float]) -> Starts:
+    """Return the starts with which the sizes of splits are nearest to their fractions.
 
-        Raise InputError if there are fewer different times than splits.
-        """
-        texts = self._sample.values
-        values = parse_times(texts.tolist())
-        known = ~np.isnan(values)
-        distinct, first, counts = np.unique(values[known], return_index=True, return_counts=True)
-        if not len(distinct):
+    Raise InputError if there are fewer different times than splits.
+    """
+    texts = times.values
+    values = parse_times(texts.tolist())
+    known = ~np.isnan(values)
+    distinct, first, counts = np.unique(values[known], return_index=True, return_counts=True)
+    if not len(distinct):
+        raise InputError(
+            f"split_by: no row has a time in {column!r}; use a column of dates, such as "
+            "2024-03-01, times, such as 2024-03-01T08:30:00Z, or numbers"
+        )
+    # The share of the rows before each time.
+    before = (np.cumsum(counts) - counts) / counts.sum()
+
+    def find_nearest(share: float, low: int, high: int) -> int:
+        if low >= high:
             raise InputError(
-                f"split_by: no row has a time in {column!r}; use a column of dates, such as "
-                "2024-03-01, times, such as 2024-03-01T08:30:00Z, or numbers"
+                f"split_by: {column!r} has only {len(distinct)} different times, fewer than "
+                "there are splits; use another column"
             )
-        # The share of the rows before each time.
-        before = (np.cumsum(counts) - counts) / counts.sum()
+        return low + int(np.abs(before[low:high] - share).argmin())
 
-        def find_nearest(share: float, low: int, high: int) -> int:
-            if low >= high:
-                raise InputError(
-                    f"split_by: {column!r} has only {len(distinct)} different times, fewer than "
-                    "there are splits; use another column"
-                )
-            return low + int(np.abs(before[low:high] - share).argmin())
-
-        train, validation, test = fractions
-        end = len(distinct)
-        if test:
-            end = find_nearest(train + validation, 2 if validation else 1, end)
-        start = find_nearest(train, 1, end) if validation else end
-        names = [*texts[known][first].tolist(), ""]
-        return names[start], names[end]
+    train, validation, test = fractions
+    end = len(distinct)
+    if test:
+        end = find_nearest(train + validation, 2 if validation else 1, end)
+    start = find_nearest(train, 1, end) if validation else end
+    names = [*texts[known][first].tolist(), ""]
+    return names[start], names[end]

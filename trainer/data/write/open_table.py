@@ -16,11 +16,11 @@ import pyarrow as pa
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.columns import AUTO, WEIGHT
-from trainer.data.tables.parsing import parse_block, scan_times, suggest_missing
+from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind
-from trainer.data.tables.times import Starts, TimeScan
+from trainer.data.tables.times import Starts, find_starts, merge_samples, scan_times
 from trainer.data.totals import Totals
 from trainer.data.write.labels import TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
@@ -68,18 +68,18 @@ class OpenTable(OpenSource):
 
     def __init__(self, opened: TableKind, options: RecordOptions) -> None:
         super().__init__(opened, options)
-        self._schema = parse_schema(options)
-        self.labels = TableLabels(self._schema.label, options.source)
+        self.schema = parse_schema(options)
+        self.labels = TableLabels(self.schema.label, options.source)
         self.features = []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the table; raise InputError if it has no rows, or its label can't be learned."""
         totals, rows = Totals(), Spill()
         starts = None
-        if self.is_split_by_time:
-            scans = processes.map(self.scan, self._read_blocks(), size=1)
-            starts = self.find_starts(self.merge_scans(scans))
-            column = self._schema.split_by.time
+        if column := self.schema.split_by.time:
+            scan = functools.partial(scan_times, column=column)
+            samples = processes.map(scan, self._read_blocks(), size=1)
+            starts = find_starts(merge_samples(samples), column, self.options.split_fractions)
             shown = (f"{split} from {start}" for split, start in _name_starts(starts).items())
             print(f"create_tfrecords: splits by {column}: {', '.join(shown)}")
         parse = functools.partial(self.parse, starts=starts)
@@ -96,34 +96,15 @@ class OpenTable(OpenSource):
         for file in range(len(self.opened.names)):
             yield from self.opened.blocks(file)
 
-    @property
-    def is_split_by_time(self) -> bool:
-        """Return whether `parse` needs what `find_starts` returns of all blocks."""
-        return bool(self._schema.split_by.time)
-
-    def scan(self, block: Any) -> TimeScan:
-        """Return the times of a block's rows; every core runs this."""
-        return scan_times(block, self._schema.split_by.time)
-
-    def merge_scans(self, scans: Iterable[TimeScan]) -> TimeScan:
-        merged = TimeScan()
-        for scan in scans:
-            merged.merge(scan)
-        return merged
-
-    def find_starts(self, scan: TimeScan) -> Starts:
-        """Return when splits start; raise InputError if a split would be empty."""
-        return scan.find_starts(self._schema.split_by.time, self.options.split_fractions)
-
     def parse(self, block: Any, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
         """Parse a block as `parse_block` does; every core runs this."""
         name = self.opened.names[block.file]
-        return parse_block(block, name, self._schema, self.options.split_fractions, starts)
+        return parse_block(block, name, self.schema, self.options.split_fractions, starts)
 
     def conclude(self, totals: Totals) -> None:
         if totals.starts:
             self.details = {**self.details, "split_starts": _name_starts(totals.starts)}
-        columns = totals.statistics[: len(self._schema.columns)]
+        columns = totals.statistics[: len(self.schema.columns)]
         first = self._describe_first(totals)
         if not totals.counts.total():
             raise InputError(f"source={self.options.source!r} has no rows that can be used{first}")
@@ -138,7 +119,7 @@ class OpenTable(OpenSource):
             )
             for statistics in columns
         ]
-        if weight := self._schema.weight:
+        if weight := self.schema.weight:
             statistics = totals.statistics[len(columns)].summarize(totals.examples)
             if not statistics["maximum"]:
                 raise InputError(
@@ -154,7 +135,7 @@ class OpenTable(OpenSource):
                     statistics=statistics,
                 )
             )
-        for cross in self._schema.crosses:
+        for cross in self.schema.crosses:
             settings = dataclasses.asdict(cross)
             crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
             self.features.append(crossed)
