@@ -29,7 +29,6 @@ import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
-from trainer.data.read.decoding import plain
 from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import load_to_train
 from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers, trial
@@ -130,7 +129,7 @@ class AsynchronousRun(Run):
         """
         if self.batches is None:
             self.batches = iter(
-                self.coordinator.create_per_worker_dataset(plain(self._read_worker_batches))
+                self.coordinator.create_per_worker_dataset(reader.plain(self._read_worker_batches))
             )
         progress = self.progress
         running = Steps(self.coordinator, self.worker_step, self.batches)

@@ -9,8 +9,8 @@ examples once, some twice and some never.
 import numpy as np
 import tensorflow as tf
 
-from trainer.data.read import reader
-from trainer.data.read.decoding import decode_batches, plain
+from trainer.data.read.input_share import InputShare
+from trainer.data.read.reader import decode_batches, plain
 from trainer.data.schema import Dataset
 
 FILES_AT_ONCE = 4
@@ -19,7 +19,7 @@ FILES_AT_ONCE = 4
 
 def read_endless_batches(
     dataset: Dataset,
-    share: reader.InputShare,
+    share: InputShare,
     *,
     seed: tf.Tensor,
     shuffle_megabytes: float,

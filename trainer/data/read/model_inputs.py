@@ -44,10 +44,6 @@ class ImageInputs:
         )
         return decode_images(features[self._image.name], self._image), features[self._label.name]
 
-    def weigh(self, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """Return weights of examples in a batch, [n], times those that the records have."""
-        return weights
-
     def symbolic(self) -> Any:
         """Return the inputs as Keras tensors without values."""
         import keras
@@ -95,13 +91,6 @@ class RowInputs:
         if key not in _parsers:
             _parsers[key] = self._build_parser()
         return _parsers[key](serialized)
-
-    def weigh(self, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        feature = self._dataset.weight
-        if not feature:
-            return weights
-        # Their mean is 1, so that the learning rate needs no change.
-        return weights * parse_weights(serialized, feature) / feature.statistics["mean"]
 
     def symbolic(self) -> Any:
         import keras
@@ -163,6 +152,15 @@ def open_inputs(dataset: Dataset) -> ImageInputs | RowInputs:
 
 def _string_spec(name: str) -> tf.TensorSpec:
     return tf.TensorSpec([None], tf.string, name=name)
+
+
+def weigh(dataset: Dataset, serialized: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Return weights of examples in a batch, [n], times those that the records have."""
+    feature = dataset.weight
+    if not feature:
+        return weights
+    # Their mean is 1, so that the learning rate needs no change.
+    return weights * parse_weights(serialized, feature) / feature.statistics["mean"]
 
 
 def parse_weights(serialized: tf.Tensor, feature: Feature) -> tf.Tensor:
