@@ -4,7 +4,6 @@ Files end in .parquet. A row's key is `file:row`, from 1.
 """
 
 import contextlib
-import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -34,29 +33,13 @@ class ParquetReader(FileReader):
                 row += len(batch)
 
 
-class _RandomAccess(io.RawIOBase):
-    """A remote file with all methods that Arrow needs, some of which TensorFlow's files lack."""
+class _OpenFile:
+    """A remote file with the attribute that Arrow needs and TensorFlow's files lack."""
+
+    closed = False
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._file.seek(offset, whence)
-        return self.tell()
-
-    def readinto(self, buffer: Any, /) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
+        self.read, self.seek, self.tell = file.read, file.seek, file.tell
 
 
 @contextlib.contextmanager
@@ -72,7 +55,9 @@ def _opened(uri: str) -> Iterator[Any]:
                 if is_text(head):
                     raise InputError(f"{uri} is text, not Parquet; use csv:{uri}")
             file.seek(0)
-            yield pa.parquet.ParquetFile(_RandomAccess(file) if storage.is_remote(uri) else file)
+            if storage.is_remote(uri):
+                file = pa.PythonFile(_OpenFile(file), "r")
+            yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{uri} can't be read as Parquet ({reason}); write it again") from None
