@@ -67,10 +67,13 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"label": {"column": "tips", "times_column": "fare"}}, "times_column needs a comparison"),
         ({"label": {"column": "tips", "above": 1, "classes": ["a"]}}, "has 2 classes"),
         ({"label": {"column": "tips", "type": "number"}}, "label: type='number' is not one of"),
-        ({"label": {"column": "tips", "log": True}}, 'log is for numbers; add "type": "numeric"'),
+        (
+            {"label": {"column": "tips", "log": True}},
+            'log does not fit type=\'classes\'; leave it out, or set "type": "numeric"',
+        ),
         (
             {"label": {"column": "tips", "type": "numeric", "above": 1}},
-            "above makes classes, but type='numeric' predicts the number itself",
+            'above does not fit type=\'numeric\'; leave it out, or set "type": "classes"',
         ),
         (
             {"label": {"column": "tips", "type": "multilabel", "above": 1}},
@@ -81,7 +84,10 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
             {"label": {"type": "multilabel", "indicators": ["hour", "x"]}},
             "'hour' is also one of columns",
         ),
-        ({"label": {"column": "tips", "indicators": ["x", "y"]}}, "are for several labels; add"),
+        (
+            {"label": {"column": "tips", "indicators": ["x", "y"]}},
+            'indicators does not fit type=\'classes\'; leave it out, or set "type": "multilabel"',
+        ),
         ({"label": {"type": "multilabel", "indicators": ["x"]}}, "['x']: list two or more"),
         ({"source": "digits"}, "but source='digits' has neither; use another, such as csv"),
     ],

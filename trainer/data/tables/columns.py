@@ -73,6 +73,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "at_most": operator.le,
     "equals": operator.eq,
 }
+LABEL_KEYS = {
+    "classes": ("classes", *COMPARISONS, "times_column"),
+    "numeric": ("log", "adaptive"),
+    "multilabel": ("classes", "indicators"),
+}
+"""The options that not every type of label takes."""
 WORD_CHARACTERS = 10
 """A text is cut off after this many characters for each word that is read."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
@@ -199,7 +205,7 @@ class Label:
         "classes",
         help="What to predict: one of classes, a numeric value, such as a price, or any number of "
         "labels (multilabel), such as tags.",
-        choices=("classes", "numeric", "multilabel"),
+        choices=tuple(LABEL_KEYS),
     )
     separator: str = option(
         ";", help="Text between the labels of a multilabel column, unless it contains lists."

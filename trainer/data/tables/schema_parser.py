@@ -12,6 +12,7 @@ from trainer.data.tables.columns import (
     AUTO,
     COMPARISONS,
     KEYS,
+    LABEL_KEYS,
     WEIGHT,
     Column,
     Cross,
@@ -158,34 +159,30 @@ def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, 
 
 def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Label:
     label = _build(Label, "label", entry, owner="a label")
+    _check_fit(label)
+    compared = list(label.comparisons)
     if label.is_multilabel:
-        return _check_multilabel(label, columns)
-    if label.indicators:
-        raise InputError('label: indicators are for several labels; add "type": "multilabel"')
-    if not label.column:
+        _check_multilabel(label)
+    elif not label.column:
         raise InputError(
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
-    _check_unseen(label, columns)
-    compared = list(label.comparisons)
-    for name in _find_used(label) if not label.number else ():
-        raise InputError(f'label: {name} is for numbers; add "type": "numeric", or leave it out')
-    if label.number and (compared or label.classes):
-        other = compared[0] if compared else "classes"
-        raise InputError(
-            f"label: {other} makes classes, but type='numeric' predicts the number itself; leave "
-            "one of them out"
-        )
+    for name in (label.column, *label.indicators):
+        if name in columns:
+            raise InputError(
+                f"label: {name!r} is also one of columns, so the model would see the answer; take "
+                "it out of columns"
+            )
     if len(compared) > 1:
         raise InputError(f"label: {' and '.join(compared)} are two comparisons; use only one")
     if label.times_column and not compared:
         raise InputError(f"label: times_column needs a comparison: one of {', '.join(COMPARISONS)}")
-    if label.times_column == label.column:
+    if label.times_column and label.times_column == label.column:
         raise InputError(
             f"label: {label.column!r} is compared with itself; use another times_column"
         )
-    classes = label.classes or (["no", "yes"] if compared else [])
+    classes = label.classes or label.indicators or (["no", "yes"] if compared else [])
     _check_names("label: classes", classes)
     if len(classes) == 1 or (compared and len(classes) != 2):
         remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
@@ -193,25 +190,19 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
     return dataclasses.replace(label, classes=classes)
 
 
-def _find_used(label: Label) -> list[str]:
-    """Return the options of numbers that a label has."""
-    return [name for name in ("log", "adaptive") if getattr(label, name)]
-
-
-def _check_unseen(label: Label, columns: Mapping[str, Column]) -> None:
-    for name in (label.column, *label.indicators):
-        if name in columns:
+def _check_fit(label: Label) -> None:
+    """Raise InputError for an option that a label of this type does not take."""
+    for field in dataclasses.fields(label):
+        fitting = [kind for kind, keys in LABEL_KEYS.items() if field.name in keys]
+        is_set = getattr(label, field.name) != fields.default_of(field)
+        if is_set and fitting and label.type not in fitting:
             raise InputError(
-                f"label: {name!r} is also one of columns, so the model would see the answer; take "
-                "it out of columns"
+                f"label: {field.name} does not fit type={label.type!r}; leave it out, or set "
+                f'"type": "{fitting[0]}"'
             )
 
 
-def _check_multilabel(label: Label, columns: Mapping[str, Column]) -> Label:
-    _check_unseen(label, columns)
-    used = [*label.comparisons, *_find_used(label)]
-    if used:
-        raise InputError(f"label: {used[0]} does not fit type='multilabel'; leave it out")
+def _check_multilabel(label: Label) -> None:
     if bool(label.column) == bool(label.indicators):
         raise InputError(
             "label: several labels are in one column, or in indicators, columns of 0 and 1; name "
@@ -221,11 +212,6 @@ def _check_multilabel(label: Label, columns: Mapping[str, Column]) -> Label:
         raise InputError("label: indicators name the classes themselves; leave classes out")
     if not label.separator:
         raise InputError("label: separator is empty; set the text between two labels")
-    classes = label.indicators or label.classes
-    _check_names("label: classes", classes)
-    if len(classes) == 1:
-        raise InputError(f"label: classes={classes}: list two or more")
-    return dataclasses.replace(label, classes=classes)
 
 
 def _parse_split_by(
