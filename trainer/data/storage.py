@@ -48,7 +48,7 @@ _PATH_ERRORS = frozenset(
 )  # fmt: skip
 """Errors that describe a local path. All others come from a disk, a network or this process, and
 may be temporary: EIO, ESTALE, ETIMEDOUT, EMFILE, ENOMEM, EACCES from a mounted bucket."""
-_CHUNK = 1 << 20
+CHUNK = 1 << 20
 _PAUSES = (0.1, 0.4, 1.6)
 """Seconds before each retry of a local path."""
 
@@ -137,7 +137,7 @@ def sha256(uri: str) -> str:
 def _sha256(uri: str) -> str:
     digest = hashlib.sha256()
     with open_file(uri, "rb") as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -189,7 +189,7 @@ def read_text(uri: str) -> str | None:
         with catch_read_errors(uri), open_file(uri, "rb") as file:
             # Read to the end, not to the reported size, because another process may replace the
             # file in between.
-            return b"".join(iter(lambda: file.read(_CHUNK), b"")).decode()
+            return b"".join(iter(lambda: file.read(CHUNK), b"")).decode()
     except FileNotFoundError:
         return None
 

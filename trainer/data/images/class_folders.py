@@ -13,6 +13,7 @@ from trainer.data.images.image_labels import Listed, is_hidden
 from trainer.data.schema import join
 from trainer.data.source import parse_split_name
 from trainer.errors import InputError
+from trainer.formats import listing
 
 LAYOUTS = (
     "use <class>/<image>, or <split>/<class>/<image> with only the folders train, validation (or "
@@ -81,9 +82,7 @@ class ClassFolders:
                 elif not is_hidden(entry):
                     break
             else:
-                found = (
-                    f"only folders ({_shorten(', '.join(sorted(inner)))})" if inner else "no file"
-                )
+                found = f"only folders ({listing(sorted(inner), 100)})" if inner else "no file"
                 raise InputError(
                     f"source=images:{self._location}: class {name!r} is empty: {path}/ contains "
                     f"{found}; add images, remove the folder, or {LAYOUTS}"
@@ -92,7 +91,3 @@ class ClassFolders:
 
 def _list_folders(uri: str) -> list[str]:
     return [name for name, folder in storage.list_entries(uri) if folder and not is_hidden(name)]
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:100]}..."

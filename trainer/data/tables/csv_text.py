@@ -46,14 +46,9 @@ class Block(NamedTuple):
     """Complete rows of a file."""
 
     file: int  # the file's index
-    header: Sequence[str]
+    names: Sequence[str]  # the header's
     first_line: int  # number of the first line
     text: bytes
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Return the names of all columns."""
-        return self.header
 
     def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         """Return the rows with the columns that are `wanted`, without the header."""
@@ -112,7 +107,7 @@ def read_blocks(uri: str, file: int, header: Sequence[str] = ()) -> Iterator[Blo
 
 def _parse_block(block: Block, wanted: Sequence[str]) -> Rows | None:
     """Parse a whole block; return None if it must be parsed row by row."""
-    header = block.header
+    header = block.names
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
     ends = _find_row_ends(text)
     if ends is None or not len(ends) or ends[-1] != len(text):
@@ -180,7 +175,7 @@ def _read_csv(
 
 
 def _parse_row_by_row(block: Block, wanted: Sequence[str]) -> Rows:
-    header = block.header
+    header = block.names
     lines, raw, fields, rejections = [], [], [], []
     for offset, row in split_rows(block.text):
         line = block.first_line + offset

@@ -5,8 +5,7 @@
     proposal.left_out                    # {"id": "different in each row"}
 
 The first rows of the table decide, up to `SAMPLE_ROWS`, without those that a run tests on. A
-proposal is a start, which its reader
-can correct: a code that looks like a number is a number here.
+proposal is a start, which its reader can correct: a code that looks like a number is a number here.
 """
 
 import collections
@@ -73,25 +72,16 @@ class _Values:
         self.codes = coded.indices.to_numpy()
         self.distinct: list[str] = coded.dictionary.to_pylist()
         self.counts = np.bincount(self.codes, minlength=len(self.distinct))
-        numbers = np.array([_to_number(text) for text in self.distinct])
-        words = [
-            at
-            for at, text in enumerate(self.distinct)
-            if text and np.isnan(numbers[at]) and text.lower() != "nan"
-        ]
-        present = self.rows - sum(self.counts[at] for at in self._find(""))
-        is_number = len(words) < len(self.distinct) - len(self._find("")) and (
-            len(words) <= _MOST_MARKERS and self.counts[words].sum() <= _MARKED * present
-        )
-        self.numbers = numbers[self.codes] if is_number else None
-        known = words if is_number else [at for text in _MISSING for at in self._find(text)]
-        self.markers = [self.distinct[at] for at in known]
-        self.is_missing = np.isin(self.codes, [*known, *self._find("")])
-        if is_number:
-            self.is_missing |= np.isnan(numbers[self.codes])
-
-    def _find(self, text: str) -> list[int]:
-        return [self.distinct.index(text)] if text in self.distinct else []
+        rows = dict(zip(self.distinct, self.counts.tolist(), strict=True))
+        numbers = {text: _to_number(text) for text in self.distinct if text}
+        words = [text for text in numbers if np.isnan(numbers[text]) and text.lower() != "nan"]
+        marked = sum(rows[text] for text in words) / max(1, self.rows - rows.get("", 0))
+        is_number = len(words) < len(numbers) and len(words) <= _MOST_MARKERS and marked <= _MARKED
+        self.markers = words if is_number else [text for text in _MISSING if text in rows]
+        values = np.array([numbers.get(text, np.nan) for text in self.distinct])
+        self.numbers = values[self.codes] if is_number else None
+        missing = np.array([text in {"", *self.markers} for text in self.distinct], bool)
+        self.is_missing = (np.isnan(values) if is_number else missing)[self.codes]
 
     @property
     def present(self) -> np.ndarray:

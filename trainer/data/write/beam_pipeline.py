@@ -101,7 +101,7 @@ class RecordsPipeline:
         with _record_mistakes(self.folder):
             for totals in several:
                 merged.merge(totals)
-                self.source.check(merged)
+                self.source.labels.check_part(merged)
         return merged
 
     def _make_step(self, function: Callable[..., Iterable[Any]], *side_inputs: Any) -> Any:

@@ -70,24 +70,20 @@ def _split_rejections(
 
 def check_counts(counts: ClassCounts, source: OpenSource) -> None:
     """Raise InputError if a class or a split has no example; `counts` are examples or records."""
-    options = source.options
+    options, place = source.options, f"source={source.options.source!r}"
     for name in source.labels.counted:
         if not any(counts[split, name] for split in SPLITS):
             raise InputError(
-                f"source={options.source!r}: class {name!r} has no usable {source.unit}; add some "
-                "or remove the class"
+                f"{place}: class {name!r} has no usable {source.unit}; add some or remove the class"
             )
     for split in ("train", "test"):
         if not any(counts[split, name] for name in source.labels.counted):
+            none = f"{place}: none of its {formats.number_of(counts.total(), source.unit)}"
             if column := options.split_by.get("column"):
                 raise InputError(
-                    f"source={options.source!r}: none of its "
-                    f"{formats.number_of(counts.total(), source.unit)} has {split} in {column!r}, "
-                    "the column of split_by; add some"
+                    f"{none} has {split} in {column!r}, the column of split_by; add some"
                 )
             raise InputError(
-                f"source={options.source!r}: none of its "
-                f"{formats.number_of(counts.total(), source.unit)} falls into {split} "
-                f"(split_fractions={options.split_fractions}); add {source.unit}, or give {split} "
-                "a larger fraction"
+                f"{none} falls into {split} (split_fractions={options.split_fractions}); add "
+                f"{source.unit}, or give {split} a larger fraction"
             )

@@ -63,9 +63,9 @@ class ClassIndices:
     def name(self, label: Any) -> str:
         return self.classes[label]
 
-    def encode(self, label: Any) -> tuple[Any, int]:
-        """Return a label as in the records, and the index in `counted` of its example."""
-        return label, label
+    def encode(self, labels: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels as in the records, [n, ...], and the index in `counted` of each, [n]."""
+        return labels.to_numpy(), labels.to_numpy()
 
     def check_part(self, totals: Totals) -> None:
         """Raise InputError if the totals of a part have too many classes to go on."""
@@ -111,26 +111,17 @@ class TableLabels:
     def name(self, label: Any) -> str:
         return ";".join(label) if isinstance(label, list) else str(label)
 
-    def encode(self, label: Any) -> tuple[Any, int]:
-        if self.feature.shape:
-            return [int(name in label) for name in self.classes], 0
-        if self.stored == pa.float32():
-            return label, 0
-        index = self.classes.index(label)
-        return index, index
-
-    def encode_column(self, labels: pa.Array) -> tuple[np.ndarray, dict[int, int]]:
-        """Return the labels of planned rows as in the records, [n, ...], and rows by `counted`."""
-        classes = pa.array(self.classes, pa.string())
+    def encode(self, labels: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        classes, unnamed = pa.array(self.classes, pa.string()), np.zeros(len(labels), np.int64)
         if self.feature.shape:
             encoded = np.zeros((len(labels), len(classes)), np.int64)
             at = pc.index_in(labels.flatten(), classes).to_numpy()
             encoded[labels.value_parent_indices().to_numpy(), at] = 1
-            return encoded, {0: len(labels)}
+            return encoded, unnamed
         if self.stored == pa.float32():
-            return labels.to_numpy(), {0: len(labels)}
+            return labels.to_numpy(), unnamed
         indices = pc.index_in(labels, classes).to_numpy()
-        return indices, dict(enumerate(np.bincount(indices).tolist()))
+        return indices, indices
 
     def check_part(self, totals: Totals) -> None:
         if len({name for _, name in (*totals.counts, *totals.labels)}) > MAX_CLASSES:

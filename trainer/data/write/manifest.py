@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import importlib.metadata
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from trainer.data import schema, storage
@@ -76,20 +75,6 @@ def _read_version(package: str) -> str:
         return importlib.metadata.version(f"{package}-cpu")
 
 
-def _group_by_split(
-    results: list[ShardResult], classes: Sequence[str]
-) -> tuple[dict[str, list[Shard]], ClassCounts]:
-    """Return the shards of each split, and the number of examples per split and class."""
-    shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
-    counts: ClassCounts = collections.Counter()
-    for result in results:
-        split = result.shard.file.partition("-")[0]
-        shards[split].append(result.shard)
-        for name, count in zip(classes, result.class_counts, strict=True):
-            counts[split, name] += count
-    return shards, counts
-
-
 def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> Dataset:
     """Check what was written and complete the dataset, or remove all of it.
 
@@ -101,7 +86,12 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         rejection for result in results for rejection in result.rejections
     ]
     rejections.sort(key=lambda rejection: rejection.key)
-    shards, counts = _group_by_split(results, source.labels.counted)
+    shards: dict[str, list[Shard]] = {split: [] for split in SPLITS}
+    counts: ClassCounts = collections.Counter()
+    for result in results:
+        shards[result.split].append(result.shard)
+        for name, count in zip(source.labels.counted, result.class_counts, strict=True):
+            counts[result.split, name] += count
     try:
         checks.check_rejections(rejections, totals.items, source)
         checks.check_counts(counts, source)

@@ -58,39 +58,29 @@ class OpenImages(OpenSource):
 
     def estimate_cost(self, totals: Totals) -> tuple[float, float]:
         started = time.monotonic()
-        sizes = []
-        for example in totals.sample:
-            key = example.reference.key
+        sizes: list[int] = []
+        sample = [example.label for example in totals.sample]
+        labels, _ = self.labels.encode(pa.array(sample, self.labels.stored))
+        for example, label in zip(totals.sample, labels.tolist(), strict=True):
             try:
-                values = self.opened.encode(self.opened.fetch(example.reference), key, 0)[0]
+                content = self.opened.fetch(example.reference)
+                sizes += map(len, self._encode_records(example.reference.key, content, label, 0))
             except (RejectedError, OSError):  # Reported when it is written.
                 continue
-            sizes.append(
-                len(
-                    frame(
-                        serialize(
-                            {
-                                "key": key.encode(),
-                                **values,
-                                "label": self.labels.encode(example.label)[0],
-                            }
-                        )
-                    )
-                )
-            )
         seconds = (time.monotonic() - started) / max(1, len(totals.sample))
         return sum(sizes) / max(1, len(sizes)), seconds
 
     def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
-        rows_as_dicts = (row for part in rows for row in part.to_pylist())
-        for row, content in storage.read_ahead(self._fetch, rows_as_dicts, uri=self.location):
+        for row, content in storage.read_ahead(
+            self._fetch, self._list_rows(rows), uri=self.location
+        ):
             try:
-                records = self._encode_records(row, content, variants)
+                self._check_content(row, content)
+                records = self._encode_records(row["key"], content, row["label"], variants)
             except RejectedError as error:
                 yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
             else:
-                _, counted = self.labels.encode(row["label"])
-                yield Piece(b"".join(records), {counted: len(records)}, [], 1)
+                yield Piece(b"".join(records), {row["counted"]: len(records)}, [], 1)
 
     def _list_examples(
         self, lines: ProgressLines, processes: Processes
@@ -109,6 +99,14 @@ class OpenImages(OpenSource):
             lines.advance(1)
             yield item
 
+    def _list_rows(self, rows: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+        """Yield planned rows with their labels as in the records."""
+        for part in rows:
+            labels, indices = self.labels.encode(part["label"].combine_chunks())
+            pairs = zip(labels.tolist(), indices.tolist(), strict=True)
+            for row, (label, counted) in zip(part.to_pylist(), pairs, strict=True):
+                yield {**row, "label": label, "counted": counted}
+
     def _fetch(self, row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Return a row with what the source fetched for it, or the RejectedError that it raised."""
         try:
@@ -121,20 +119,21 @@ class OpenImages(OpenSource):
                 f"({error.strerror or error}); leave the source alone while it is read"
             ) from None
 
-    def _encode_records(self, row: dict[str, Any], content: Any, variants: int) -> list[bytes]:
-        """Return the records of an example and its augmented copies, in the file's format.
+    def _check_content(self, row: dict[str, Any], content: Any) -> None:
+        """Raise the error of `_fetch`, or InputError for content that has changed.
 
-        Raises InputError if the content has changed since it was listed, because its split may
-        have changed, too.
+        The split of content that has changed since it was listed may have changed, too.
         """
         if isinstance(content, RejectedError):
             raise content
-        key, (label, _) = row["key"], self.labels.encode(row["label"])
         if self.opened.digest(content) != row["digest"]:
             raise InputError(
-                f"{key or self.location} has changed since it was listed; leave "
+                f"{row['key'] or self.location} has changed since it was listed; leave "
                 "the source alone while it is read, and run again"
             )
+
+    def _encode_records(self, key: str, content: Any, label: Any, variants: int) -> list[bytes]:
+        """Return the records of an example and its augmented copies, in the file's format."""
         records = []
         for variant, values in enumerate(self.opened.encode(content, key, variants)):
             name = f"{key}#{variant}" if variant else key

@@ -49,10 +49,6 @@ class OpenSource:
         """Read the source once; return its totals and the rows of the examples that are kept."""
         raise NotImplementedError
 
-    def check(self, totals: Totals) -> None:
-        """Raise InputError if the totals of a part show that the source can't be used."""
-        self.labels.check_part(totals)
-
     def conclude(self, totals: Totals) -> None:
         """Set what only the totals of all examples determine; raise InputError as `plan` does."""
         self.labels.conclude(totals)

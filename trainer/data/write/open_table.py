@@ -86,7 +86,7 @@ class OpenTable(OpenSource):
         for parsed, part in processes.map(parse, self._read_blocks(), size=1):
             rows.add(parsed)
             totals.merge(part)
-            self.check(totals)
+            self.labels.check_part(totals)
             lines.advance(part.items)
         rows.finish()
         self.conclude(totals)
@@ -145,11 +145,12 @@ class OpenTable(OpenSource):
 
     def make_pieces(self, rows: Iterable[pa.Table], variants: int) -> Iterator[Piece]:
         for batch in (batch for table in rows for batch in table.to_batches(PIECE_ROWS)):
-            labels, counts = self.labels.encode_column(batch["label"])
+            labels, indices = self.labels.encode(batch["label"])
             records = frame_records(batch["entries"], labels)
             offsets = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1)
             # TensorFlow's files accept no memoryview.
             content = bytes(memoryview(records.buffers()[2])[offsets[0] : offsets[-1]])
+            counts = dict(enumerate(np.bincount(indices).tolist()))
             yield Piece(content, counts, [], len(labels))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -118,21 +118,16 @@ def close_folder(uri: str) -> None:
 
 def find_finished(writer: ShardWriter) -> Dataset | None:
     """Return the dataset if an earlier run of the same plan finished it and it is intact."""
-    if not storage.exists(join(writer.output_uri, FILE_NAME)):
-        return None
     try:
         dataset = load_dataset(writer.output_uri)
     except InputError:
         return None
-    if dataset.creation.get("fingerprint") != writer.fingerprint:
+    rejected = join(writer.output_uri, REJECTED_FILE_NAME)
+    if dataset.creation.get("fingerprint") != writer.fingerprint or not storage.exists(rejected):
         return None
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
-    rejected = join(writer.output_uri, REJECTED_FILE_NAME)
-    if not storage.exists(rejected) or any(
-        find_shard_problem(dataset.shard_uri(s), s) for s in shards
-    ):
-        return None
-    return dataset
+    is_damaged = any(find_shard_problem(dataset.shard_uri(shard), shard) for shard in shards)
+    return None if is_damaged else dataset
 
 
 def remove_stale(writer: ShardWriter) -> None:

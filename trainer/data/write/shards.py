@@ -54,6 +54,10 @@ class ShardResult:
     class_counts: list[int]  # number of records of each class
     rejections: list[Rejection]
 
+    @property
+    def split(self) -> str:
+        return self.shard.file.partition("-")[0]
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "ShardResult":
         """Return the result that `dataclasses.asdict` converted to `content`."""

@@ -61,27 +61,24 @@ def to_rows(examples: Iterable[Example], label_type: pa.DataType) -> pa.RecordBa
     """
     examples = list(examples)
     try:
-        return _build_batch(examples, label_type)
+        splits = [_SPLIT_INDICES[example.split or ""] for example in examples]
+        positions = [example.reference.position for example in examples]
+        digests = [example.digest for example in examples]
+        return pa.record_batch(
+            {
+                "digest": pa.array(digests, pa.binary(DIGEST_BYTES)),
+                "key": pa.array([example.reference.key for example in examples], pa.string()),
+                "position": pa.array(positions, pa.int64()),
+                "label": pa.array([example.label for example in examples], label_type),
+                "split": pa.array(splits, pa.uint8()),
+            }
+        )
     except (ValueError, TypeError, KeyError) as error:  # Arrow's errors are subclasses.
         raise InputError(
             f"the source lists a malformed example: {one_line(error)}; an example has a key (str), "
             f"a position (int), a label ({label_type}), a digest ({DIGEST_BYTES} bytes) and a "
             f"split ('' or {', '.join(SPLITS)})"
         ) from None
-
-
-def _build_batch(examples: Sequence[Example], label_type: pa.DataType) -> pa.RecordBatch:
-    splits = [_SPLIT_INDICES[example.split or ""] for example in examples]
-    positions = [example.reference.position for example in examples]
-    return pa.record_batch(
-        {
-            "digest": pa.array([example.digest for example in examples], pa.binary(DIGEST_BYTES)),
-            "key": pa.array([example.reference.key for example in examples], pa.string()),
-            "position": pa.array(positions, pa.int64()),
-            "label": pa.array([example.label for example in examples], label_type),
-            "split": pa.array(splits, pa.uint8()),
-        }
-    )
 
 
 def assign_splits(

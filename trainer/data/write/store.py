@@ -35,7 +35,6 @@ IDENTITY = np.dtype("S16")
 
 _COPIES = 4
 """Number of parallel copies: each checksum uses a core, and remote storage is slow to answer."""
-_CHUNK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +135,7 @@ def find_unchanged(
     kept = [
         shard
         for shard in sorted(shards, key=lambda shard: shard.result.shard.file)
-        if shard.result.shard.file.startswith(f"{split}-")
+        if shard.result.split == split
         and shard.result.shard.bytes >= min_bytes
         and np.isin(shard.identities, examples).all()
     ]
@@ -172,7 +171,7 @@ def _copy(source: str, target: str) -> str:
     """
     digest = hashlib.sha256()
     with storage.open_file(target, "wb") as copy, storage.open_file(source, "rb") as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(storage.CHUNK):
             digest.update(chunk)
             copy.write(chunk)
     return digest.hexdigest()
