@@ -84,7 +84,6 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
             endpoint, project, results["jobs"] = service.endpoint, "my-project", service.jobs
         if workers := case.get("workers"):
             stack.enter_context(mock.patch.object(beam_engine, "WORKERS", workers))
-        say = functools.partial(put, "line")
         kind = "local" if case["engine"] == "local" else "dataflow"
         try:
             engine = beam_engine.open_engine(
@@ -99,12 +98,13 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
                     beam_engine.ENDPOINT_VARIABLE: endpoint,
                     beam_engine.LABELS_VARIABLE: '{"team": "vision", "run": ""}',
                 },
-                say=say,
             )
             options = build(RecordOptions, case["options"])
             if "vanishes" in case:
                 stack.enter_context(vanishing(Path(case["vanishes"])))
-            create_tfrecords(options, case["output"], engine=engine, progress=say)
+            create_tfrecords(
+                options, case["output"], engine=engine, progress=functools.partial(put, "line")
+            )
         except (InputError, RuntimeError, SystemExit) as error:
             results["error"] = f"{type(error).__name__}: {error}"
     results["spilled"] = len(OPENED)

@@ -28,13 +28,10 @@ class ClassFolders:
         self._location = location
         folders = _list_folders(location)
         splits = {name: parse_split_name(name) for name in folders}
-        if not all(splits.values()) or "train" not in splits.values():
-            splits = {}
-        classes = {
-            split_folder: _list_folders(join(location, split_folder)) for split_folder in splits
-        }
+        is_split = all(splits.values()) and "train" in splits.values()
+        self.splits = splits if is_split else {}
+        classes = {name: _list_folders(join(location, name)) for name in self.splits}
         classes = classes or {"": folders}
-        self.splits = splits
         self._folders = {
             f"{split_folder}/{name}".lstrip("/"): name
             for split_folder, names in classes.items()
@@ -44,7 +41,7 @@ class ClassFolders:
         self._labels = {name: label for label, name in enumerate(self.classes)}
         for split_folder, names in classes.items():
             missing = sorted(set(self.classes) - set(names))
-            if splits.get(split_folder) == "train" and missing and len(self.classes) > 1:
+            if self.splits.get(split_folder) == "train" and missing and len(self.classes) > 1:
                 raise InputError(
                     f"source={source!r}: class {missing[0]!r} has no folder in "
                     f"{split_folder}/; every class needs images to train on"

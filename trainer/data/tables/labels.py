@@ -1,6 +1,5 @@
 """Labels of rows: those of a table, or of the file that has the labels of images."""
 
-import collections
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow.compute as pc
 from trainer.data.tables.cells import SHOWN, is_list, parse_numbers, parse_values, to_texts
 from trainer.data.tables.columns import COMPARISONS, Label
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.totals import UNNAMED, ClassCounts, count_classes
+from trainer.data.totals import UNNAMED, Totals, count_classes
 
 
 def parse_labels(label: Label, columns: Mapping[str, pa.Array], bad: dict[int, str]) -> pa.Array:
@@ -31,10 +30,8 @@ def parse_labels(label: Label, columns: Mapping[str, pa.Array], bad: dict[int, s
     return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string()))
 
 
-def count_labels(
-    label: Label, labels: pa.Array, splits: np.ndarray, hashes: np.ndarray
-) -> tuple[ClassCounts, ClassCounts, list[ColumnStatistics]]:
-    """Count rows by split and class, and their several labels by split; measure numbers.
+def count_labels(label: Label, labels: pa.Array, splits: np.ndarray, hashes: np.ndarray) -> Totals:
+    """Return the totals of labels: rows by split and class, several labels by split, or numbers.
 
     Args:
         labels: from `parse_labels`, or as `store_labels` returns them.
@@ -46,14 +43,14 @@ def count_labels(
         names = labels.flatten().dictionary_encode()
         of_labels = splits[labels.value_parent_indices().to_numpy()]
         counted = count_classes(of_labels, names.indices.to_numpy(), names.dictionary.to_pylist())
-        return count_classes(splits, one, UNNAMED), counted, []
+        return Totals(counts=count_classes(splits, one, UNNAMED), labels=counted)
     if label.number:
         statistics = ColumnStatistics(label.number)
         statistics.add(labels.to_numpy(), splits, hashes)
-        return count_classes(splits, one, UNNAMED), collections.Counter(), [statistics]
+        return Totals(counts=count_classes(splits, one, UNNAMED), statistics=[statistics])
     coded = labels.dictionary_encode()
     names = coded.dictionary.to_pylist()
-    return count_classes(splits, coded.indices.to_numpy(), names), collections.Counter(), []
+    return Totals(counts=count_classes(splits, coded.indices.to_numpy(), names))
 
 
 def store_labels(labels: pa.Array) -> pa.Array:

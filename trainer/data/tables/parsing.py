@@ -86,14 +86,12 @@ def parse_block(
         }
         labels = labels.take(chosen)
     halves, splits = halves[kept], splits[kept]
-    statistics = []
-    for column in schema.columns:
-        statistics.append(ColumnStatistics(column))
-        statistics[-1].add(values[column.name], splits, halves[:, 0])
+    statistics = [ColumnStatistics(column) for column in schema.columns]
     if schema.weight:
         statistics.append(ColumnStatistics(Column(name=schema.weight, type="numeric")))
-        statistics[-1].add(values[WEIGHT], splits, halves[:, 0])
-    counts, label_counts, of_number = count_labels(schema.label, labels, splits, halves[:, 0])
+    for measured, array in zip(statistics, values.values(), strict=True):
+        measured.add(array, splits, halves[:, 0])
+    totals = count_labels(schema.label, labels, splits, halves[:, 0])
     numbers = read.numbers[kept]
     keys = pc.binary_join_element_wise(f"{name}:", pc.cast(pa.array(numbers), pa.string()), "")
     digests = pa.py_buffer(halves.astype(">u8").tobytes())
@@ -109,11 +107,11 @@ def parse_block(
     )
     weights = numbers.astype(np.uint64) + np.frombuffer(digest(name.encode()), np.uint64)[0]
     return rows, Totals(
-        counts=counts,
-        labels=label_counts,
+        counts=totals.counts,
+        labels=totals.labels,
         rejections=[Rejection(f"{name}:{number}", reason) for number, reason in sorted(rejected)],
         content=(halves * (weights * np.uint64(2) + np.uint64(1))[:, None]).sum(axis=0),
-        statistics=[*statistics, *of_number],
+        statistics=[*statistics, *totals.statistics],
         entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
         starts=starts,
     )

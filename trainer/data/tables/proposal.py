@@ -80,8 +80,9 @@ class _Values:
         self.markers = words if is_number else [text for text in _MISSING if text in rows]
         values = np.array([numbers.get(text, np.nan) for text in self.distinct])
         self.numbers = values[self.codes] if is_number else None
-        missing = np.array([text in {"", *self.markers} for text in self.distinct], bool)
-        self.is_missing = (np.isnan(values) if is_number else missing)[self.codes]
+        unknown = {"", *self.markers}
+        is_unknown = np.array([text in unknown for text in self.distinct], bool)
+        self.is_missing = (np.isnan(values) if is_number else is_unknown)[self.codes]
 
     @property
     def present(self) -> np.ndarray:

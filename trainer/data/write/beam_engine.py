@@ -50,18 +50,16 @@ class BeamEngine:
 
     Args:
         job: Dataflow's options, from `build_job_options`; None: run in this process.
-        say: called with a line about the job, and every few seconds with the number of shards
-            written.
     """
 
-    def __init__(self, job: dict[str, Any] | None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, job: dict[str, Any] | None) -> None:
         if importlib.util.find_spec("apache_beam") is None:
             raise InputError(
                 "records_engine='dataflow' needs Apache Beam, which is not installed; "
                 "install the extra [dataflow] (docs/vertex-special.md), or "
                 "use records_engine='local'"
             )
-        self._job, self._say = job, say
+        self._job = job
 
     def check(self, source: OpenSource, output_uri: str) -> None:
         """Raise InputError for a URI on this machine, which Dataflow's workers can't reach."""
@@ -74,11 +72,19 @@ class BeamEngine:
                     "Dataflow's workers can't read; use gs://BUCKET/..., or records_engine='local'"
                 )
 
-    def create(self, source: OpenSource, output_uri: str, check: Callable[[], None]) -> Dataset:
+    def create(
+        self,
+        source: OpenSource,
+        output_uri: str,
+        check: Callable[[], None],
+        progress: Callable[[str], None],
+    ) -> Dataset:
         """Write the dataset as `create_tfrecords` does; SIGTERM ends the job, too.
 
         Args:
             check: raises an error if another writer has taken the folder; called on any machine.
+            progress: called with a line about the job, and every few seconds with the number of
+                shards written.
 
         Raises:
             InputError: as `create_tfrecords`, or the job can't be started.
@@ -97,7 +103,7 @@ class BeamEngine:
                 run = _RunOnThisMachine(pipeline.begin)
             else:
                 run = RunOnDataflow(self._job, pipeline.begin, output_uri, folder)
-                self._say(f"create_tfrecords: {run.name} {run.link}")
+                progress(f"create_tfrecords: {run.name} {run.link}")
             try:
                 ended, last = False, time.monotonic()
                 while not ended:
@@ -108,7 +114,7 @@ class BeamEngine:
                         raise InputError(storage.read(join(folder, ERROR)).decode())
                     if ended or time.monotonic() - last >= LINE_SECONDS:
                         count = sum(is_shard(name) for name, _ in storage.list_entries(output_uri))
-                        self._say(f"create_tfrecords: {count:,} shards written")
+                        progress(f"create_tfrecords: {count:,} shards written")
                         last = time.monotonic()
                 run.raise_failure()
                 return load_dataset(output_uri)
@@ -123,7 +129,6 @@ def open_engine(
     *,
     project: str,
     environment: Mapping[str, str],
-    say: Callable[[str], None] = print,
     **job: str,
 ) -> BeamEngine | None:
     """Return the engine that `options` name; None: this machine's own processes.
@@ -133,13 +138,12 @@ def open_engine(
     Args:
         project: of Google Cloud; "local" for a run on this machine.
         environment: may set another endpoint of Dataflow, by gcloud's variable, and labels.
-        say: as for `BeamEngine`.
         job: the region, image, service_account, network and encryption_key of `build_job_options`.
     """
     if options.records_engine == "local":
         return None
     if project in _ON_THIS_MACHINE:
-        return BeamEngine(None, say)
+        return BeamEngine(None)
     found = build_job_options(
         options,
         project=project,
@@ -147,7 +151,7 @@ def open_engine(
         endpoint=environment.get(ENDPOINT_VARIABLE, "").rstrip("/"),
         **job,
     )
-    return BeamEngine(found, say)
+    return BeamEngine(found)
 
 
 class _RunOnThisMachine:

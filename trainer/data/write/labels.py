@@ -105,8 +105,7 @@ class TableLabels:
         """Do nothing: the reader of the table has rejected what is no label."""
 
     def count(self, labels: pa.Array, splits: np.ndarray, hashes: np.ndarray) -> Totals:
-        counts, names, statistics = count_labels(self._label, labels, splits, hashes)
-        return Totals(counts=counts, labels=names, statistics=statistics)
+        return count_labels(self._label, labels, splits, hashes)
 
     def name(self, label: Any) -> str:
         return ";".join(label) if isinstance(label, list) else str(label)

@@ -68,7 +68,7 @@ def create_tfrecords(
     started = time.monotonic()
     with output.locked(output_uri, options.source) as check:
         if engine:
-            dataset = engine.create(source, output_uri, check)
+            dataset = engine.create(source, output_uri, check, progress)
         else:
             with Processes() as processes:
                 dataset = _create(source, output_uri, progress, processes, check)
