@@ -29,7 +29,6 @@ import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
-from trainer.data.read.endless import read_endless_batches
 from trainer.data.schema import load_to_train
 from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers, trial
 from trainer.training.cluster import Cluster
@@ -117,7 +116,7 @@ class AsynchronousRun(Run):
         step = tf.cast(self.optimizer.iterations.value, tf.int64)
         seed = (seed_of(self.config) * 1_000_003 + worker) * 1_000_003 + step
         megabytes = self.config.shuffle_megabytes
-        return read_endless_batches(
+        return reader.read_endless_batches(
             self.dataset, self.share, seed=seed, shuffle_megabytes=megabytes
         )
 

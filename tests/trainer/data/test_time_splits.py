@@ -13,7 +13,7 @@ from tests.refusals import refused
 from tests.tables import read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.tables import statistics
-from trainer.data.tables.times import find_starts, merge_samples, parse_times
+from trainer.data.tables.splits import find_starts, merge_samples, parse_times
 from trainer.evaluation import split_drift
 
 DESCRIBED = {

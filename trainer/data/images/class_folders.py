@@ -6,19 +6,31 @@ contains images, and may have subfolders with more.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from trainer.data import storage
 from trainer.data.file_listing import File, list_files
-from trainer.data.images.image_labels import Listed, is_hidden
 from trainer.data.schema import join
-from trainer.data.source import parse_split_name
+from trainer.data.source import AnyLabel, parse_split_name
 from trainer.errors import InputError
 from trainer.formats import listing
 
+TABLE = "labels.csv"
+"""Name of the table that has the labels of images instead (label_table.py)."""
 LAYOUTS = (
     "use <class>/<image>, or <split>/<class>/<image> with only the folders train, validation (or "
     "val) and test (or training_set, test_set and the like)"
 )
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+
+
+class Listed(NamedTuple):
+    """A file of a folder of images."""
+
+    file: File
+    label: AnyLabel | None  # None if the file can't be an example
+    split: str  # one of SPLITS, or empty if a digest of the content decides
+    reason: str  # why the file can't be an example
 
 
 class ClassFolders:
@@ -84,6 +96,10 @@ class ClassFolders:
                     f"source=images:{self._location}: class {name!r} is empty: {path}/ contains "
                     f"{found}; add images, remove the folder, or {LAYOUTS}"
                 )
+
+
+def is_hidden(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _SYSTEM_FILES
 
 
 def _list_folders(uri: str) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.data.file_listing import list_files
-from trainer.data.images.image_labels import TABLE, Listed
+from trainer.data.images.class_folders import TABLE, Listed
 from trainer.data.schema import SPLITS, join
 from trainer.data.source import AnyLabel, Rejection
 from trainer.data.source_options import SourceOptions
@@ -20,9 +20,8 @@ from trainer.data.tables.cells import to_texts
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.csv_text import read_blocks, read_header
 from trainer.data.tables.labels import parse_labels, store_labels
-from trainer.data.tables.splits import find_splits
+from trainer.data.tables.splits import find_splits, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import check_header
-from trainer.data.tables.times import find_starts, merge_samples, scan_times
 from trainer.errors import InputError
 
 COLUMN = "file"

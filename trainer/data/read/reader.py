@@ -33,6 +33,9 @@ from trainer.data.schema import Dataset
 
 plain = tf.autograph.experimental.do_not_convert
 """Decorator for functions that don't use Python's if and for on tensors: converting takes 50 ms."""
+_FILES_AT_ONCE = 4
+"""Number of shards that endless batches are read from in turn: more mix better, but need more open
+files."""
 
 
 def steps_per_epoch(dataset: Dataset, split: str, batch_size: int) -> int:
@@ -78,6 +81,46 @@ def read_evaluation_batches(dataset: Dataset, split: str, share: InputShare) -> 
     Elements and errors are those of `read_training_batches`.
     """
     return decode_batches(_read_batches(dataset, split, share, None), dataset, share)
+
+
+def read_endless_batches(
+    dataset: Dataset,
+    share: InputShare,
+    *,
+    seed: tf.Tensor,
+    shuffle_megabytes: float,
+) -> tf.data.Dataset:
+    """Return endless, full batches of the training split, for workers that run asynchronously.
+
+    With parameter servers, a worker reads every shard, shuffled each pass: if each worker read only
+    some, a lost worker's examples would be missing from the training. An epoch is the number of
+    steps that read as many examples as there are. So it reads most examples once, some twice and
+    some never. Elements are (inputs, labels, weights); the weights are all 1. The caller checks
+    the shards.
+
+    Args:
+        seed: seed of the order, int64 []; its value may be known only when the graph runs.
+        shuffle_megabytes: size of the shuffle buffer of serialized records, in 10^6 bytes.
+    """
+    content = dataset.splits["train"]
+    shards = [shard for shard in content.shards if shard.examples]
+    counts = np.array([shard.examples for shard in shards], np.int64)
+    files = ([dataset.shard_uri(shard) for shard in shards], counts)
+    buffer = int(shuffle_megabytes * 1e6 * content.examples / max(1, content.bytes))
+    records = (
+        tf.data.Dataset.from_tensor_slices(files)
+        .shuffle(len(shards), seed=seed)
+        .repeat()
+        .interleave(
+            plain(lambda uri, examples: tf.data.TFRecordDataset(uri).take(examples)),
+            cycle_length=min(len(shards), _FILES_AT_ONCE),
+        )
+        .shuffle(max(1, min(buffer, content.examples)), seed=seed + 1)
+    )
+    size = share.replica_batch_size
+    batches = records.batch(size, drop_remainder=True)
+    weighted = batches.map(plain(lambda batch: (batch, tf.ones([size]))))
+    return decode_batches(weighted, dataset, share)
 
 
 def read_stored(dataset: Dataset, split: str) -> tf.data.Dataset:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainer.data import storage
-from trainer.data.images.class_folders import LAYOUTS, ClassFolders
-from trainer.data.images.image_labels import TABLE, Listed, is_hidden
+from trainer.data.images.class_folders import LAYOUTS, TABLE, ClassFolders, Listed, is_hidden
 from trainer.data.images.image_source import ImageSource
 from trainer.data.schema import join
 from trainer.data.source import Example, Mapped, Reference, Rejection

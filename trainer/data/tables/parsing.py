@@ -29,9 +29,8 @@ from trainer.data.source import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.cells import parse_numbers, parse_values
 from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
-from trainer.data.tables.splits import find_splits
+from trainer.data.tables.splits import Starts, find_splits
 from trainer.data.tables.statistics import ColumnStatistics
-from trainer.data.tables.times import Starts
 from trainer.data.totals import Totals
 
 

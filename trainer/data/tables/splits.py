@@ -1,7 +1,17 @@
-"""Splits of rows by the column that `split_by` names, or by a digest of each row."""
+"""Splits of rows, by the column that `split_by` names or by a digest of each row.
 
+A split by time, in which the oldest rows are for training and the newest for the test, needs a scan
+of all blocks, in any order:
+
+    samples = [scan_times(block, "day") for block in blocks]
+    find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1])  # ("2024-03-01", "2024-04-01")
+"""
+
+import datetime
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +22,12 @@ from trainer.data.schema import SPLITS
 from trainer.data.source import digest, parse_split_name
 from trainer.data.tables.cells import SHOWN, clean_texts, to_texts
 from trainer.data.tables.columns import SplitBy
-from trainer.data.tables.times import Starts, parse_time, parse_times
+from trainer.data.tables.statistics import Sample
+from trainer.data.tables.values import parse_number
+from trainer.errors import InputError
+
+Starts = tuple[str, str]
+"""The times from which rows are for validation and for the test, as in the table; "": none are."""
 
 
 def find_splits(
@@ -72,3 +87,79 @@ def draw_split(group: str, fractions: Sequence[float]) -> str:
     """Return the split of a group, as `find_splits` does."""
     hashes = np.frombuffer(digest(group.encode()), ">u8")[1:].astype(np.uint64)
     return SPLITS[draw_splits(hashes, fractions)[0]]
+
+
+@functools.lru_cache(1 << 16)
+def parse_time(text: str) -> float:
+    """Return a number as it is, or an ISO 8601 date or time as seconds since 1970.
+
+    Without an offset, a time is in UTC. Empty text is NaN; raise ValueError for other text.
+    """
+    try:
+        return parse_number(text)
+    except ValueError:
+        # Python 3.10 reads no Z.
+        moment = datetime.datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    if not moment.tzinfo:
+        moment = moment.replace(tzinfo=datetime.timezone.utc)
+    return moment.timestamp()
+
+
+def parse_times(texts: Sequence[str]) -> np.ndarray:
+    """Return times as `parse_time` does, float64 [n]; NaN where that is impossible."""
+    values = np.full(len(texts), math.nan)
+    for index, text in enumerate(texts):
+        try:
+            values[index] = parse_time(text)
+        except ValueError:
+            continue
+    return values
+
+
+def scan_times(block: Any, column: str) -> Sample:
+    """Return the times of a block's rows as text: of up to `SAMPLE` rows all, of more a sample."""
+    read = block.read([column])
+    times = Sample(object)
+    times.add(read.halves[:, 0], to_texts(read.columns[column]).to_numpy(zero_copy_only=False))
+    return times
+
+
+def merge_samples(samples: Iterable[Sample]) -> Sample:
+    merged = Sample(object)
+    for sample in samples:
+        merged.merge(sample)
+    return merged
+
+
+def find_starts(times: Sample, column: str, fractions: Sequence[float]) -> Starts:
+    """Return the starts with which the sizes of splits are nearest to their fractions.
+
+    Raise InputError if there are fewer different times than splits.
+    """
+    texts = times.values
+    values = parse_times(texts.tolist())
+    known = ~np.isnan(values)
+    distinct, first, counts = np.unique(values[known], return_index=True, return_counts=True)
+    if not len(distinct):
+        raise InputError(
+            f"split_by: no row has a time in {column!r}; use a column of dates, such as "
+            "2024-03-01, times, such as 2024-03-01T08:30:00Z, or numbers"
+        )
+    # The share of the rows before each time.
+    before = (np.cumsum(counts) - counts) / counts.sum()
+
+    def find_nearest(share: float, low: int, high: int) -> int:
+        if low >= high:
+            raise InputError(
+                f"split_by: {column!r} has only {len(distinct)} different times, fewer than "
+                "there are splits; use another column"
+            )
+        return low + int(np.abs(before[low:high] - share).argmin())
+
+    train, validation, test = fractions
+    end = len(distinct)
+    if test:
+        end = find_nearest(train + validation, 2 if validation else 1, end)
+    start = find_nearest(train, 1, end) if validation else end
+    names = [*texts[known][first].tolist(), ""]
+    return names[start], names[end]

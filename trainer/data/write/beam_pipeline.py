@@ -22,7 +22,7 @@ from trainer.data import storage
 from trainer.data.digests import digest_halves, shard_numbers
 from trainer.data.schema import ROWS, SPLITS, join
 from trainer.data.source import Example, Rejection
-from trainer.data.tables.times import find_starts, merge_samples, scan_times
+from trainer.data.tables.splits import find_starts, merge_samples, scan_times
 from trainer.data.totals import Totals
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count

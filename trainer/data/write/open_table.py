@@ -19,8 +19,8 @@ from trainer.data.tables.columns import AUTO, WEIGHT
 from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.tables.splits import Starts, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import TableKind
-from trainer.data.tables.times import Starts, find_starts, merge_samples, scan_times
 from trainer.data.totals import Totals
 from trainer.data.write.labels import TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
