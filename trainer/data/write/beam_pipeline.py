@@ -22,7 +22,6 @@ from trainer.data import storage
 from trainer.data.digests import digest_halves, shard_numbers
 from trainer.data.schema import ROWS, SPLITS, join
 from trainer.data.source import Example, Rejection
-from trainer.data.tables.splits import find_starts, merge_samples, scan_times
 from trainer.data.totals import Totals
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count
@@ -166,12 +165,11 @@ class RecordsPipeline:
             | "Spread" >> beam.Reshuffle()
         )
         starts = None
-        if column := self.source.schema.split_by.time:
-            fractions = self.source.options.split_fractions
-            samples = blocks | "Scan" >> self._make_step(lambda block: [scan_times(block, column)])
-            times = samples | "Times" >> beam.CombineGlobally(merge_samples)
+        if self.source.time_column:
+            samples = blocks | "Scan" >> self._make_step(lambda block: [self.source.scan(block)])
+            times = samples | "Times" >> beam.CombineGlobally(self.source.merge_samples)
             found = times | "Starts" >> self._make_step(
-                lambda sample: [find_starts(sample, column, fractions)]
+                lambda sample: [self.source.find_starts(sample)]
             )
             starts = beam.pvalue.AsSingleton(found)
         parsed = blocks | "Parse" >> self._make_step(

@@ -20,6 +20,7 @@ from trainer.data.tables.parsing import parse_block, suggest_missing
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.splits import Starts, find_starts, merge_samples, scan_times
+from trainer.data.tables.statistics import Sample
 from trainer.data.tables.table_source import TableKind
 from trainer.data.totals import Totals
 from trainer.data.write.labels import TableLabels
@@ -68,18 +69,17 @@ class OpenTable(OpenSource):
 
     def __init__(self, opened: TableKind, options: RecordOptions) -> None:
         super().__init__(opened, options)
-        self.schema = parse_schema(options)
-        self.labels = TableLabels(self.schema.label, options.source)
+        self._schema = parse_schema(options)
+        self.labels = TableLabels(self._schema.label, options.source)
         self.features = []
 
     def plan(self, lines: ProgressLines, processes: Processes) -> tuple[Totals, Spill]:
         """Read the table; raise InputError if it has no rows, or its label can't be learned."""
         totals, rows = Totals(), Spill()
         starts = None
-        if column := self.schema.split_by.time:
-            scan = functools.partial(scan_times, column=column)
-            samples = processes.map(scan, self._read_blocks(), size=1)
-            starts = find_starts(merge_samples(samples), column, self.options.split_fractions)
+        if column := self.time_column:
+            samples = processes.map(self.scan, self._read_blocks(), size=1)
+            starts = self.find_starts(self.merge_samples(samples))
             shown = (f"{split} from {start}" for split, start in _name_starts(starts).items())
             print(f"create_tfrecords: splits by {column}: {', '.join(shown)}")
         parse = functools.partial(self.parse, starts=starts)
@@ -96,15 +96,30 @@ class OpenTable(OpenSource):
         for file in range(len(self.opened.names)):
             yield from self.opened.blocks(file)
 
+    @property
+    def time_column(self) -> str:
+        """Return the column of a split by time, for which `parse` needs starts; else empty."""
+        return self._schema.split_by.time
+
+    def scan(self, block: Any) -> Sample:
+        """Return the times of a block's rows; every core runs this."""
+        return scan_times(block, self.time_column)
+
+    merge_samples = staticmethod(merge_samples)
+
+    def find_starts(self, times: Sample) -> Starts:
+        """Return when splits start; raise InputError if a split would be empty."""
+        return find_starts(times, self.time_column, self.options.split_fractions)
+
     def parse(self, block: Any, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
         """Parse a block as `parse_block` does; every core runs this."""
         name = self.opened.names[block.file]
-        return parse_block(block, name, self.schema, self.options.split_fractions, starts)
+        return parse_block(block, name, self._schema, self.options.split_fractions, starts)
 
     def conclude(self, totals: Totals) -> None:
         if totals.starts:
             self.details = {**self.details, "split_starts": _name_starts(totals.starts)}
-        columns = totals.statistics[: len(self.schema.columns)]
+        columns = totals.statistics[: len(self._schema.columns)]
         first = self._describe_first(totals)
         if not totals.counts.total():
             raise InputError(f"source={self.options.source!r} has no rows that can be used{first}")
@@ -119,7 +134,7 @@ class OpenTable(OpenSource):
             )
             for statistics in columns
         ]
-        if weight := self.schema.weight:
+        if weight := self._schema.weight:
             statistics = totals.statistics[len(columns)].summarize(totals.examples)
             if not statistics["maximum"]:
                 raise InputError(
@@ -135,7 +150,7 @@ class OpenTable(OpenSource):
                     statistics=statistics,
                 )
             )
-        for cross in self.schema.crosses:
+        for cross in self._schema.crosses:
             settings = dataclasses.asdict(cross)
             crossed = Feature(name=cross.name, kind="cross", dtype="int64", settings=settings)
             self.features.append(crossed)
