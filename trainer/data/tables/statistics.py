@@ -185,34 +185,26 @@ class ColumnStatistics:
             splits: each row's split, as its index in SPLITS, uint8 [n].
             hashes: uint64 [n], uniform.
         """
-        train = splits == 0
-        if self.column.dtype == "string":
-            missing = pc.equal(values, "").to_numpy(zero_copy_only=False)
-            present = train & ~missing
-            if self.column.type == "text":
-                # What the model does not read takes no memory.
-                heads = pc.utf8_slice_codeunits(values, 0, self.column.characters)
-                texts = heads.cast(pa.binary()).to_numpy(zero_copy_only=False)
-                self.sample.add(hashes[present], texts[present])
-            elif self.column.type == "date":
-                days = count_days(values.filter(pa.array(present)).to_pylist())
-                self.moments.add(days)
-                self.sample.add(hashes[present], days)
-            else:
-                self._count(values.filter(pa.array(present)))
-        else:
-            missing = np.isnan(values)
-            present = train & ~missing
-            training_values = values[present]
-            if self.column.type == "identity":
-                self._count(pa.array(training_values.astype(int)))
-            else:
-                self.moments.add(training_values)
-            if self.column.log:
-                self.scaled.add(np.log1p(np.maximum(training_values, 0.0)))
-            if self.column.is_number:
-                self.sample.add(hashes[present], training_values)
+        column = self.column
+        is_text = column.dtype == "string"
+        missing = (
+            pc.equal(values, "").to_numpy(zero_copy_only=False) if is_text else np.isnan(values)
+        )
         self.missing += np.bincount(splits[missing], minlength=len(SPLITS))
+        chosen = (splits == 0) & ~missing
+        present = values.filter(pa.array(chosen)) if is_text else values[chosen]
+        if column.type == "text":
+            # What the model does not read takes no memory.
+            heads = pc.utf8_slice_codeunits(present, 0, column.characters).cast(pa.binary())
+            self.sample.add(hashes[chosen], heads.to_numpy(zero_copy_only=False))
+        elif column.is_number:
+            numbers = count_days(present.to_pylist()) if column.type == "date" else present
+            self.moments.add(numbers)
+            self.sample.add(hashes[chosen], numbers)
+            if column.log:
+                self.scaled.add(np.log1p(np.maximum(numbers, 0.0)))
+        else:
+            self._count(present if is_text else pa.array(present.astype(int)))
 
     def _count(self, values: pa.Array) -> None:
         for counted in pc.value_counts(values).to_pylist():
