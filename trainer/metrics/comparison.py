@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainer.metrics import PERMUTATIONS
+from trainer.metrics.intervals import GroupSums
 
 _BOOTSTRAPS = 4_000
 _CELLS = 4_000_000  # numbers held in memory by one round of resampling
@@ -90,11 +91,12 @@ class Pairs:
         # Of these, the sums of weights and of their squares.
         self.weights = np.zeros((2, 2, 2))
         self.losses = np.zeros(2)  # sums of the losses of the candidate and the champion
-        self._size = -(-examples // _MAX_GAINS)
+        self._sums = GroupSums(examples, 1, _MAX_GAINS)
         # Improvements in loss by the candidate; None if a loss is undefined.
-        self.gains: np.ndarray | None = np.zeros(-(-examples // self._size))
-        self._added = 0
-        self._origin, self._moments = 0.0, np.zeros(2)  # of labels that are numbers
+        self.gains: np.ndarray | None = self._sums.groups[:, 0]
+        # Of labels that are numbers; the first is subtracted from each.
+        self._origin: float | None = None
+        self._moments = np.zeros(2)
 
     @classmethod
     def of(cls, candidate: Scores, champion: Scores) -> "Pairs":
@@ -120,7 +122,7 @@ class Pairs:
         for sums, of in zip(self.weights, (weights, weights**2), strict=True):
             sums += np.bincount(cells, of, minlength=4).reshape(2, 2)
         if candidate.numbers is not None:
-            if not self._added:
+            if self._origin is None:
                 self._origin = float(candidate.numbers[0])
             shifted = candidate.numbers - self._origin
             self._moments += weights @ shifted, weights @ np.square(shifted)
@@ -130,9 +132,7 @@ class Pairs:
         assert candidate.losses is not None
         assert champion.losses is not None
         self.losses += weights @ candidate.losses, weights @ champion.losses
-        places = np.arange(self._added, self._added + len(cells)) // self._size
-        np.add.at(self.gains, places, weights * gains)
-        self._added += len(cells)
+        self._sums.add([weights * gains])
 
     @property
     def variance(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 GROUPS = 2048
-"""Largest number of groups."""
+"""Largest number of groups, unless another is given."""
 _RESAMPLES = 2000
 _TINY = np.finfo(np.float64).tiny
 _FARTHEST = 10.0
@@ -28,12 +28,15 @@ class Estimate:
     low: float
     high: float
 
+    def flatten(self, name: str) -> dict[str, float]:
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 class GroupSums:
     """Sums of columns over groups of neighbors, added in blocks of the `examples` of a split."""
 
-    def __init__(self, examples: int, columns: int) -> None:
-        self._size = -(-examples // GROUPS)
+    def __init__(self, examples: int, columns: int, most: int = GROUPS) -> None:
+        self._size = -(-examples // most)
         self.groups = np.zeros((-(-examples // self._size), columns))
         self._added = 0
 

@@ -6,7 +6,8 @@ by the frequency of the values in the training split.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,44 @@ class Cut:
     group_of: Callable[[np.ndarray], np.ndarray]  # maps values to indices of groups
     names: list[str]  # of the groups
 
-    def slices(self, sizes: Sequence[int], figures: Sequence[dict[str, Any]]) -> Slices:
-        """Return the slices that have rows, from the number of rows and the metrics of each."""
+    def slices(self, sizes: np.ndarray, figures: Mapping[str, np.ndarray]) -> Slices:
+        """Return the slices that have rows.
+
+        Args:
+            sizes: numbers of rows, int [groups].
+            figures: metrics by name, float [groups] each; NaN if undefined.
+        """
         slices = [
-            Slice(name=name, examples=size, figures=of)
-            for name, size, of in zip(self.names, sizes, figures, strict=True)
+            Slice(name=name, examples=size, figures=dict(zip(figures, of, strict=True)))
+            for name, size, *of in zip(
+                self.names, sizes.tolist(), *map(_to_optional, figures.values()), strict=True
+            )
             if size
         ]
         return Slices(column=self.column, by=self.by, slices=slices)
+
+    def average(
+        self, values: ColumnValues, blocks: Iterable[tuple[Mapping[str, np.ndarray], np.ndarray]]
+    ) -> Slices:
+        """Return the slices that have rows, with the means of figures.
+
+        Args:
+            blocks: figures of m examples by name, [m] each, and weights, float64 [m], of all
+                examples in stored order.
+        """
+        groups, start = len(self.names), 0
+        sizes, totals = np.zeros(groups, int), np.zeros(groups)
+        sums: dict[str, np.ndarray] = {}
+        for figures, weights in blocks:
+            stop = start + len(weights)
+            group = self.group_of(values.read(self.column, start, stop))
+            sizes += np.bincount(group, minlength=groups)
+            totals += np.bincount(group, weights, groups)
+            for name, of in figures.items():
+                sums[name] = sums.get(name, 0.0) + np.bincount(group, weights * of, groups)
+            start = stop
+        with np.errstate(invalid="ignore"):
+            return self.slices(sizes, {name: of / totals for name, of in sums.items()})
 
 
 def list_cuts(values: ColumnValues) -> list[Cut]:
@@ -95,6 +126,10 @@ def _choose_cut(column: Feature) -> dict[str, Any]:
         return np.where(known[at] == codes, groups[at], rest)
 
     return {"by": by, "group_of": group_of, "names": order}
+
+
+def _to_optional(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
 
 
 def _is_outside(codes: np.ndarray, buckets: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -112,8 +113,16 @@ class Task(abc.ABC):
         """Measure the answers to a split; `fields` are those that every evaluation has."""
 
     @abc.abstractmethod
+    def is_overfitted(self, train: float, validation: float) -> bool:
+        """Return whether values of the first metric, in training and validation, are too apart."""
+
     def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
         """Return a finding if the content of a job's metrics.json shows overfitting."""
+        name = self.metrics[0]
+        train, validation = training["train"][name], training["validation"].get(name)
+        if validation is None or not self.is_overfitted(train, validation):
+            return None
+        return Finding("overfitting", True, {"train": train, "validation": validation})
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -178,6 +187,27 @@ class Evaluation(abc.ABC):
     @abc.abstractmethod
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return what the template shows besides the evaluation: pictures and tables."""
+
+    def find_weak_slice(
+        self, figure: str, whole: float, deviation: float, *, rises: bool = True
+    ) -> Iterator[Finding]:
+        """Yield the slice that is most standard errors worse than the whole split, if by enough.
+
+        Args:
+            figure: name of the figure by which slices are compared.
+            whole: its value for the whole split.
+            deviation: standard deviation of its value for an example.
+            rises: whether the figure is better if it is higher.
+        """
+        gaps = [
+            ((whole - value) * (1 if rises else -1) * math.sqrt(part.examples), cut.column, part)
+            for cut in self.slices
+            for part in cut.slices
+            if (value := part.figures[figure]) is not None
+        ]
+        gap, column, part = max(gaps, key=lambda item: item[0], default=(0.0, "", None))
+        if deviation and gap >= MIN_STANDARD_ERRORS * deviation:
+            yield Finding("weak_slice", True, {"column": column, "part": part})
 
     def find_floor(self, gate: Mapping[str, Any]) -> float | None:
         """Return the floor that the gate's options have for the headline; None if it has none."""

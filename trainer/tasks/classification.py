@@ -13,7 +13,7 @@ from trainer.data.schema import Dataset
 from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
 from trainer.formats import percent
-from trainer.metrics import BLOCK, COMPARISONS, classifier
+from trainer.metrics import COMPARISONS, classifier
 from trainer.metrics.baseline import Baseline, compare_with_constants
 from trainer.metrics.classifier import ClassMetrics, wilson_interval
 from trainer.metrics.comparison import Pairs, Scores, log_losses
@@ -22,14 +22,18 @@ from trainer.metrics.leakage import RANKED, compute_column_aucs
 from trainer.metrics.slices import Cut, Slices, list_cuts
 from trainer.tasks.base import (
     CHANCE,
-    MIN_STANDARD_ERRORS,
     WIDE_INTERVAL,
     Evaluation,
     Finding,
     Outputs,
     Task,
 )
-from trainer.tasks.probabilities import ProbabilityAnswers
+from trainer.tasks.probabilities import (
+    ProbabilityAnswers,
+    draw_class_curves,
+    draw_precision_over_recall,
+    list_balance,
+)
 
 TIE_TOLERANCE = 1e-6  # between the largest probability and the probability of the named label
 _SUM_TOLERANCE = 1e-3  # for a softmax that was computed in bfloat16 and cast to float32
@@ -174,17 +178,12 @@ class Classification(Task):
             **fields,
         )
 
-    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
-        train, validation = training["train"]["accuracy"], training["validation"].get("accuracy")
-        if validation is None:
-            return None
+    def is_overfitted(self, train: float, validation: float) -> bool:
         split, best = self.dataset.splits.get("validation"), validation
         if split and split.examples:
             # The gap may be chance on the validation split.
             best = wilson_interval(validation * split.examples, split.examples)[1]
-        if train - validation <= _OVERFITTING or train <= best:
-            return None
-        return Finding("overfitting", True, {"train": train, "validation": validation})
+        return train - validation > _OVERFITTING and train > best
 
     def _weigh_classes(self, rule: str) -> list[float]:
         """Return the weight of each class in the objective.
@@ -237,7 +236,7 @@ class ClassAnswers(ProbabilityAnswers):
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield labels, int32 [m], probabilities, float32 [m, classes], and weights [m]."""
-        for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
+        for start, stop in self.block_spans():
             label, weights = self.read("label", start, stop), self.weigh(start, stop)
             yield label, self.read_probabilities(start, stop), weights
 
@@ -392,7 +391,8 @@ class ClassEvaluation(Evaluation):
             yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
         yield from self._find_weak_classes()
         yield from self._find_miscalibration()
-        yield from self._find_weak_slice()
+        accuracy = self.accuracy
+        yield from self.find_weak_slice("accuracy", accuracy, math.sqrt(accuracy * (1 - accuracy)))
 
     def _find_weak_classes(self) -> Iterator[Finding]:
         present = [row for row in self.per_class if row.recall is not None]
@@ -424,28 +424,6 @@ class ClassEvaluation(Evaluation):
             is_wrong = _is_mostly_wrong(row.right, row.predicted)
             yield Finding("least_reliable", is_wrong, values)
 
-    def _find_weak_slice(self) -> Iterator[Finding]:
-        """Yield the slice that is most standard errors below the whole split, if beyond chance."""
-        whole = self.accuracy
-        error = math.sqrt(whole * (1 - whole))
-        if not error:
-            return
-        weak = [
-            (
-                (whole - (part.figures["accuracy"] or 0.0)) * math.sqrt(part.examples) / error,
-                cut.column,
-                part,
-            )
-            for cut in self.slices
-            for part in cut.slices
-        ]
-        away, column, part = max(weak, key=lambda item: item[0], default=(0.0, "", None))
-        if part is None or away < MIN_STANDARD_ERRORS:
-            return
-        rate = part.figures["positive_rate"]
-        constant = None if rate is None else max(rate, 1 - rate)
-        yield Finding("weak_slice", True, {"column": column, "part": part, "constant": constant})
-
     def _find_leaking_column(self) -> Iterator[Finding]:
         """Yield the column that separates the classes almost as well as the model, if any does."""
         areas, roc_auc, many = self.column_areas, self.roc_auc, len(self.classes) > 2
@@ -475,12 +453,13 @@ class ClassEvaluation(Evaluation):
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return the drawings of confusion, curves and calibration, and the table of classes."""
         weakest_first = sorted(self.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
+        counts = [split.class_counts for split in dataset.splits.values() if split.examples]
         return {
             "right": sum(row.right for row in self.per_class),
             "confusion": self._draw_confusion(),
             "curves": self._draw_curves(),
             "calibration": self._draw_calibration(),
-            "balance": _count_classes(dataset),
+            "balance": list_balance(dataset.classes, counts, [sum(of) for of in counts]),
             "per_class": weakest_first if len(self.classes) > _MATRIX_SHOWN else self.per_class,
         }
 
@@ -500,23 +479,12 @@ class ClassEvaluation(Evaluation):
         return {"picture": color_cells(shares), "commonest": commonest}
 
     def _draw_curves(self) -> list[dict[str, Any]]:
-        """Draw ROC and precision over recall, with areas in the legend; empty if undefined."""
-        from trainer.drawing import plots  # imports Matplotlib
-
-        rates, over_recall = ("false positive rate", "true positive rate"), ("recall", "precision")
-        kinds = (
-            ("ROC", rates, self.roc_curves),
-            # Drawn as steps, which average precision sums.
-            ("Precision over recall", over_recall, self.pr_curves),
-        )
-        figures = []
-        for caption, labels, drawn in kinds if self.roc_curves else ():
-            legend = [(n, curve.name or "mean", curve.area) for n, curve in enumerate(drawn, 1)]
-            areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
-            description, steps = f"{caption}: {areas}", labels is over_recall
-            drawing = plots.draw_curves(drawn, *labels, description, steps=steps)
-            figures.append({"drawing": drawing, "caption": caption, "legend": legend})
-        return figures
+        """Draw ROC and precision over recall; empty if undefined."""
+        if not self.roc_curves:
+            return []
+        rates = "false positive rate", "true positive rate"
+        roc = draw_class_curves("ROC", self.roc_curves, *rates)
+        return [roc, draw_precision_over_recall(self.pr_curves)]
 
     def _draw_calibration(self) -> Any:
         """Draw the reliability diagram."""
@@ -592,25 +560,19 @@ def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Sl
         codes, weights = 4 * groups + 2 * (label == 1) + is_correct, answers.weigh(start, stop)
         counts += np.bincount(groups, minlength=len(counts))
         cells += np.bincount(codes, weights, cells.size).reshape(cells.shape)
-    sizes, totals = counts.tolist(), cells.sum(axis=1)
+    totals = cells.sum(axis=1)
     totals[totals == 0] = np.nan
-    accuracies = _to_optional(cells[:, 1::2].sum(axis=1) / totals)
-    rates: list[float | None] = [None] * len(sizes)
-    areas: list[float | None] = [None] * len(sizes)
+    figures = {"accuracy": cells[:, 1::2].sum(axis=1) / totals}
     if len(answers.classes) == 2:
-        rates = _to_optional(cells[:, 2:].sum(axis=1) / totals)
-        areas = _compute_aucs(cut, sizes, values, answers)
-    names = ("accuracy", "positive_rate", "roc_auc")
-    figures = [
-        dict(zip(names, row, strict=True)) for row in zip(accuracies, rates, areas, strict=True)
-    ]
-    return cut.slices(sizes, figures)
+        figures["positive_rate"] = cells[:, 2:].sum(axis=1) / totals
+        figures["roc_auc"] = _compute_aucs(cut, counts, values, answers)
+    return cut.slices(counts, figures)
 
 
 def _compute_aucs(
-    cut: Cut, sizes: list[int], values: ColumnValues, answers: ClassAnswers
-) -> list[float | None]:
-    """Return the ROC AUC of each group of rows; None if it is undefined."""
+    cut: Cut, sizes: np.ndarray, values: ColumnValues, answers: ClassAnswers
+) -> np.ndarray:
+    """Return the ROC AUC of each group of rows, float64 [groups]; NaN if it is undefined."""
     # From pack_scores, group after group.
     examples = np.empty(answers.rows, np.uint64 if answers.is_weighted else np.uint32)
     ends = np.cumsum([0, *sizes])
@@ -625,23 +587,9 @@ def _compute_aucs(
             examples[filled[number] : filled[number] + len(part)] = part
         filled += counts
     rankings = [classifier.rank(part) for part in np.split(examples, ends[1:-1])]
-    return [ranking.roc_auc if ranking else None for ranking in rankings]
-
-
-def _to_optional(values: np.ndarray) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in values.tolist()]
+    return np.array([ranking.roc_auc if ranking else math.nan for ranking in rankings])
 
 
 def _is_mostly_wrong(right: int, total: int) -> bool:
     """Return True if none of `total` is right, or the share that is right is surely below half."""
     return right == 0 or wilson_interval(right, total)[1] < 0.5
-
-
-def _count_classes(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
-    """Return each class with its count, share and bar length in every split."""
-    splits = [split for split in dataset.splits.values() if split.examples]
-    counts = np.array([split.class_counts for split in splits]).T
-    shares = counts / np.maximum(1, counts.sum(axis=0))
-    columns = counts.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
-    cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
-    return list(zip(dataset.classes, cells, strict=True))

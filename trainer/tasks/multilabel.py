@@ -12,23 +12,26 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
-from trainer.metrics import BLOCK, COMPARISONS, classifier, label_sets
+from trainer.metrics import COMPARISONS, classifier, label_sets
 from trainer.metrics.classifier import ClassMetrics, Curve
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
-from trainer.metrics.disk_columns import ColumnValues, spans
+from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
-from trainer.metrics.slices import Cut, Slices, list_cuts
+from trainer.metrics.slices import list_cuts
 from trainer.tasks.base import (
     CHANCE,
-    MIN_STANDARD_ERRORS,
     WIDE_INTERVAL,
     Evaluation,
     Finding,
     Outputs,
     Task,
 )
-from trainer.tasks.probabilities import ProbabilityAnswers
+from trainer.tasks.probabilities import (
+    ProbabilityAnswers,
+    draw_precision_over_recall,
+    list_balance,
+)
 
 SEPARATOR = ";"
 """Text between the labels of an example in predictions.csv and the report."""
@@ -162,16 +165,12 @@ class Multilabel(Task):
             per_class=per_class,
             pr_curves=pr_curves,
             unlearned=_list_unlearned(self.dataset),
-            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            slices=[cut.average(values, _list_figures(answers)) for cut in list_cuts(values)],
             **fields,
         )
 
-    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
-        name = self.metrics[0]
-        train, validation = training["train"][name], training["validation"].get(name)
-        if validation is None or train - validation <= _OVERFITTING:
-            return None
-        return Finding("overfitting", True, {"train": train, "validation": validation})
+    def is_overfitted(self, train: float, validation: float) -> bool:
+        return train - validation > _OVERFITTING
 
 
 class LabelAnswers(ProbabilityAnswers):
@@ -209,7 +208,7 @@ class LabelAnswers(ProbabilityAnswers):
 
     def blocks(self) -> Iterator[tuple[np.ndarray, ...]]:
         """Yield labels and given labels, bool, and probabilities, [m, classes], and weights [m]."""
-        for start, stop in spans(self.rows, max(1, 4 * BLOCK // len(self.classes))):
+        for start, stop in self.block_spans():
             codes = self._read_codes(start, stop)
             probabilities, weights = self.read_probabilities(start, stop), self.weigh(start, stop)
             yield (codes & 1).astype(bool), codes >= 2, probabilities, weights
@@ -309,9 +308,7 @@ class LabelEvaluation(Evaluation):
     def scalars(self) -> dict[str, float]:
         values: dict[str, float | None] = {}
         for name in ("example_f1", "micro_f1", "micro_precision", "micro_recall"):
-            estimate: Estimate = getattr(self, name)
-            values[name] = estimate.value
-            values[f"{name}_low"], values[f"{name}_high"] = estimate.low, estimate.high
+            values |= getattr(self, name).flatten(name)
         values["exact_match_low"], values["exact_match_high"] = self.exact_match_interval
         names = "macro_f1", "mean_average_precision", "roc_auc", "exact_match", "log_loss"
         values |= {name: getattr(self, name) for name in (*names, "examples")}
@@ -353,54 +350,24 @@ class LabelEvaluation(Evaluation):
         if given:
             weakest = min(given, key=lambda row: (row.f1 or 0.0, -row.support))
             yield Finding("weakest", False, {"row": weakest})
-        yield from self._find_weak_slice()
-
-    def _find_weak_slice(self) -> Iterator[Finding]:
-        """Yield the slice that is most standard errors below the whole split, if beyond chance."""
-        whole = self.example_f1
         # Of a single example, from the interval of the mean.
-        deviation = (whole.high - whole.low) / (2 * 1.96) * math.sqrt(self.examples)
-        if not deviation:
-            return
-        weak = [
-            (
-                (whole.value - (part.figures["example_f1"] or 0.0))
-                * math.sqrt(part.examples)
-                / deviation,
-                {"column": cut.column, "part": part, "f1": whole.value},
-            )
-            for cut in self.slices
-            for part in cut.slices
-        ]
-        away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
-        if away >= MIN_STANDARD_ERRORS:
-            yield Finding("weak_slice", True, values)
+        deviation = (f1.high - f1.low) / (2 * 1.96) * math.sqrt(self.examples)
+        yield from self.find_weak_slice("example_f1", f1.value, deviation)
 
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return the drawings of curves and of labels that occur together, and tables of labels."""
-        from trainer.drawing import plots  # imports Matplotlib
-
         weakest_first = sorted(self.per_class, key=lambda row: 2.0 if row.f1 is None else row.f1)
-        legend = [
-            (n, curve.name or "mean", curve.area) for n, curve in enumerate(self.pr_curves, 1)
-        ]
-        areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
-        drawing = None
-        if self.pr_curves:
-            description = f"Precision over recall: {areas}"
-            drawing = plots.draw_curves(
-                self.pr_curves, "recall", "precision", description, steps=True
-            )
+        splits = {name: split.examples for name, split in dataset.splits.items() if split.examples}
+        by_split = dataset.feature("label").statistics["by_split"]
+        counts = [[by_split[split][name] for name in dataset.classes] for split in splits]
         matrices = self.sums.together, self.sums.given_together
-        sizes = self.sums.mean_sizes
         return {
             "exact": self.sums.exact,
-            "mean_sizes": sizes,
-            "curves": drawing,
-            "legend": legend,
+            "mean_sizes": self.sums.mean_sizes,
+            "curves": draw_precision_over_recall(self.pr_curves) if self.pr_curves else None,
             "together": [_draw_together(matrix) for matrix in matrices],
             "pairs": self._list_pairs(),
-            "balance": _count_labels(dataset),
+            "balance": list_balance(dataset.classes, counts, [*splits.values()]),
             "per_class": weakest_first,
         }
 
@@ -439,36 +406,7 @@ def _list_unlearned(dataset: Dataset) -> list[str]:
     return [name for name in dataset.classes if not counts[name]]
 
 
-def _count_labels(dataset: Dataset) -> list[tuple[str, list[tuple[int, float, float]]]]:
-    """Return each label with its examples, their share and bar length in every split."""
-    by_split = dataset.feature("label").statistics["by_split"]
-    splits = [(name, split.examples) for name, split in dataset.splits.items() if split.examples]
-    rows = [
-        [(by_split[split][name], by_split[split][name] / total) for split, total in splits]
-        for name in dataset.classes
-    ]
-    most = max((share for row in rows for _, share in row), default=0.0) or 1.0
-    return [
-        (name, [(count, share, share / most) for count, share in row])
-        for name, row in zip(dataset.classes, rows, strict=True)
-    ]
-
-
-def _measure_slices(cut: Cut, values: ColumnValues, answers: LabelAnswers) -> Slices:
-    """Return the F1 and the number of labels of an example, means over slices."""
-    counts, sums, start = np.zeros(len(cut.names), int), np.zeros((len(cut.names), 3)), 0
+def _list_figures(answers: LabelAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yield the F1 and the number of labels of examples, and their weights, in blocks."""
     for labels, given, _, weights in answers.blocks():
-        stop = start + len(labels)
-        groups = cut.group_of(values.read(cut.column, start, stop))
-        counts += np.bincount(groups, minlength=len(counts))
-        columns = 1, example_f1(labels, given), labels.sum(axis=1)
-        np.add.at(sums, groups, np.stack([weights * of for of in columns], axis=1))
-        start = stop
-    figures = [
-        {
-            "example_f1": f1 / weight if weight else None,
-            "labels": labels / weight if weight else None,
-        }
-        for weight, f1, labels in sums.tolist()
-    ]
-    return cut.slices(counts.tolist(), figures)
+        yield {"example_f1": example_f1(labels, given), "labels": labels.sum(axis=1)}, weights

@@ -1,13 +1,15 @@
-"""Answers that are a probability for each class."""
+"""What tasks share whose answers are a probability for each class."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trainer.metrics.disk_columns import Answers
+from trainer.metrics import BLOCK
+from trainer.metrics.classifier import Curve
+from trainer.metrics.disk_columns import Answers, spans
 
 MOST_PROBABILITIES = 10_000_000
 """Most probabilities in predictions.csv, which take 3 s of CPU time and 0.13 GB; a million examples
@@ -25,6 +27,10 @@ class ProbabilityAnswers(Answers):
     ) -> None:
         super().__init__(rows, {**dict.fromkeys(range(len(classes)), np.float32), **dtypes})
         self.classes = list(classes)
+
+    def block_spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the starts and ends of blocks of examples, fewer of them with many classes."""
+        return spans(self.rows, max(1, 4 * BLOCK // len(self.classes)))
 
     def read_probabilities(self, start: int, stop: int) -> np.ndarray:
         """Return probabilities, float32 [stop - start, classes]."""
@@ -44,3 +50,36 @@ class ProbabilityAnswers(Answers):
     def _shown(self) -> list[str]:
         """Return the classes whose probabilities are in predictions.csv: all or none."""
         return self.classes if self.rows * len(self.classes) <= MOST_PROBABILITIES else []
+
+
+def draw_class_curves(
+    caption: str, curves: Sequence[Curve], x_label: str, y_label: str, *, steps: bool = False
+) -> dict[str, Any]:
+    """Draw curves of classes; return the drawing and its legend, which has their areas."""
+    from trainer.drawing import plots  # imports Matplotlib
+
+    legend = [(n, curve.name or "mean", curve.area) for n, curve in enumerate(curves, 1)]
+    areas = ", ".join(f"{name} has area {area:.3f}" for _, name, area in legend)
+    drawing = plots.draw_curves(curves, x_label, y_label, f"{caption}: {areas}", steps=steps)
+    return {"drawing": drawing, "caption": caption, "legend": legend}
+
+
+def draw_precision_over_recall(curves: Sequence[Curve]) -> dict[str, Any]:
+    """Draw PR curves as steps, which average precision sums."""
+    return draw_class_curves("Precision over recall", curves, "recall", "precision", steps=True)
+
+
+def list_balance(
+    classes: Sequence[str], counts: npt.ArrayLike, totals: npt.ArrayLike
+) -> list[tuple[str, list[tuple[int, float, float]]]]:
+    """Return each class with its count, share and bar length in every split.
+
+    Args:
+        counts: numbers of examples, int [splits, classes].
+        totals: numbers of which the counts are shares, int [splits].
+    """
+    by_class = np.array(counts).T
+    shares = by_class / np.maximum(1, totals)
+    columns = by_class.tolist(), shares.tolist(), (shares / max(shares.max(), 1e-9)).tolist()
+    cells = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+    return list(zip(classes, cells, strict=True))

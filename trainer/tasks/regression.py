@@ -19,10 +19,9 @@ from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.regressor import Part, Sums
-from trainer.metrics.slices import Cut, Slices, list_cuts
+from trainer.metrics.slices import list_cuts
 from trainer.tasks.base import (
     CHANCE,
-    MIN_STANDARD_ERRORS,
     WIDE_INTERVAL,
     Evaluation,
     Finding,
@@ -207,15 +206,12 @@ class Regression(Task):
             calibrated=self.dataset.splits["validation"].examples,
             interval_width=width / answers.rows if has_intervals else None,
             deciles=regressor.split_by_quantiles(answers.read("label"), answers.blocks(), _DECILES),
-            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            slices=[cut.average(values, _list_figures(answers)) for cut in list_cuts(values)],
             **fields,
         )
 
-    def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
-        train, validation = training["train"]["mae"], training["validation"].get("mae")
-        if validation is None or validation <= _OVERFITTING * train:
-            return None
-        return Finding("overfitting", True, {"train": train, "validation": validation})
+    def is_overfitted(self, train: float, validation: float) -> bool:
+        return validation > _OVERFITTING * train
 
 
 class NumberAnswers(Answers):
@@ -323,10 +319,8 @@ class NumberEvaluation(Evaluation):
     def scalars(self) -> dict[str, float]:
         values: dict[str, float | None] = {}
         for name in ("mae", "rmse", "r2", "coverage"):
-            estimate: Estimate | None = getattr(self, name)
-            if estimate:
-                values[name] = estimate.value
-                values[f"{name}_low"], values[f"{name}_high"] = estimate.low, estimate.high
+            if estimate := getattr(self, name):
+                values |= estimate.flatten(name)
         values["interval_width"], values["examples"] = self.interval_width, self.examples
         values["baseline_rmse"] = self.baseline.rmse
         return {name: float(value) for name, value in values.items() if value is not None}
@@ -352,31 +346,15 @@ class NumberEvaluation(Evaluation):
             yield Finding("no_intervals", True, {"least": LEAST_CALIBRATION})
         elif abs(self.coverage.value - CONFIDENCE) > self._chance_of_coverage():
             yield Finding("coverage", True, {"coverage": self.coverage, "confidence": CONFIDENCE})
-        yield from self._find_weak_slice()
+        mae = self.mae.value
+        deviation = math.sqrt(max(0.0, self.rmse.value**2 - mae**2))
+        yield from self.find_weak_slice("mae", mae, deviation, rises=False)
 
     def _chance_of_coverage(self) -> float:
         """Return the deviation from CONFIDENCE that chance exceeds in one of twenty models."""
         # Both the calibration and the measurement are of samples.
         share = 1 / self.examples + 1 / self.calibrated
         return 1.96 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) * share)
-
-    def _find_weak_slice(self) -> Iterator[Finding]:
-        """Yield the slice that is most standard errors above the whole split, if beyond chance."""
-        mean = self.mae.value
-        deviation = math.sqrt(max(0.0, self.rmse.value**2 - mean**2))
-        if not deviation:
-            return
-        weak = [
-            (
-                ((part.figures["mae"] or 0.0) - mean) * math.sqrt(part.examples) / deviation,
-                {"column": cut.column, "part": part, "mae": mean},
-            )
-            for cut in self.slices
-            for part in cut.slices
-        ]
-        away, values = max(weak, key=lambda item: item[0], default=(0.0, {}))
-        if away >= MIN_STANDARD_ERRORS:
-            yield Finding("weak_slice", True, values)
 
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return the drawings of answers over labels and of errors."""
@@ -405,21 +383,9 @@ def _estimate(share: Share) -> Estimate:
     return Estimate(value=share.value, low=low, high=high)
 
 
-def _measure_slices(cut: Cut, values: ColumnValues, answers: NumberAnswers) -> Slices:
-    """Return mean label, MAE, mean error and coverage of slices."""
-    counts, sums = np.zeros(len(cut.names), int), np.zeros((len(cut.names), 5))
-    spans_of_rows = zip(spans(values.rows), answers.blocks(), strict=True)
-    for (start, stop), (labels, predicted, low, high, weights) in spans_of_rows:
-        groups = cut.group_of(values.read(cut.column, start, stop))
-        counts += np.bincount(groups, minlength=len(counts))
-        own = labels.astype(np.float64)
-        errors = predicted - own
+def _list_figures(answers: NumberAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yield what is averaged over slices for examples, and their weights, in blocks."""
+    for labels, predicted, low, high, weights in answers.blocks():
+        errors = predicted - labels.astype(np.float64)
         covered = np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
-        columns = 1, own, np.abs(errors), errors, covered
-        np.add.at(sums, groups, np.stack([weights * of for of in columns], axis=1))
-    figures: list[dict[str, float | None]] = []
-    for weight, *totals in sums.tolist():
-        means = [total / weight if weight else math.nan for total in totals]
-        named = zip(("mean", "mae", "bias", "coverage"), means, strict=True)
-        figures.append({name: None if math.isnan(mean) else mean for name, mean in named})
-    return cut.slices(counts.tolist(), figures)
+        yield {"mean": labels, "mae": np.abs(errors), "bias": errors, "coverage": covered}, weights

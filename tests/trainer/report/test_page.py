@@ -114,7 +114,8 @@ def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, ex
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "examples", "is_named"), [(0.7, 400, True), (0.7, 20, False), (0.95, 400, False)]
+    ("accuracy", "examples", "is_named"),
+    [(0.7, 400, True), (0.7, 20, False), (0.95, 400, False), (None, 400, False)],
 )
 def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, is_named):
     figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
