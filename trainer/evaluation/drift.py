@@ -164,10 +164,8 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
     else:
         if now.kind == "label":  # An example may have any number of labels.
             present = [float(sum(of.statistics["counts"].values())) for of in (before, now)]
-        counts, forms = (
-            before.statistics["counts"],
-            list_boolean_forms([*before.statistics["counts"]]),
-        )
+        counts = before.statistics["counts"]
+        forms = list_boolean_forms([*counts])
         later: collections.Counter[str] = collections.Counter()
         for name, number in now.statistics["counts"].items():
             later[forms.get(name, name)] += number

@@ -20,7 +20,7 @@ _FARTHEST = 10.0
 _CELLS = 2_000_000  # numbers held in memory by one round of resampling
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Estimate:
     """A metric with its 95% interval."""
 
@@ -61,8 +61,7 @@ def estimate(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> list[Est
     if len(groups) > 1:
         # Of skewed errors, accelerated intervals (BCa) contain the truth no more often.
         low, high = _resample(groups, compute)
-    rows = zip(values.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [Estimate(value=value, low=least, high=most) for value, least, most in rows]
+    return [Estimate(*row) for row in np.stack([values, low, high], axis=1).tolist()]
 
 
 def estimate_root(groups: np.ndarray) -> Estimate:
@@ -93,10 +92,10 @@ def estimate_root(groups: np.ndarray) -> Estimate:
         return np.clip(distances, -_FARTHEST, _FARTHEST)
 
     if len(groups) == 1 or not mean:
-        return Estimate(value=value, low=value, high=value)
+        return Estimate(value, value, value)
     low, high = _resample(groups, studentize)
     ends = [float(np.exp((logarithm - distance * error) / 2)) for distance in (high, low)]
-    return Estimate(value=value, low=ends[0], high=ends[1])
+    return Estimate(value, *ends)
 
 
 def _resample(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
 from trainer.formats import percent
 from trainer.metrics import COMPARISONS, classifier
@@ -30,6 +29,7 @@ from trainer.tasks.base import (
 )
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
+    color_cells,
     draw_class_curves,
     draw_precision_over_recall,
     list_balance,
@@ -139,10 +139,8 @@ class Classification(Task):
 
         Losses are undefined if its classes or their order differ.
         """
-        predicted, probabilities = (
-            self._find_classes(outputs["label"].tolist()),
-            outputs["probabilities"],
-        )
+        predicted = self._find_classes(outputs["label"].tolist())
+        probabilities = outputs["probabilities"]
         correct, rows = predicted == labels, np.arange(len(labels))
         knows_a_class = bool((predicted >= 0).any())
         if probabilities.shape[1] != self.outputs or (predicted < 0).any():

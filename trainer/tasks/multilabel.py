@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
-from trainer.drawing.cells import color_cells
 from trainer.errors import InputError
 from trainer.metrics import COMPARISONS, classifier, label_sets
 from trainer.metrics.classifier import ClassMetrics, Curve
@@ -29,6 +28,7 @@ from trainer.tasks.base import (
 )
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
+    color_cells,
     draw_precision_over_recall,
     list_balance,
 )
@@ -145,6 +145,7 @@ class Multilabel(Task):
         constants = ConstantSums(answers.rows, np.argsort(-sums.weights[0], kind="stable"))
         for labels, given, _, weights in answers.blocks():
             constants.add(labels, given, weights)
+        learned = self.dataset.feature("label").statistics["counts"]
         f1, micro_f1, micro_precision, micro_recall = sums.estimate()
         _, pr_curves = classifier.curves(classes, rankings)
         return LabelEvaluation(
@@ -164,7 +165,7 @@ class Multilabel(Task):
             log_loss=losses / answers.rows,
             per_class=per_class,
             pr_curves=pr_curves,
-            unlearned=_list_unlearned(self.dataset),
+            unlearned=[name for name in classes if not learned[name]],
             slices=[cut.average(values, _list_figures(answers)) for cut in list_cuts(values)],
             **fields,
         )
@@ -360,12 +361,15 @@ class LabelEvaluation(Evaluation):
         splits = {name: split.examples for name, split in dataset.splits.items() if split.examples}
         by_split = dataset.feature("label").statistics["by_split"]
         counts = [[by_split[split][name] for name in dataset.classes] for split in splits]
+        # The share of each label's examples that have each other label.
         matrices = self.sums.together, self.sums.given_together
         return {
             "exact": self.sums.exact,
             "mean_sizes": self.sums.mean_sizes,
             "curves": draw_precision_over_recall(self.pr_curves) if self.pr_curves else None,
-            "together": [_draw_together(matrix) for matrix in matrices],
+            "together": [
+                color_cells(of / np.maximum(1, of.diagonal()[:, None])) for of in matrices
+            ],
             "pairs": self._list_pairs(),
             "balance": list_balance(dataset.classes, counts, [*splits.values()]),
             "per_class": weakest_first,
@@ -394,16 +398,6 @@ def _losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     wide = np.clip(probabilities.astype(np.float64), least, 1 - least)
     losses: np.ndarray = -np.log(np.where(labels, wide, 1 - wide)).sum(axis=1)
     return losses
-
-
-def _draw_together(matrix: np.ndarray) -> np.ndarray:
-    """Draw the share of each label's examples that have each other label."""
-    return color_cells(matrix / np.maximum(1, matrix.diagonal()[:, None]))
-
-
-def _list_unlearned(dataset: Dataset) -> list[str]:
-    counts = dataset.feature("label").statistics["counts"]
-    return [name for name in dataset.classes if not counts[name]]
 
 
 def _list_figures(answers: LabelAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:

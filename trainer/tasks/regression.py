@@ -202,7 +202,7 @@ class Regression(Task):
             mae=mae,
             rmse=rmse,
             r2=r2,
-            coverage=_estimate(covered) if has_intervals else None,
+            coverage=Estimate(covered.value, *covered.interval) if has_intervals else None,
             calibrated=self.dataset.splits["validation"].examples,
             interval_width=width / answers.rows if has_intervals else None,
             deciles=regressor.split_by_quantiles(answers.read("label"), answers.blocks(), _DECILES),
@@ -376,11 +376,6 @@ class NumberEvaluation(Evaluation):
 def _score(labels: np.ndarray, values: np.ndarray) -> Scores:
     numbers = labels.astype(np.float64)
     return Scores(None, np.square(values - numbers), numbers)
-
-
-def _estimate(share: Share) -> Estimate:
-    low, high = share.interval
-    return Estimate(value=share.value, low=low, high=high)
 
 
 def _list_figures(answers: NumberAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
