@@ -96,11 +96,19 @@ def plan_training(
     configuration = _digest_configuration(config, machines, task, local=registry.is_local)
     trained_on = training_labels(content, configuration)
     unchanged, reason = _find_unchanged(options, records.uri, trained_on, registry)
-    pools = build_worker_pool_specs(machines, _list_arguments(records.uri, training.uri))
+    uris = {
+        "dataset": records.uri,
+        "base_output_directory": training.uri,
+        "config": config_uri(training.uri),
+    }
+    pools = build_worker_pool_specs(machines, [f"--{name}={uri}" for name, uri in uris.items()])
     timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
     price = job_price(pools, options.price_per_hour, rates, rates_of)
     if not unchanged:
-        start = _find_start(training.uri, config, options, registry)
+        # A resumed job keeps its initial weights, even if the champion has changed since.
+        start = find_warm_start(training.uri) if options.resume_from else None
+        if start is None:
+            start = registry.find_start_weights(config.warm_start)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
@@ -158,23 +166,6 @@ def _find_unchanged(
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
             return champion.name, reason
     return "", ""
-
-
-def _list_arguments(records_uri: str, job_uri: str) -> list[str]:
-    """Return the command-line arguments of the job's replicas."""
-    return [
-        f"--dataset={records_uri}",
-        f"--base_output_directory={job_uri}",
-        f"--config={config_uri(job_uri)}",
-    ]
-
-
-def _find_start(
-    job_uri: str, config: TrainingConfig, options: PipelineOptions, registry: RegisteredModel
-) -> str:
-    """Return the URI of the weights that the job starts from; empty: random weights."""
-    begun = find_warm_start(job_uri) if options.resume_from else None
-    return registry.find_start_weights(config.warm_start) if begun is None else begun
 
 
 def _choose_options(groups: tuple[Any, ...], recipe_sets: list[str]) -> dict[str, Any]:

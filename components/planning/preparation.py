@@ -85,10 +85,7 @@ def prepare(
 
 
 def find_warm_start(directory: str) -> str | None:
-    """Return the warm_start of the job that has begun in `directory`; None if no job has begun.
-
-    A resumed job keeps its initial weights, even if the champion has changed since.
-    """
+    """Return the warm_start of the job that has begun in `directory`; None if no job has begun."""
     uri = join(directory, "checkpoints", "run.json")
     try:
         return checked_json.parse(storage.read(uri)).get("warm_start", "")

@@ -29,17 +29,15 @@ def promotion_lock(client: Any, model: str, number: str) -> Iterator[None]:
         client.merge_version_aliases({"name": name, "version_aliases": [alias]})
 
     def list_others(lower: bool) -> list[str]:
-        aliases_by_number = {}
         with tolerated(NOT_FOUND):
-            for version in client.list_model_versions(name=model):
-                aliases_by_number[version.version_id] = version.version_aliases
-        return [
-            other
-            for other, aliases in aliases_by_number.items()
-            if _flag_alias(other) in aliases
-            and (int(other) < int(number)) == lower
-            and other != number
-        ]
+            return [
+                version.version_id
+                for version in client.list_model_versions(name=model)
+                if _flag_alias(version.version_id) in version.version_aliases
+                and (int(version.version_id) < int(number)) == lower
+                and version.version_id != number
+            ]
+        return []
 
     def wait(*, lower: bool) -> None:
         deadline, said = time.monotonic() + LEASE_SECONDS, False

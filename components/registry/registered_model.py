@@ -106,10 +106,6 @@ class RegisteredModel:
             f"looking for a version of {self.model_name!r} trained on the same data"
         ):
             versions = self.registry.list_versions(self.model_name)
-        found = None
-        for version in versions:  # oldest first
-            if labels.items() <= version.labels.items():
-                if CHAMPION in version.aliases:
-                    return version
-                found = version
-        return found
+        found = [version for version in versions if labels.items() <= version.labels.items()]
+        champions = [version for version in found if CHAMPION in version.aliases]
+        return next(iter(champions or reversed(found)), None)

@@ -15,6 +15,7 @@ import dataclasses
 import importlib
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer.data.schema import Dataset
@@ -44,22 +45,18 @@ def make_model_class(name: str) -> type[Model]:
             if getattr(self, missing) is None:
                 raise InputError(f"{name} needs {missing!r}, which has no default")
 
-    def build(self: Any, dataset: Dataset) -> keras.Model:
+    def call(self: Any, *arguments: Any) -> keras.Model:
         options = {key: value for key, value in vars(self).items() if value is not None}
-        return _call_function(name, [dataset], options)
-
-    def train(self: Any, dataset: Dataset, directory: str) -> keras.Model:
-        options = {key: value for key, value in vars(self).items() if value is not None}
-        return _call_function(name, [dataset, directory], options)
+        return _call_function(name, arguments, options)
 
     namespace = {
         "takes": "",
         "augmentable": not trains,
         "is_program": trains,
-        "train": train,
+        "build": call,
+        "train": call,
         "register_layers": staticmethod(lambda: _register_objects(name)),
         "__post_init__": check,
-        "build": build,
     }
     fields = [(key, kind, option(None, help="")) for key, kind in members.items()]
     return dataclasses.make_dataclass(
@@ -89,7 +86,7 @@ def _register_objects(name: str) -> None:
                 keras.saving.get_custom_objects()[key] = value
 
 
-def _call_function(name: str, arguments: list[Any], options: dict[str, Any]) -> keras.Model:
+def _call_function(name: str, arguments: Sequence[Any], options: dict[str, Any]) -> keras.Model:
     """Call the model's function; raise InputError for a model that can't be trained or saved."""
     import keras
 

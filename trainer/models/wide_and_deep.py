@@ -123,6 +123,7 @@ def _build_deep_inputs(
     Categories with the same embedding dimension share a table, so that one gather is enough.
     """
     import keras
+    import numpy as np
 
     parts = [numbers] if numbers.shape[1] else []
     by_dimension: dict[int, list[int]] = {}
@@ -135,27 +136,13 @@ def _build_deep_inputs(
             )
             parts.append(indicator(ids[:, index : index + 1]))
     for dimension, indices in sorted(by_dimension.items()):
-        embedded = _embed(f"embedding_{dimension}", indices, categories, ids, dimension)
+        *offsets, total = itertools.accumulate((categories[at].size for at in indices), initial=0)
+        table = keras.layers.Embedding(total, dimension, name=f"embedding_{dimension}")
+        # NumPy arrays, because a remote worker can't read tensors of the chief.
+        chosen = keras.ops.take(ids, np.array(indices, np.int32), axis=1)
+        embedded = table(keras.ops.add(chosen, np.array([offsets], np.int32)))
         parts.append(keras.layers.Reshape([len(indices) * dimension])(embedded))
     return parts
-
-
-def _embed(
-    name: str,
-    indices: range | list[int],
-    categories: list[inputs.Category],
-    ids: keras.KerasTensor,
-    dimension: int,
-) -> keras.KerasTensor:
-    """Look up the categories in one concatenated table; return [n, indices, dimension]."""
-    import keras
-    import numpy as np
-
-    *offsets, total = itertools.accumulate((categories[index].size for index in indices), initial=0)
-    table = keras.layers.Embedding(total, dimension, name=name)
-    # NumPy arrays, because a remote worker can't read tensors of the chief.
-    chosen = keras.ops.take(ids, np.array(indices, np.int32), axis=1)
-    return table(keras.ops.add(chosen, np.array([offsets], np.int32)))
 
 
 def _cut_bags(
