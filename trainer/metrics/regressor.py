@@ -1,11 +1,13 @@
 """Metrics of answers that are numbers, with intervals."""
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from trainer.metrics.intervals import Estimate, GroupSums, estimate, estimate_root
+from trainer.metrics.slices import Figures, average_groups
 
 _COLUMNS = 5
 _ROUNDING = 1e-6
@@ -99,42 +101,33 @@ def conformal_quantile(errors: np.ndarray, weights: np.ndarray, confidence: floa
     return float(errors[order[min(int(reached), len(errors) - 1)]])
 
 
-def split_by_quantiles(
-    labels: np.ndarray, blocks: Iterator[tuple[np.ndarray, ...]], parts: int
-) -> list[Part]:
+def split_by_quantiles(labels: np.ndarray, blocks: Iterable[Figures], parts: int) -> list[Part]:
     """Return `parts` ranges with about equal numbers of labels, fewer if many are equal.
 
     Args:
         labels: all labels, float32 [n], in any order; sorted in place.
-        blocks: labels, answers, the lower and upper ends of intervals, NaN if there are none, and
-            weights.
+        blocks: figures of the examples: the label as `mean`, `mae`, `bias`, and `coverage`, NaN if
+            there is no interval.
     """
     labels.sort()
     edges = np.unique(labels[np.arange(1, parts) * len(labels) // parts])
     edges = edges[edges > labels[0]]
-    counts, sums = np.zeros(len(edges) + 1, int), np.zeros((len(edges) + 1, _COLUMNS))
-    has_intervals = True
-    for label, answer, low, high, weights in blocks:
-        at = np.searchsorted(edges, label, side="right")
-        covered = (low <= label) & (label <= high)
-        has_intervals &= not np.isnan(low).any()
-        wide, own = answer.astype(np.float64), label.astype(np.float64)
-        columns = 1, own, wide, np.abs(wide - own), covered
-        np.add.at(sums, at, np.stack([weights * of for of in columns], axis=1))
-        counts += np.bincount(at, minlength=len(counts))
+    groups = ((np.searchsorted(edges, of[0]["mean"], side="right"), of) for of in blocks)
+    sizes, means = average_groups(groups, len(edges) + 1)
     ends = [float(labels[0]), *edges.tolist(), float(labels[-1])]
+    figures = (means[name].tolist() for name in ("mean", "mae", "bias", "coverage"))
     return [
         Part(
-            low=least,
-            high=most,
-            examples=count,
-            mean=total / weight,
-            predicted=answers / weight,
-            mae=errors / weight,
-            coverage=within / weight if has_intervals else None,
+            low=low,
+            high=high,
+            examples=size,
+            mean=mean,
+            predicted=mean + bias,
+            mae=mae,
+            coverage=None if math.isnan(coverage) else coverage,
         )
-        for least, most, count, (weight, total, answers, errors, within) in zip(
-            ends[:-1], ends[1:], counts.tolist(), sums.tolist(), strict=True
+        for low, high, size, mean, mae, bias, coverage in zip(
+            ends[:-1], ends[1:], sizes.tolist(), *figures, strict=True
         )
-        if weight
+        if not math.isnan(mean)
     ]

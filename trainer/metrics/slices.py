@@ -7,8 +7,7 @@ by the frequency of the values in the training split.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -21,6 +20,9 @@ MAX_VALUES = 31
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
 _BANDS = (10, 100, 1000, 10_000)
+
+Figures = tuple[Mapping[str, np.ndarray], np.ndarray]
+"""Figures of m examples by name, [m] each, and the examples' weights, float64 [m]."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Slices:
     slices: list[Slice]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Cut:
     """Cut a split into groups of rows by the values of a column."""
 
@@ -67,46 +69,49 @@ class Cut:
         return Slices(column=self.column, by=self.by, slices=slices)
 
     def average(
-        self, values: ColumnValues, blocks: Iterable[tuple[Mapping[str, np.ndarray], np.ndarray]]
-    ) -> Slices:
-        """Return the slices that have rows, with the means of figures.
+        self, values: ColumnValues, blocks: Iterable[Figures]
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Average figures of all examples, in stored order; see `average_groups`."""
 
-        Args:
-            blocks: figures of m examples by name, [m] each, and weights, float64 [m], of all
-                examples in stored order.
-        """
-        groups, start = len(self.names), 0
-        sizes, totals = np.zeros(groups, int), np.zeros(groups)
-        sums: dict[str, np.ndarray] = {}
-        for figures, weights in blocks:
-            stop = start + len(weights)
-            group = self.group_of(values.read(self.column, start, stop))
-            sizes += np.bincount(group, minlength=groups)
-            totals += np.bincount(group, weights, groups)
-            for name, of in figures.items():
-                sums[name] = sums.get(name, 0.0) + np.bincount(group, weights * of, groups)
-            start = stop
-        with np.errstate(invalid="ignore"):
-            return self.slices(sizes, {name: of / totals for name, of in sums.items()})
+        def list_groups() -> Iterator[tuple[np.ndarray, Figures]]:
+            start = 0
+            for block in blocks:
+                stop = start + len(block[1])
+                yield self.group_of(values.read(self.column, start, stop)), block
+                start = stop
+
+        return average_groups(list_groups(), len(self.names))
+
+
+def average_groups(
+    blocks: Iterable[tuple[np.ndarray, Figures]], groups: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return numbers of examples, int [groups], and means of figures, float64 [groups] each.
+
+    A mean is NaN if it is undefined. Blocks have the group of each example, int [m], and figures.
+    """
+    sizes, totals = np.zeros(groups, int), np.zeros(groups)
+    sums: dict[str, np.ndarray] = {}
+    for group, (figures, weights) in blocks:
+        sizes += np.bincount(group, minlength=groups)
+        totals += np.bincount(group, weights, groups)
+        for name, of in figures.items():
+            sums[name] = sums.get(name, 0.0) + np.bincount(group, weights * of, groups)
+    with np.errstate(invalid="ignore"):
+        return sizes, {name: of / totals for name, of in sums.items()}
 
 
 def list_cuts(values: ColumnValues) -> list[Cut]:
     """Return the cut of each vocabulary and identity column of a table."""
     kinds = ("vocabulary", "identity")
-    columns = [column for column in values.columns if column.kind in kinds]
-    return [Cut(column=column.name, **_choose_cut(column)) for column in columns]
+    return [_choose_cut(column) for column in values.columns if column.kind in kinds]
 
 
-def _choose_cut(column: Feature) -> dict[str, Any]:
+def _choose_cut(column: Feature) -> Cut:
     buckets = column.settings.get("buckets", 0)
-    if column.dtype == "int64" and buckets <= MAX_VALUES:
-        order = [str(value) for value in range(buckets)] + [MISSING]
-        return {
-            "by": "by value",
-            "group_of": lambda codes: np.where(_is_outside(codes, buckets), buckets, codes),
-            "names": order,
-        }
     counts: dict[str, int] = column.statistics.get("counts", {})
+    if column.dtype == "int64" and buckets <= MAX_VALUES:
+        counts = {str(value): 0 for value in range(buckets)}
     if len(counts) > MAX_VALUES:
         by, rest = "by rows of the same value in training", 0
         groups = np.searchsorted([0, *_BANDS], list(counts.values()), side="right")
@@ -121,16 +126,12 @@ def _choose_cut(column: Feature) -> dict[str, Any]:
 
     def group_of(codes: np.ndarray) -> np.ndarray:
         if column.dtype == "int64":
-            codes = np.where(_is_outside(codes, buckets), -1, codes)
+            codes = np.where((codes < 0) | (codes >= buckets), -1, codes)
         at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         return np.where(known[at] == codes, groups[at], rest)
 
-    return {"by": by, "group_of": group_of, "names": order}
+    return Cut(column.name, by, group_of, order)
 
 
 def _to_optional(values: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values.tolist()]
-
-
-def _is_outside(codes: np.ndarray, buckets: int) -> np.ndarray:
-    return (codes < 0) | (codes >= buckets)

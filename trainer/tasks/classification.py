@@ -18,15 +18,8 @@ from trainer.metrics.classifier import ClassMetrics, wilson_interval
 from trainer.metrics.comparison import Pairs, Scores, log_losses
 from trainer.metrics.disk_columns import ColumnValues, spans
 from trainer.metrics.leakage import RANKED, compute_column_aucs
-from trainer.metrics.slices import Cut, Slices, list_cuts
-from trainer.tasks.base import (
-    CHANCE,
-    WIDE_INTERVAL,
-    Evaluation,
-    Finding,
-    Outputs,
-    Task,
-)
+from trainer.metrics.slices import Cut, Figures, Slices, list_cuts
+from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
     color_cells,
@@ -549,22 +542,20 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
 
 def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Slices:
     """Return accuracy and, for two classes, the share of the second class and ROC AUC of slices."""
-    counts = np.zeros(len(cut.names), int)
-    cells = np.zeros((len(cut.names), 4))  # weights by whether it is the second class, and right
-    for start, stop in spans(values.rows):
-        groups = cut.group_of(values.read(cut.column, start, stop))
-        label = answers.read("label", start, stop)
-        is_correct = label == answers.read("predicted", start, stop)
-        codes, weights = 4 * groups + 2 * (label == 1) + is_correct, answers.weigh(start, stop)
-        counts += np.bincount(groups, minlength=len(counts))
-        cells += np.bincount(codes, weights, cells.size).reshape(cells.shape)
-    totals = cells.sum(axis=1)
-    totals[totals == 0] = np.nan
-    figures = {"accuracy": cells[:, 1::2].sum(axis=1) / totals}
+    sizes, figures = cut.average(values, _list_figures(answers))
     if len(answers.classes) == 2:
-        figures["positive_rate"] = cells[:, 2:].sum(axis=1) / totals
-        figures["roc_auc"] = _compute_aucs(cut, counts, values, answers)
-    return cut.slices(counts, figures)
+        figures["roc_auc"] = _compute_aucs(cut, sizes, values, answers)
+    return cut.slices(sizes, figures)
+
+
+def _list_figures(answers: ClassAnswers) -> Iterator[Figures]:
+    """Yield what is averaged over slices: whether answers are right and, of two, the class."""
+    for start, stop in spans(answers.rows):
+        label = answers.read("label", start, stop)
+        figures = {"accuracy": label == answers.read("predicted", start, stop)}
+        if len(answers.classes) == 2:
+            figures["positive_rate"] = label == 1
+        yield figures, answers.weigh(start, stop)
 
 
 def _compute_aucs(

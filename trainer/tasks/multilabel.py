@@ -17,15 +17,8 @@ from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
-from trainer.metrics.slices import list_cuts
-from trainer.tasks.base import (
-    CHANCE,
-    WIDE_INTERVAL,
-    Evaluation,
-    Finding,
-    Outputs,
-    Task,
-)
+from trainer.metrics.slices import Figures, list_cuts
+from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
     color_cells,
@@ -166,7 +159,10 @@ class Multilabel(Task):
             per_class=per_class,
             pr_curves=pr_curves,
             unlearned=[name for name in classes if not learned[name]],
-            slices=[cut.average(values, _list_figures(answers)) for cut in list_cuts(values)],
+            slices=[
+                cut.slices(*cut.average(values, _list_figures(answers)))
+                for cut in list_cuts(values)
+            ],
             **fields,
         )
 
@@ -400,7 +396,7 @@ def _losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     return losses
 
 
-def _list_figures(answers: LabelAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+def _list_figures(answers: LabelAnswers) -> Iterator[Figures]:
     """Yield the F1 and the number of labels of examples, and their weights, in blocks."""
     for labels, given, _, weights in answers.blocks():
         yield {"example_f1": example_f1(labels, given), "labels": labels.sum(axis=1)}, weights

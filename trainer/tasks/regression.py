@@ -19,15 +19,8 @@ from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.regressor import Part, Sums
-from trainer.metrics.slices import list_cuts
-from trainer.tasks.base import (
-    CHANCE,
-    WIDE_INTERVAL,
-    Evaluation,
-    Finding,
-    Outputs,
-    Task,
-)
+from trainer.metrics.slices import Figures, list_cuts
+from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
 
 CONFIDENCE = 0.9
 """Share of new labels that an interval contains."""
@@ -205,8 +198,13 @@ class Regression(Task):
             coverage=Estimate(covered.value, *covered.interval) if has_intervals else None,
             calibrated=self.dataset.splits["validation"].examples,
             interval_width=width / answers.rows if has_intervals else None,
-            deciles=regressor.split_by_quantiles(answers.read("label"), answers.blocks(), _DECILES),
-            slices=[cut.average(values, _list_figures(answers)) for cut in list_cuts(values)],
+            deciles=regressor.split_by_quantiles(
+                answers.read("label"), _list_figures(answers), _DECILES
+            ),
+            slices=[
+                cut.slices(*cut.average(values, _list_figures(answers)))
+                for cut in list_cuts(values)
+            ],
             **fields,
         )
 
@@ -378,8 +376,8 @@ def _score(labels: np.ndarray, values: np.ndarray) -> Scores:
     return Scores(None, np.square(values - numbers), numbers)
 
 
-def _list_figures(answers: NumberAnswers) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Yield what is averaged over slices for examples, and their weights, in blocks."""
+def _list_figures(answers: NumberAnswers) -> Iterator[Figures]:
+    """Yield what is averaged over slices and deciles: label, errors, and whether it is covered."""
     for labels, predicted, low, high, weights in answers.blocks():
         errors = predicted - labels.astype(np.float64)
         covered = np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
