@@ -13,10 +13,7 @@ class Listed(NamedTuple):
 
 
 @component
-def fingerprint_source(
-    source: str,
-    data_dir: str,
-) -> Listed:
+def fingerprint_source(source: str, data_dir: str) -> Listed:
     """Digest names, sizes and checksums or times of the source's files, without opening one.
 
     Records of a source with the same digest are taken from the cache.

@@ -10,11 +10,7 @@ from kfp import dsl
 from components.evaluate_model import judge
 from components.registry.model_registry import Version
 from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
-from components.registry.registered_model import (
-    RegisteredModel,
-    digest_dataset,
-    training_labels,
-)
+from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage

@@ -16,11 +16,7 @@ class Skipped(NamedTuple):
 
 
 @component
-def skip_training(
-    decision: dsl.Output[dsl.Artifact],
-    reason: str,
-    version: str,
-) -> Skipped:
+def skip_training(decision: dsl.Output[dsl.Artifact], reason: str, version: str) -> Skipped:
     """Record that training was skipped, and why, in the format of the gate's verdict.
 
     Args:

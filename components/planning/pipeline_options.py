@@ -82,8 +82,7 @@ class JobOptions:
     # Other replicas can wait for a restarted one (trainer/training/rejoin.py). Restarting all
     # takes minutes longer, but does not depend on their noticing that one was lost.
     restart_job_on_worker_restart: bool = option(
-        True,
-        help="Restart the whole training job, from its checkpoint, when a replica restarts.",
+        True, help="Restart the whole training job, from its checkpoint, when a replica restarts."
     )
     service_account: str = option(
         "",

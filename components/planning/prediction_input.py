@@ -16,10 +16,7 @@ _LONGEST_HEADER = 100_000
 _ROWS = ROWS, f"has {ROWS}"
 _FORMATS = {"file-list": (IMAGES, "lists files"), "csv": _ROWS, "bigquery": _ROWS}
 """For formats of only one kind of contents: what a model must take, and what the input has."""
-_FITTING = {
-    IMAGES: "a .txt file that lists image files",
-    ROWS: "bq://PROJECT.DATASET.TABLE, .csv",
-}
+_FITTING = {IMAGES: "a .txt file that lists image files", ROWS: "bq://PROJECT.DATASET.TABLE, .csv"}
 
 
 def check(input: str, dataset: Dataset | None) -> None:

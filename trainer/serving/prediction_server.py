@@ -95,10 +95,7 @@ class PredictionServer:
             self._failed(error)
             return
         self._batcher = Batcher(
-            predictor.predict_together,
-            limit=predictor.batch,
-            delay=BATCH_DELAY,
-            capacity=CAPACITY,
+            predictor.predict_together, limit=predictor.batch, delay=BATCH_DELAY, capacity=CAPACITY
         )
         workers: list[Batcher | DecodingProcesses] = [self._batcher]
         if predictor.decode_files:
