@@ -22,6 +22,12 @@ class RelayingServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), handler)
         self._grpc_port = grpc_port  # waits until the gRPC server listens
 
+    def shutdown(self) -> None:
+        # Without a connection, serve_forever looks for a shutdown only every poll_interval.
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().shutdown()
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         # The client may have closed the connection.
         with contextlib.suppress(ConnectionError):

@@ -5,6 +5,7 @@ which are generated from the API's google.api.http annotations.
 """
 
 import dataclasses
+import functools
 import importlib
 import json
 import re
@@ -67,7 +68,12 @@ class Method:
         return request
 
 
-def load_methods() -> Iterator[Method]:
+@functools.cache
+def load_methods() -> tuple[Method, ...]:
+    return tuple(_read_methods())
+
+
+def _read_methods() -> Iterator[Method]:
     from google.cloud.aiplatform_v1 import types
     from google.longrunning import operations_pb2
 

@@ -38,9 +38,11 @@ def elsewhere(elsewhere, monkeypatch):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
-    monkeypatch.setattr(vertex_client, "_LONGEST_POLL_SECONDS", 0.1)
-    monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 1.0)
+    monkeypatch.setattr(vertex_client, "_FIRST_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(vertex_client, "_LONGEST_POLL_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint_changes, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 0.4)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
 
 
