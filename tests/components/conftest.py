@@ -1,5 +1,6 @@
 import pytest
 
+from components.registry import promotion_lock
 from components.vertex import vertex_client
 from tests.registry_service import ModelService, registry_at
 
@@ -8,6 +9,7 @@ from tests.registry_service import ModelService, registry_at
 def service(tmp_path, monkeypatch):
     """Yield a Model Registry to which the environment points."""
     monkeypatch.setattr(vertex_client, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(promotion_lock, "_PAUSE_SECONDS", 0.02)
     with ModelService(tmp_path / "registry") as service:
         for name, value in service.environment.items():
             monkeypatch.setenv(name, value)

@@ -26,7 +26,7 @@ from trainer.data.write.split_plan import SAMPLE
 COMPOSED = "cat/composed ümlaut.png"
 
 
-@pytest.fixture(params=["classes", "splits"])
+@pytest.fixture(params=[pytest.param("classes", marks=pytest.mark.slow), "splits"])
 def photos(request, tmp_path, server, proxy):
     """A folder with all kinds of files, also in the bucket; the files that must be read to plan."""
     folder = tmp_path / f"photos-{request.param}"
@@ -112,8 +112,9 @@ def trips(server, tmp_path_factory) -> list[list]:
 @pytest.mark.parametrize(
     "source",
     [
-        *("csv:{}/whole.csv", "csv:{}/parts/", "csv:{}/parts/*/trips-[01].csv.gz"),
-        *("parquet:{}/parts", "parquet:{}/parts/**/*.parquet"),
+        *("csv:{}/whole.csv", "csv:{}/parts/*/trips-[01].csv.gz", "parquet:{}/parts"),
+        pytest.param("csv:{}/parts/", marks=pytest.mark.slow),
+        pytest.param("parquet:{}/parts/**/*.parquet", marks=pytest.mark.slow),
     ],
 )
 def test_file_folder_or_pattern_has_the_rows_of_local_files(trips, start_proxy, tmp_path, source):

@@ -10,6 +10,7 @@ import pytest
 from pipelines import recipe
 from tests import child_processes
 from tests.child_processes import ROOT
+from vertex_emulator import custom_job, folder_jobs, processes
 
 RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "emotions", "flowers", "housing", "mnist")
 """The recipes of the project."""
@@ -30,6 +31,15 @@ def recipes_of_the_project(tmp_path_factory):
         shutil.copy(recipe.DIRECTORY / f"{name}.toml", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipe, "DIRECTORY", folder)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_polls():
+    """Look at jobs and processes of this process more often than once in 50 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (custom_job, folder_jobs, processes):
+            patch.setattr(module, "_POLL_SECONDS", 0.01)
         yield
 
 

@@ -69,7 +69,3 @@ def main() -> None:
         except InputError as error:
             print(error)
     print(train(metrics=lambda: [Count()])["count"])
-
-
-if __name__ == "__main__":
-    main()

@@ -9,16 +9,14 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.child_processes import ROOT
-from tests.trainer import fit_refusals, fit_scenarios
+from tests.trainer import fit_scenarios
 from trainer.errors import InputError
 from trainer.fit import fit
 from trainer.fit.checkpoints import find_done
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = [
-    "weighted_dataset", "random_layers", "periodic_updates", "embedded_positions", "shared_data",
-]  # fmt: skip
+QUICK = ["weighted_dataset", "random_layers", "embedded_positions", "periodic_updates"]
 
 
 def keras_fit(names, folder):
@@ -70,16 +68,31 @@ def test_batches_that_differ_between_workers_are_told(tmp_path):
     assert "The workers read different batches" in (tmp_path / "chief-0.log").read_text()
 
 
-def test_what_several_replicas_cannot_train_is_refused():
+@pytest.fixture(scope="module")
+def shown_on_two_devices() -> list[str]:
+    """What trainer.fit imports besides TensorFlow, and the lines of fit_refusals."""
+    program = (
+        "import sys, tensorflow; before = {*sys.modules}; import trainer.fit;"
+        "print({name.partition('.')[0] for name in {*sys.modules} - before} - {'trainer'});"
+        "from tests.trainer import fit_refusals; fit_refusals.main()"
+    )
     done = subprocess.run(
-        [sys.executable, "-m", fit_refusals.__name__],
+        [sys.executable, "-c", program],
         cwd=ROOT,
         env={"PATH": "", LOGICAL_CPUS: "2", "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         check=True,
     )
-    *messages, counted = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_needs_only_tensorflow_and_keras(shown_on_two_devices):
+    assert shown_on_two_devices[0] == "set()"
+
+
+def test_what_several_replicas_cannot_train_is_refused(shown_on_two_devices):
+    _, *messages, counted = shown_on_two_devices
     words = [
         "run_eagerly=True",
         "reduction='sum'",
@@ -94,7 +107,11 @@ def test_what_several_replicas_cannot_train_is_refused():
 
 
 @pytest.mark.parametrize(
-    "name", ["single_rows", "two_parts", "shuffled", "shared_data", "generator"]
+    "name",
+    [
+        *("two_parts", "shuffled", "generator"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("single_rows", "shared_data")),
+    ],
 )
 def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
     def train(train_model, epochs, **options):
@@ -181,14 +198,3 @@ def test_a_model_for_other_replicas_is_refused(cluster, message, monkeypatch):
 def test_a_model_without_a_loss_is_refused():
     with pytest.raises(InputError, match="not compiled; call its compile first"):
         fit(fit_scenarios.dense(), *fit_scenarios.draw())
-
-
-def test_needs_only_tensorflow_and_keras():
-    program = (
-        "import sys, tensorflow; before = {*sys.modules}; import trainer.fit;"
-        "print({name.partition('.')[0] for name in {*sys.modules} - before} - {'trainer'})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "set()"

@@ -8,11 +8,11 @@ PROGRAM = """
 import threading
 from trainer.training.liveness import StepWatch
 
-with StepWatch("worker 1", seconds=2) as watch:
+with StepWatch("worker 1", seconds=1) as watch:
     for _ in range(3):
-        threading.Event().wait(0.7)
+        threading.Event().wait(0.4)
         watch.beat()
-with StepWatch("worker 2", seconds=2):
+with StepWatch("worker 2", seconds=1):
     threading.Event().wait(60)
 """
 
@@ -22,4 +22,4 @@ def test_step_that_never_ends_is_retried():
         [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == RETRY_EXIT_CODE
-    assert done.stderr.startswith("error: a step of worker 2 has not ended in 2 s; retry the job")
+    assert done.stderr.startswith("error: a step of worker 2 has not ended in 1 s; retry the job")

@@ -59,11 +59,11 @@ def learn_on_two_workers(records, folder: Path, options: str) -> Path:
     return folder
 
 
-def learn_on_one_and_two_devices(
-    dataset, folder: Path, options: str
+def learn_in_one_process(
+    dataset, folder: Path, options: str, strategies=("one_device", "mirrored")
 ) -> list[dict[str, np.ndarray]]:
-    """Train with each strategy in one process; return the final weights of both by path."""
-    strategies, arguments = ("one_device", "mirrored"), ["2"]
+    """Train with each strategy, on one or two devices; return the final weights of each by path."""
+    arguments = ["2"]
     for strategy in strategies:
         (folder / strategy).mkdir()
         strategy_options = f"--strategy={strategy} {options}"
@@ -82,15 +82,16 @@ def two_workers(shared, records, start) -> Path:
 @pytest.mark.parametrize("optimizer", [SGD, pytest.param(ADAMW, marks=pytest.mark.slow)])
 def test_workers_and_devices_learn_what_one_learns(request, records, start, tmp_path, optimizer):
     options = learn(start, optimizer)
-    alone, devices = learn_on_one_and_two_devices(records, tmp_path, options)
+    strategies = ["one_device", *["mirrored"] * (optimizer == ADAMW)]
+    alone, *devices = learn_in_one_process(records, tmp_path, options, strategies)
     if optimizer == SGD:
         workers = request.getfixturevalue("two_workers")
     else:
         workers = learn_on_two_workers(records, tmp_path / "workers", options)
     chief, worker = (read(workers / f"{role}-0.npz") for role in ("chief", "worker"))
     for path, value in alone.items():
-        np.testing.assert_allclose(devices[path], value, atol=1e-5)
-        np.testing.assert_allclose(chief[path], value, atol=1e-5)
+        for learned in (*devices, chief):
+            np.testing.assert_allclose(learned[path], value, atol=1e-5)
         np.testing.assert_array_equal(worker[path], chief[path])
     loaded = keras.saving.load_model(start).variables
     before = [variable.numpy() for variable in loaded if "seed" not in variable.path]
@@ -106,7 +107,7 @@ def test_batches_are_normalized_over_all_devices(tmp_path):
         "--model=wide_and_deep --epochs=2 --batch_size=56 --optimizer=sgd --learning_rate=0.05 "
         '--model_options={"hidden_units":[16,8],"batch_normalization":true}'
     )
-    alone, devices = learn_on_one_and_two_devices(dataset, tmp_path, options)
+    alone, devices = learn_in_one_process(dataset, tmp_path, options)
     assert any("moving_mean" in path for path in alone)
     for path, value in alone.items():
         np.testing.assert_allclose(devices[path], value, atol=1e-5)

@@ -224,6 +224,7 @@ def test_gate_compares_f1_of_examples(evaluation, weak):
     assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted
 
 
+@pytest.mark.slow
 def test_champion_of_other_labels_is_compared_by_their_names(evaluation, weak, tmp_path):
     """A label that the records do not have is wrong."""
     rows = [line.replace("price", "cost") for line in lines(2400)]
@@ -278,6 +279,7 @@ def test_report_shows_labels_pairs_and_mistakes(dataset, evaluation, tmp_path):
         assert words in page.text, words
 
 
+@pytest.mark.slow
 def test_labels_without_examples_are_told(tmp_path):
     rows = [f"{line},train" for line in lines(300)]
     rows += [f"1,crash parcel,A,{tags},test" for tags in ["bug", "new", ""] * 30]

@@ -35,18 +35,15 @@ def table(tmp_path, monkeypatch):
 
 
 def test_own_task_trains_with_its_loss_and_reports_its_metric(table, tmp_path, capsys):
-    shares = {}
-    for task in ("", "pricing:Careful"):
-        folder = tmp_path / (task or "plain").partition(":")[0]
-        dataset = tables.write(table, folder / "records", **HOMES, task=task)
-        options = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 0.01, "epochs": 6}
-        trained = train(dataset, folder, **options)
-        export(trained.model, dataset, str(folder / "model"))
-        found = evaluate(str(folder / "model"), dataset.uri)
-        labels, answers = found.answers.read("label"), found.answers.read("value")
-        shares[task] = float((answers > labels).mean())
-    assert shares["pricing:Careful"] < shares[""] - 0.1
-    assert found.scalars()["too_high"] == pytest.approx(shares["pricing:Careful"])
+    dataset = tables.write(table, tmp_path / "records", **HOMES, task="pricing:Careful")
+    options = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 0.01, "epochs": 6}
+    trained = train(dataset, tmp_path / "run", **options)
+    export(trained.model, dataset, str(tmp_path / "model"))
+    found = evaluate(str(tmp_path / "model"), dataset.uri)
+    share = float((found.answers.read("value") > found.answers.read("label")).mean())
+    # The mean, which the loss of regression learns, is above 56% of log-normal prices.
+    assert share < 0.45
+    assert found.scalars()["too_high"] == pytest.approx(share)
     assert task_of(dataset).measured == ("loss", "mae", "too_high")
     assert "validation too_high 0." in capsys.readouterr().out
 

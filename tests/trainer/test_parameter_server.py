@@ -67,6 +67,7 @@ def test_cancelled_job_ends_at_once_even_while_it_compiles(records, tmp_path):
     assert "told to stop, and the parameter servers are gone" in cluster.tails()
 
 
+@pytest.mark.slow
 def test_other_workers_take_a_dead_workers_steps(records, tmp_path):
     epochs, run = 5, tmp_path / "run"
     # The chief leaves validation to the evaluator.

@@ -207,6 +207,7 @@ def test_quantiles_are_learned_by_the_pinball_loss(tmp_path):
     np.testing.assert_allclose(objective(tf.constant(labels), outputs), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_few_validation_examples_give_no_intervals(tmp_path):
     dataset = write(tmp_path, lines(400))
     assert dataset.splits["validation"].examples < 50

@@ -53,6 +53,7 @@ def dataset(tmp_path_factory):
     return write(tmp_path_factory.mktemp("weighted"), lines(3000))
 
 
+@pytest.mark.slow
 def test_rows_count_by_their_weight(dataset, tmp_path):
     trained = train(dataset, tmp_path, **OPTIONS)
     export(trained.model, dataset, str(tmp_path / "model"))

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -15,26 +16,23 @@ from trainer.evaluation.search_verdict import estimate_optimism, judge
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.report.search_page import render_search
 
-TRIALS = {1: "--learning_rate=0.00001 --epochs=1", 2: "--seed=7"}
+BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
 
 
 @pytest.fixture(scope="module")
-def searched(shared, digit_records):
-    """Folders of a bad training with the recipe's values, and of the trials of a search."""
+def searched(shared, digit_records, trained):
+    """Folders of a bad training with the recipe's values, and of a search that tries it, too."""
 
     def train(folder):
-        words = dict(re.findall(r"--(\w+)=(\S+)", TRAINED))
-        for number, values in {0: TRIALS[1], **TRIALS}.items():
-            own = words | dict(re.findall(r"--(\w+)=(\S+)", values))
-            base = folder / "trials" / "run" / str(number) if number else folder / "defaults"
-            options = " ".join(f"--{name}={value}" for name, value in own.items())
-            flags = replicas.flags(digit_records, base, options)
-            replicas.run("trainer.task", flags, replicas.ALONE, folder / "logs" / str(number))
-            if number:
-                begun = {"trial": number, "values": own}
-                (base / "trial.json").write_text(json.dumps(begun))
-        (folder / "trials" / "run" / "3").mkdir()
-        (folder / "trials" / "run" / "3" / "trial.json").write_text('{"trial": 3, "values": {}}')
+        run = folder / "trials" / "run"
+        flags = replicas.flags(digit_records, folder / "defaults", BAD)
+        replicas.run("trainer.task", flags, replicas.ALONE, folder / "logs")
+        shutil.copytree(folder / "defaults", run / "1")
+        shutil.copytree(trained, run / "2")
+        (run / "3").mkdir()
+        for number, options in enumerate((BAD, TRAINED, ""), 1):
+            begun = {"trial": number, "values": dict(re.findall(r"--(\w+)=(\S+)", options))}
+            (run / str(number) / "trial.json").write_text(json.dumps(begun))
 
     return shared("searched", train)
 
@@ -75,7 +73,7 @@ def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_
 
 def test_the_best_of_equal_trials_is_rarely_called_better():
     generator = np.random.default_rng(0)
-    searches, trials, examples = 400, 8, 300
+    searches, trials, examples = 100, 8, 300
     wrong, optimism, gaps = 0, [], []
     for _ in range(searches):
         hard = generator.random(examples) < 0.5

@@ -43,7 +43,7 @@ AUGMENTED = {"schedule": "one_cycle", "augmentation": "model"}
     "options",
     [
         {"precision": "mixed_float16", "gradient_clip_norm": 1.0},
-        {"precision": "mixed_bfloat16", **ADAMW, **AUGMENTED},
+        pytest.param({"precision": "mixed_bfloat16", **ADAMW, **AUGMENTED}, marks=pytest.mark.slow),
         {"xla": True, "class_weights": "balanced"},
     ],
     ids=lambda options: "-".join(map(str, options.values())),
@@ -80,7 +80,7 @@ def test_some_steps_are_profiled(few, tmp_path):
 
 
 def test_gradients_of_large_tables_stay_sparse(tmp_path, monkeypatch):
-    dataset = tables.records(tmp_path / "records", 700, **tables.TEXTS)
+    dataset = tables.records(tmp_path / "records", 300, **tables.TEXTS)
     options = {"model": "wide_and_deep", "epochs": 1, "batch_size": 4, "gradient_clip_norm": 1.0}
     dense = train(dataset, tmp_path / "dense", **options)
     sparse, found = [], embeddings.add_rows
@@ -164,6 +164,7 @@ def test_run_of_a_version_without_the_option_keeps_what_it_did(few, steep, tmp_p
     assert read_saved({**values, "model": "transfer"}).keep_epoch == "last"
 
 
+@pytest.mark.slow
 def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(tmp_path):
     dataset = digits(tmp_path / "records", (64,), 0)
     run = train(dataset, tmp_path / "run", **STEEP)

@@ -9,7 +9,7 @@ import pytest
 from components.registry import endpoint_changes
 from components.vertex import vertex_client
 from pipelines import compilation, package
-from pipelines.runs import launch
+from pipelines.runs import experiments, launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 from vertex_facts.emulation import TOKEN_VARIABLE
@@ -43,6 +43,7 @@ def elsewhere(elsewhere, monkeypatch):
     monkeypatch.setattr(endpoint_changes, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 0.4)
+    monkeypatch.setattr(experiments, "_POLLING_SECONDS", 0.01)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
 
 

@@ -81,6 +81,7 @@ def test_row_of_restart_ends_the_trainer_whatever_process_starts_it(tmp_path):
     assert subprocess.run(shell, capture_output=True, text=True).stdout == "-TERM 23\n"
 
 
+@pytest.mark.slow
 def test_row_of_logs_finds_a_replica_that_logs_only_noise(hour, vertex):
     (logs,) = (step for row in first_hour_rows.load() for step in row.steps if "logs" in step.typed)
     for replica, text in (("workerpool0-0", "epoch 1/12"), ("workerpool1-0", NOISE)):
@@ -102,6 +103,7 @@ def test_it_asks_before_anything_is_sent(vertex, refused, monkeypatch):
     assert bundles() == []
 
 
+@pytest.mark.slow
 def test_failing_row_skips_only_the_rows_that_need_it(hour, vertex):
     vertex.fail("ListSchedules", 403, "PERMISSION_DENIED", f"no list of projects/{NUMBER}")
     code, shown = hour(
@@ -160,6 +162,7 @@ def test_it_does_what_is_answered(hour, vertex):
     assert len(vertex.requests) == count + 1
 
 
+@pytest.mark.slow
 def test_killed_hour_continues_after_its_last_row(hour, vertex, monkeypatch):
     given = ({"name": "first", "steps": [LISTED]}, {"name": "second", "steps": [LISTED]})
     run = subprocess.run

@@ -62,7 +62,9 @@ def test_failed_deployment_says_what_is_there(vertex, champion, operations, comm
     assert (deployed(vertex), traffic(vertex)) == (["1"], {"1": 100})
 
 
-@pytest.mark.parametrize(("error", "codes"), [("", [0, 0]), (EXITED, [1, 1])])
+@pytest.mark.parametrize(
+    ("error", "codes"), [("", [0, 0]), pytest.param(EXITED, [1, 1], marks=pytest.mark.slow)]
+)
 def test_two_commands_at_once_say_the_same(vertex, champion, error, codes):
     vertex.servers.polls, vertex.servers.error = 10, error
     with contextlib.ExitStack() as stack:
@@ -190,7 +192,11 @@ def test_change_is_tried_again_or_may_have_taken_effect(
 
 
 READS = ("GetEndpoint", "GetOperation", "ListOperations")
-REFUSALS = [(400, "FAILED_PRECONDITION"), (403, "PERMISSION_DENIED"), (503, "UNAVAILABLE")]
+REFUSALS = [
+    *((400, "FAILED_PRECONDITION"), (403, "PERMISSION_DENIED")),
+    # Google's client retries for seconds.
+    pytest.param(503, "UNAVAILABLE", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("code", "status"), REFUSALS)

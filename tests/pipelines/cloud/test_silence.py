@@ -13,8 +13,8 @@ from tests.pipelines.cloud.cloud_servers import COMMANDS, tcp_server
 def silent(settings, monkeypatch):
     """The address of a server that never answers."""
     for module in (vertex_client, connection):
-        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.5)
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
     ended = threading.Event()
     with tcp_server(lambda _: ended.wait()) as address:
         yield f"http://{address}"

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 
+from components.vertex import vertex_client
 from pipelines.cloud import upload
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.conftest import IMAGE
@@ -105,6 +106,7 @@ def test_upload_whose_answer_is_lost_is_stored_once(registry, storage, command, 
 
 
 def test_unreachable_repository_of_google_is_named(vertex, command, monkeypatch):
+    monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 0.2)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
     vertex.fail("GetVersion", 404, "NOT_FOUND")

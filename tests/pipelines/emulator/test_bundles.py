@@ -19,7 +19,11 @@ METHODS = list(load_methods())
 
 
 @pytest.fixture(
-    scope="module", params=bundle_replay.PATHS, ids=lambda path: path.name.partition(".")[0]
+    scope="module",
+    params=[
+        pytest.param(path, id=name, marks=[pytest.mark.slow] * (name == "independent"))
+        for path, name in zip(bundle_replay.PATHS, bundle_replay.NAMES, strict=True)
+    ],
 )
 def bundle(request):
     return bundle_replay.read(request.param)

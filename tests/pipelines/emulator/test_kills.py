@@ -91,6 +91,7 @@ def test_jobs_of_a_killed_emulator_have_failed(tmp_path):
             assert rehearsal.ask("GET", kind) == {}
 
 
+@pytest.mark.slow
 def test_schedule_fires_once_for_a_time_also_after_a_kill(tmp_path):
     content = to_rest(REQUESTS["schedule"])
     content["createPipelineJobRequest"]["parent"] = PARENT
@@ -114,6 +115,7 @@ def test_schedule_fires_once_for_a_time_also_after_a_kill(tmp_path):
         assert response["runResponse"] == f"{PARENT}/pipelineJobs/{next(iter(before))}"
 
 
+@pytest.mark.slow
 def test_templates_experiments_and_clock_outlive_a_kill(tmp_path, on_emulator):
     store = "metadataStores/default"
     names = [f"{PARENT}/{store}/contexts/{name}" for name in ("digits", "mnist")]
@@ -198,6 +200,7 @@ def test_stuck_model_server_blocks_no_other_request(tmp_path, untrained_model):
         wait_for(lambda: is_done(rehearsal, second))
 
 
+@pytest.mark.slow
 def test_damaged_file_hides_its_own_resource_alone(tmp_path):
     schedule = to_rest(REQUESTS["schedule"])
     schedule["createPipelineJobRequest"]["parent"] = PARENT

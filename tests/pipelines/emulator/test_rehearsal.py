@@ -68,6 +68,7 @@ def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
         assert len(rehearsal.runs()) == 2
 
 
+@pytest.mark.slow
 def test_bucket_of_a_recipe_or_of_compared_runs_is_a_folder(tmp_path, on_emulator, caplog):
     text = (ROOT / "pipelines" / "recipes" / "flowers.toml").read_text()
     bucket = "images:gs://my-project-training/photos"

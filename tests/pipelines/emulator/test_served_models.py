@@ -45,6 +45,7 @@ def undeploy(services, name, deployed_id):
     services.endpoint.undeploy_model(request).result()
 
 
+@pytest.mark.slow
 def test_deployed_model_answers_until_it_is_undeployed(serving, untrained_model):
     name = serving.create("endpoint").result().name
     with pytest.raises(exceptions.BadRequest, match="has no model with traffic"):

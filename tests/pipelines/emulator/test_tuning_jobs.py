@@ -250,6 +250,7 @@ def create(tuning, folder):
     )
 
 
+@pytest.mark.slow
 def test_killed_job_has_failed_and_the_next_takes_over_its_trials(tmp_path):
     place = tmp_path / "logs" / "search"
     command = [sys.executable, "-c", DRIVER, str(tmp_path)]

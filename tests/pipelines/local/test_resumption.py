@@ -194,6 +194,7 @@ def test_run_is_shown_and_cancelled_from_another_terminal(small_package, tmp_pat
     assert "has already ended: CANCELLED" in refused(ThisMachine(moved).cancel, run.name)
 
 
+@pytest.mark.slow
 def test_killed_launcher_is_restarted_only_before_its_task(small_package, tmp_path):
     def launcher():
         for pid in descendants(process):
@@ -228,6 +229,7 @@ def test_killed_launcher_is_restarted_only_before_its_task(small_package, tmp_pa
     assert list((tmp_path / "t").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_run_goes_on_when_the_reader_of_its_output_has_left(small_package, tmp_path):
     with started_process(small_package, tmp_path) as process:
         process.stdout.readline()

@@ -4,7 +4,6 @@ Beam is in a layer of its own over .venv (make dataflow), so each run is another
 """
 
 import importlib.util
-import json
 import re
 import shutil
 import signal
@@ -23,7 +22,8 @@ from trainer.data.write.record_options import EngineOptions, RecordOptions
 from trainer.data.write.writer import create_tfrecords
 
 KEY = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
-QUICK = ("images", "table")
+BOTH = ("images", "table")
+"""Sources that Dataflow reads, too."""
 SUBNETWORK = "regions/europe-west4/subnetworks/private"
 
 
@@ -103,7 +103,7 @@ def sources(tmp_path_factory) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]]]:
+def answers(python, sources, tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]]]:
     """The folder that holds what each case wrote, and the answers. All in one process."""
     vanishing = two_classes(tmp_path_factory.mktemp("vanishing") / "in", 60)
     broken = two_classes(tmp_path_factory.mktemp("broken") / "in", 60)
@@ -111,8 +111,11 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
         (broken / "cat" / f"broken-{number}.jpg").write_bytes(b"\xff\xd8\xff %d" % number)
     many = {"image_size": 16, "shard_megabytes": 0.01}
     set_by_user = {"dataflow_subnetwork": SUBNETWORK, "dataflow_max_workers": 2}
-    quick = {name: sources[name] for name in QUICK}
-    cases = on_both_engines({**quick, "broken": {**many, "source": f"images:{broken}"}})
+    local = {name: {"engine": "local", "options": sources[name]} for name in BOTH}
+    cases = {
+        **{f"{name}-local": case for name, case in local.items()},
+        **on_both_engines({"broken": {**many, "source": f"images:{broken}"}}),
+    }
     cases["vanished"] = {
         "engine": "beam",
         "options": {**many, "source": f"images:{vanishing}"},
@@ -128,13 +131,8 @@ def answers(shared, python, sources, tmp_path_factory) -> tuple[Path, dict[str, 
     }
     for name, case in on_dataflow.items():
         cases[name] = {"engine": "dataflow", "options": sources["split"], **case}
-
-    def write(folder: Path) -> None:
-        folder.mkdir()
-        (folder / "answers.json").write_text(json.dumps(run_all(python, folder, cases)))
-
-    folder = shared("engines", write)
-    return folder, json.loads((folder / "answers.json").read_text())
+    folder = tmp_path_factory.mktemp("engines")
+    return folder, run_all(python, folder, cases)
 
 
 def on_both_engines(sources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -150,27 +148,20 @@ def run_all(python: str, folder: Path, cases: dict[str, dict[str, Any]]) -> dict
     return dict(zip(cases, run(python, folder, listed, 300), strict=True))
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_beam_writes_the_bytes_of_one_machine(answers, name):
-    check_bytes(*answers, name)
+OTHERS = ("images", "variants", "labeled", "split", "numbers", "labels", "times")
 
 
-@pytest.mark.slow
-def test_beam_writes_the_bytes_of_every_source(python, sources, tmp_path):
-    others = {name: of for name, of in sources.items() if name not in (*QUICK, "digits")}
-    answered = run_all(python, tmp_path, on_both_engines(others))
-    for name in others:
-        check_bytes(tmp_path, answered, name)
-
-
-def check_bytes(folder: Path, answered: dict[str, Any], name: str) -> None:
-    expected = content(folder / f"{name}-local")
-    assert sum(file.endswith(".tfrecord") for file in expected) >= 3
-    assert "error" not in answered[f"{name}-beam"]
-    # One machine keeps rows on its disk, Beam in the runner.
-    assert answered[f"{name}-local"]["spilled"] > 0
-    assert answered[f"{name}-beam"]["spilled"] == 0
-    assert content(folder / f"{name}-beam") == expected
+@pytest.mark.parametrize("names", [("table",), pytest.param(OTHERS, marks=pytest.mark.slow)])
+def test_beam_writes_the_bytes_of_one_machine(python, sources, tmp_path, names):
+    answered = run_all(python, tmp_path, on_both_engines({name: sources[name] for name in names}))
+    for name in names:
+        expected = content(tmp_path / f"{name}-local")
+        assert sum(file.endswith(".tfrecord") for file in expected) >= 3
+        assert "error" not in answered[f"{name}-beam"]
+        # One machine keeps rows on its disk, Beam in the runner.
+        assert answered[f"{name}-local"]["spilled"] > 0
+        assert answered[f"{name}-beam"]["spilled"] == 0
+        assert content(tmp_path / f"{name}-beam") == expected
 
 
 @pytest.mark.slow
@@ -187,6 +178,7 @@ def test_four_beam_processes_write_the_bytes_of_one_machine(python, sources, tmp
         assert content(tmp_path / f"{name}-beam") == content(tmp_path / f"{name}-local")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "amount"), [("images", "124 images"), ("table", "2,400 rows")])
 def test_dataflow_writes_the_same_bytes_and_logs_its_job(answers, name, amount):
     folder, answered = answers
@@ -202,6 +194,7 @@ def test_dataflow_writes_the_same_bytes_and_logs_its_job(answers, name, amount):
     assert any(line.startswith(f"create_tfrecords: {amount} in ") for line in lines)
 
 
+@pytest.mark.slow
 def test_dataflow_job_gets_image_machines_and_account(answers):
     folder, answered = answers
     (job,) = answered["images-dataflow"]["jobs"]
@@ -228,6 +221,7 @@ def test_dataflow_job_gets_image_machines_and_account(answers):
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason", "remedy"),
     [

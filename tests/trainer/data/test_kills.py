@@ -50,8 +50,8 @@ def expected(photos, shared) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("source", "threshold"),
     [
-        ("photos", POOL),
         ("trips", ALONE),
+        pytest.param("photos", POOL, marks=pytest.mark.slow),
         pytest.param("photos", ALONE, marks=pytest.mark.slow),
         pytest.param("trips", POOL, marks=pytest.mark.slow),
     ],
@@ -116,7 +116,13 @@ def test_shards_of_other_options_or_content_are_not_kept(photos, expected, tmp_p
     assert content(output) == expected
 
 
-@pytest.mark.parametrize("moment", ["rejected.jsonl", "dataset.json", ".unfinished"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "dataset.json",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("rejected.jsonl", ".unfinished")),
+    ],
+)
 def test_run_killed_while_finishing_repeats_to_the_same_bytes(photos, expected, tmp_path, moment):
     killer = (
         "import os, signal\n"

@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pyarrow
+import pytest
 
 from tests.trainer.data.picture_folders import (
     all_records,
@@ -75,6 +76,7 @@ def test_shard_is_a_range_of_digests_of_the_size_set(tmp_path):
     assert max(sizes) < 23_000
 
 
+@pytest.mark.slow
 def test_plan_of_many_examples_takes_little_memory(monkeypatch):
     # Counted by Python and NumPy, and by Arrow; the generator itself holds one example at a time.
     # In memory, so many rows take 20 MB.

@@ -56,7 +56,7 @@ def run(folder, records, name, options, roles, devices=0):
 @pytest.mark.parametrize(
     ("name", "roles", "devices"),
     [
-        ("compiled", replicas.ALONE, 1),
+        pytest.param("compiled", replicas.ALONE, 1, marks=pytest.mark.slow),
         ("accumulating", replicas.ALONE, 2),
         pytest.param("compiled", replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
     ],

@@ -131,6 +131,7 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, m
     assert [row["phase"] for row in ours] == [1, 1, 2, 2]
 
 
+@pytest.mark.slow
 def test_each_phase_has_its_own_patience(colors, small, tmp_path):
     # At such a rate nothing is learned: the first epoch of all stays the best.
     rates = dict.fromkeys(("learning_rate", "fine_tune_learning_rate"), 1e-30)
@@ -176,6 +177,7 @@ def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, mon
     assert (tmp_path / "model" / "saved_model.pb").is_file()
 
 
+@pytest.mark.slow
 def test_evaluator_scores_no_checkpoint_as_another_epoch(colors, small, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "KEPT", 9)
     options = small(epochs=2, learning_rate=3.0, monitor="accuracy", fine_tune_epochs=1)

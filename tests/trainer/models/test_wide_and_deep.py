@@ -171,6 +171,7 @@ def test_records_of_the_other_kind_are_refused(dataset, digit_records):
         check_model("small_cnn", dataset, {}).build(dataset)
 
 
+@pytest.mark.slow
 def test_epoch_of_steps_starts_where_the_last_ended(dataset, tmp_path):
     options = {**OPTIONS, "max_train_examples": 128}
     steps = train(dataset, tmp_path / "steps", **options, epochs=4, steps_per_epoch=2)
