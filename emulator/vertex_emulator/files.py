@@ -46,7 +46,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with the SHA-256 of its other fields as a last field."""
     content = json.loads(json.dumps(content))  # as a reader gets it: names are strings
-    return {**content, _SHA256: _digest(content)}
+    return {**content, _SHA256: digest(content)}
 
 
 def parse_checked(text: str | bytes) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def parse_checked(text: str | bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    if content.pop(_SHA256, None) not in (None, _digest(content)):
+    if content.pop(_SHA256, None) not in (None, digest(content)):
         raise ValueError(f"its {_SHA256} does not match; after an edit, remove that field")
     return content
 
@@ -90,5 +90,6 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
     )
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest(content: Any) -> str:
+    """Return the SHA-256 of JSON."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,6 +1,5 @@
 """Numbers in JSON of PipelineSpecs and PipelineJobs, which KFP and Vertex AI pass as doubles."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,4 +15,4 @@ def to_whole_numbers(value: Any) -> Any:
         return [to_whole_numbers(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return copy.copy(value)
+    return value

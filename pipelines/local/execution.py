@@ -46,7 +46,7 @@ from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.pipeline_engine import run_in_thread
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
-from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
+from vertex_emulator.engine.task_processes import Services, TaskProcesses
 from vertex_emulator.fork_server import ForkServer
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.processes import Guardian
@@ -200,9 +200,8 @@ def _create_run(
 ) -> PipelineRun:
     """Return the run that the emulator's engine executes."""
     artifacts = artifacts_of(record, directory)
-    launcher = next(find_launchers(pipeline.content), "")
-    in_bucket = is_object(artifacts)
-    processes = TaskProcesses(services, "1", launcher, directory / "logs", in_bucket=in_bucket)
+    logs, in_bucket = directory / "logs", is_object(artifacts)
+    processes = TaskProcesses(services, "1", pipeline.content, logs, in_bucket=in_bucket)
     # Runs share outputs only with runs that have the same root.
     shared = directory.parent / ".cache" / record.root.replace("://", "/")
     return PipelineRun(

@@ -3,15 +3,15 @@
 import dataclasses
 import json
 import pathlib
-import time
 from typing import Any
 
 from pipelines.runs import failures
 from pipelines.runs.run_folders import JOB_FILE_NAME, RunRecord, artifacts_of
 from trainer import checked_json
 from trainer.data import storage
+from vertex_emulator.clock import Clock
 from vertex_emulator.engine.pipeline_run import PipelineRun
-from vertex_emulator.engine.task_details import at, describe_tasks
+from vertex_emulator.engine.task_details import describe_tasks
 from vertex_emulator.environment import LOCAL_PARENT
 
 
@@ -63,7 +63,7 @@ class JobFile:
             "displayName": self.record.recipe,
             "state": f"PIPELINE_STATE_{state}",
             "createTime": self.record.started,
-            "startTime": at(run.started).isoformat(),
+            "startTime": Clock().at(run.started).isoformat(),
             "runtimeConfig": {
                 "gcsOutputDirectory": artifacts_of(self.record, self.directory),
                 "parameterValues": self.record.parameters,
@@ -72,5 +72,5 @@ class JobFile:
             "jobDetail": {"taskDetails": list(tasks)},
         }
         if is_over:
-            job["endTime"] = at(time.time()).isoformat()
+            job["endTime"] = Clock().now().isoformat()
         return {**job, "error": {"message": error}} if error else job

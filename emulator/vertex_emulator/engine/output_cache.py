@@ -5,6 +5,7 @@ checksum of itself. It is used only while they match.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vertex_emulator import files
-from vertex_emulator.engine.task_inputs import Artifact
+from vertex_emulator.engine.task_inputs import Artifact, list_artifacts
 
 _JOURNAL_NAME = ".completed"
 _ARTIFACT, _ARTIFACTS = "__kfp_artifact__", "__kfp_artifact_list__"
@@ -26,7 +27,7 @@ _CHUNK = 1 << 20
 
 def entry_name(*parts: Any) -> str:
     """Return the file name of the entry of a task that these JSON values determine."""
-    return f"{_sha256(parts)}.json"
+    return f"{files.digest(parts)}.json"
 
 
 def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -> None:
@@ -112,16 +113,11 @@ def _changed(path: pathlib.Path) -> int:
 def checksum_outputs(outputs: Mapping[str, Any]) -> dict[str, str]:
     """Return a checksum of every file of every artifact in `outputs`, by path or URI."""
     checksums = {}
-    for artifact in list_artifacts(outputs):
-        if artifact.uri:
-            checksums.update(checksum_files(artifact.uri))
+    for value in outputs.values():
+        for artifact in list_artifacts(value):
+            if artifact.uri:
+                checksums.update(checksum_files(artifact.uri))
     return checksums
-
-
-def list_artifacts(outputs: Mapping[str, Any]) -> list[Artifact]:
-    """Return the artifacts among a task's outputs, those in lists included."""
-    values = (value if isinstance(value, list) else [value] for value in outputs.values())
-    return [value for listed in values for value in listed if isinstance(value, Artifact)]
 
 
 def checksum_files(uri: str) -> dict[str, str]:
@@ -162,15 +158,8 @@ def _checksum_file(path: pathlib.Path) -> str:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, Artifact):
-        return {
-            _ARTIFACT: True,
-            "schema_title": value.schema_title,
-            "schema_version": value.schema_version,
-            "name": value.name,
-            "uri": value.uri,
-            "metadata": value.metadata,
-        }
-    if isinstance(value, list) and value and isinstance(value[0], Artifact):
+        return {_ARTIFACT: True, **dataclasses.asdict(value)}
+    if isinstance(value, list) and list_artifacts(value):
         return {_ARTIFACTS: True, "artifacts": [_to_json(artifact) for artifact in value]}
     return value
 
@@ -178,11 +167,6 @@ def _to_json(value: Any) -> Any:
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and value.get(_ARTIFACTS):
         return [_from_json(artifact) for artifact in value["artifacts"]]
-    if not isinstance(value, dict) or not value.get(_ARTIFACT):
-        return value
-    fields = ("name", "uri", "schema_title", "schema_version", "metadata")
-    return Artifact(**{field: value[field] for field in fields})
-
-
-def _sha256(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    if isinstance(value, dict) and value.pop(_ARTIFACT, False):
+        return Artifact(**value)
+    return value

@@ -17,7 +17,8 @@ from vertex_emulator.clock import Clock
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_details import describe_tasks, explain
-from vertex_emulator.engine.task_processes import Services, TaskProcesses, find_launchers
+from vertex_emulator.engine.task_inputs import defaults_of
+from vertex_emulator.engine.task_processes import Services, TaskProcesses
 from vertex_emulator.messages import id_of, parent_of, state_of
 from vertex_facts.json_numbers import to_whole_numbers
 
@@ -60,7 +61,6 @@ class PipelineEngine:
         # A deleted job of the same name may have left files.
         shutil.rmtree(directory, ignore_errors=True)
         artifacts.mkdir(parents=True)
-        (directory / "logs").mkdir()
         root = job.runtime_config.gcs_output_directory.rstrip("/")
         link = self.folder / "buckets" / root.removeprefix("gs://") / project / job_id
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -69,16 +69,16 @@ class PipelineEngine:
         uri = self._uris[str(artifacts)] = f"{root}/{project}/{job_id}"
         (directory / _LOCATION_FILE).write_text(json.dumps({"uri": uri}))
         spec = document["pipelineSpec"]
-        launcher = next(find_launchers(spec), "")
-        number = str(time.time_ns())
         logs = directory / "logs"
+        logs.mkdir()
+        number = str(time.time_ns())
         run = PipelineRun(
             spec=spec,
             parameters=to_whole_numbers(self._localize_parameters(document)),
             folder=directory,
             artifacts=str(artifacts),
             constants=make_constants(job_id, project, location),
-            processes=TaskProcesses(self.services, number, launcher, logs, in_bucket=False),
+            processes=TaskProcesses(self.services, number, spec, logs, in_bucket=False),
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
         )
@@ -135,7 +135,7 @@ class PipelineEngine:
                 is_over=future.done(),
                 explain=self.explain,
                 to_uri=self.to_uri,
-                at=self.clock.at,
+                clock=self.clock,
             )
         )
         del job.job_detail.task_details[:]
@@ -172,8 +172,7 @@ class PipelineEngine:
 
     def _localize_parameters(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return a job's parameters, and the defaults of others that are URIs in buckets."""
-        inputs = document["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-        defaults = {name: spec.get("defaultValue") for name, spec in inputs.items()}
+        defaults = defaults_of(document["pipelineSpec"]["root"])
         local = {name: self.to_local(value) for name, value in defaults.items()}
         changed = {name: value for name, value in local.items() if value != defaults[name]}
         given = document.get("runtimeConfig", {}).get("parameterValues", {})

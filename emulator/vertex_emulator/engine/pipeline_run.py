@@ -45,7 +45,8 @@ class Task:
     name: str  # its name in the spec; of an iteration, <loop>-iteration-<n>
     path: str  # unique in the run
     display_name: str
-    is_group: bool
+    spec: Mapping[str, Any]  # its PipelineTaskSpec; of an iteration, that of its loop
+    component: Mapping[str, Any]  # its ComponentSpec
     log: pathlib.Path
     # PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED if
     # an earlier task failed.
@@ -55,6 +56,10 @@ class Task:
     started: float = 0.0  # seconds since 1970; 0 if it has not started
     ended: float = 0.0  # seconds since 1970; 0 if it has not ended
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_group(self) -> bool:
+        return "dag" in self.component
 
     @property
     def seconds(self) -> float:
@@ -86,14 +91,9 @@ class Result:
 class _Scope:
     """The values that the tasks of a DAG refer to."""
 
-    tasks: Mapping[str, Any]  # their specs by name
     arguments: Mapping[str, Any]  # values of the DAG's inputs
-    group: Task | None
     is_new: bool  # as in `Result`, of the DAG's own dependencies
-    results: Mapping[str, "concurrent.futures.Future[Result]"]
-
-    def output_of(self, task: str, key: str) -> Any:
-        return self.results[task].result().outputs.get(key, MISSING)
+    results: Mapping[str, "concurrent.futures.Future[Result]"]  # by the name of the task
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -142,7 +142,7 @@ class PipelineRun:
 
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
-        result = self._run_dag(self.spec["root"], self.parameters, None, is_new=False)
+        result = self._run_dag(None, self.parameters, is_new=False)
         self.close(result.state)
         return result.state
 
@@ -160,13 +160,19 @@ class PipelineRun:
             kind = spec["componentRef"]["name"]
             inner = self.spec["components"][kind]
             display_name = spec.get("taskInfo", {}).get("name", name)
-            task = self._add(group, name, f"{prefix}{name}", display_name, "dag" in inner)
+            task = self._add(group, name, f"{prefix}{name}", display_name, spec, inner)
             if task.is_group and not is_loop(spec):
                 own = "" if _TRANSPARENT.fullmatch(kind) else f"{name}/"
                 self._expand(inner, task, f"{prefix}{own}")
 
     def _add(
-        self, group: Task | None, name: str, path: str, display_name: str, is_group: bool
+        self,
+        group: Task | None,
+        name: str,
+        path: str,
+        display_name: str,
+        spec: Mapping[str, Any],
+        component: Mapping[str, Any],
     ) -> Task:
         """List a task after the others of its group."""
         with self._lock:
@@ -175,38 +181,25 @@ class PipelineRun:
                 position = max(n for n, task in enumerate(self.tasks) if is_in(task, group)) + 1
             # Logs are found by name; in a loop, the iterations have the same names.
             log = self.folder / "logs" / f"{path.replace('/', '.')}.log"
-            task = Task(len(self.tasks) + 1, group, name, path, display_name, is_group, log)
+            number = len(self.tasks) + 1
+            task = Task(number, group, name, path, display_name, spec, component, log)
             self.tasks.insert(position, task)
             return task
 
-    def _run_dag(
-        self,
-        component: Mapping[str, Any],
-        arguments: Mapping[str, Any],
-        group: Task | None,
-        is_new: bool,
-    ) -> Result:
-        """Run the tasks of a DAG to their ends."""
-        declared = component.get("inputDefinitions", {}).get("parameters", {})
-        defaults = {
-            name: definition["defaultValue"]
-            for name, definition in declared.items()
-            if "defaultValue" in definition
-        }
+    def _run_dag(self, group: Task | None, arguments: Mapping[str, Any], is_new: bool) -> Result:
+        """Run the tasks of a group to their ends, or those of the root."""
+        component = group.component if group else self.spec["root"]
         tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
-        specs = component["dag"].get("tasks", {})
         results: dict[str, concurrent.futures.Future[Result]] = {
-            name: concurrent.futures.Future() for name in specs
+            name: concurrent.futures.Future() for name in tasks
         }
-        scope = _Scope(specs, {**defaults, **arguments}, group, is_new, results)
-        for name, _ in in_order(specs):
-            thread = threading.Thread(
-                target=lambda name: results[name].set_result(self._run_task(tasks[name], scope)),
-                args=(name,),
-                name=f"task-{name}",
-                daemon=True,
-            )
-            thread.start()
+        scope = _Scope({**task_inputs.defaults_of(component), **arguments}, is_new, results)
+
+        def run(task: Task) -> None:
+            results[task.name].set_result(self._run_task(task, scope))
+
+        for name, task in tasks.items():
+            threading.Thread(target=run, args=(task,), name=f"task-{name}", daemon=True).start()
         ended = {name: future.result() for name, future in results.items()}
         outputs = collect_outputs(component["dag"].get("outputs", {}), ended)
         return combine(ended.values(), outputs)
@@ -214,12 +207,11 @@ class PipelineRun:
     def _run_task(self, task: Task, scope: _Scope) -> Result:
         """Run a task once the tasks that it depends on have ended; raise nothing."""
         try:
-            spec = scope.tasks[task.name]
-            earlier = {name: scope.results[name].result() for name in depends_on(spec)}
-            result = self._find_reason_not_to_run(spec, earlier.values())
-            if not result:
-                is_new = scope.is_new or any(one.is_new for one in earlier.values())
-                result = self._run_triggered(task, spec, scope, is_new)
+            earlier = [scope.results[name].result() for name in depends_on(task.spec)]
+            result = Result("NOT_TRIGGERED")
+            if self._is_triggered(task, earlier):
+                is_new = scope.is_new or any(result.is_new for result in earlier)
+                result = self._run_triggered(task, scope, is_new)
         except Exception as error:
             task.error = f"{type(error).__name__}: {error}"
             with contextlib.suppress(OSError), task.log.open("a") as log:
@@ -232,48 +224,53 @@ class PipelineRun:
         """Set the final state of a task and of those tasks in it that did not run."""
         for inner in list(self.tasks):
             if inner is not task and is_in(inner, task) and inner.state == "PENDING":
-                inner.set_state("NOT_TRIGGERED" if state in ("FAILED", "CANCELLED") else "SKIPPED")
-                if state == "NOT_TRIGGERED":
-                    inner.set_state(state)
+                inner.set_state("SKIPPED" if state in DONE else "NOT_TRIGGERED")
         if task.state not in ENDED:
             task.set_state(state)
 
-    def _find_reason_not_to_run(
-        self, spec: Mapping[str, Any], earlier: Iterable[Result]
-    ) -> Result | None:
-        """Return the result of a task that is not triggered; None if it is to run."""
-        if self.processes.cancelled.is_set():
-            return Result("NOT_TRIGGERED")
-        policy = spec.get("triggerPolicy", {})
-        if policy.get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED":
-            return None
-        if any(result.state not in DONE for result in earlier):
-            return Result("NOT_TRIGGERED")
-        return None
+    def _is_triggered(self, task: Task, earlier: Iterable[Result]) -> bool:
+        """Return whether a task is to run after the results of those that it depends on."""
+        policy = task.spec.get("triggerPolicy", {})
+        regardless = policy.get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED"
+        succeeded = all(result.state in DONE for result in earlier)
+        return (succeeded or regardless) and not self.processes.cancelled.is_set()
 
-    def _run_triggered(
-        self, task: Task, spec: Mapping[str, Any], scope: _Scope, is_new: bool
-    ) -> Result:
+    def _run_triggered(self, task: Task, scope: _Scope, is_new: bool) -> Result:
         """Run a task whose dependencies have ended, unless its condition is false."""
-        inputs = task_inputs.resolve_inputs(
-            spec.get("inputs", {}),
-            scope.arguments,
-            scope.output_of,
-            lambda name: self._describe_status(name, scope.results[name].result()),
-        )
-        component = self.spec["components"][spec["componentRef"]["name"]]
-        if any(inputs[name] is MISSING for name in list_required(component, inputs)):
+        given = task.spec.get("inputs", {})
+        sources = {**given.get("parameters", {}), **given.get("artifacts", {})}
+        inputs = {name: self._resolve_input(source, scope) for name, source in sources.items()}
+        if any(inputs[name] is MISSING for name in list_required(task.component, inputs)):
             return Result("SKIPPED", is_new=is_new)
-        condition = spec.get("triggerPolicy", {}).get("condition")
+        condition = task.spec.get("triggerPolicy", {}).get("condition")
         if condition and not expressions.evaluate(condition, inputs):
             return Result("SKIPPED", is_new=is_new)
-        if is_loop(spec):
-            task.set_state("RUNNING")
-            return self._run_loop(task, spec, inputs, is_new)
-        if task.is_group:
-            task.set_state("RUNNING")
-            return self._run_dag(component, inputs, task, is_new)
-        return self._run_step(task, spec, inputs, is_new)
+        if not task.is_group:
+            return self._run_step(task, inputs, is_new)
+        task.set_state("RUNNING")
+        if is_loop(task.spec):
+            return self._run_loop(task, inputs, is_new)
+        return self._run_dag(task, inputs, is_new)
+
+    def _resolve_input(self, source: Mapping[str, Any], scope: _Scope) -> Any:
+        """Return the value of a task's input; MISSING if its producer did not run."""
+        match source:
+            case {"runtimeValue": {"constant": value}}:
+                return value
+            case {"taskFinalStatus": {"producerTask": name}}:
+                return self._describe_status(name, scope.results[name].result())
+            case {"componentInputParameter": name} | {"componentInputArtifact": name}:
+                value = scope.arguments.get(name, MISSING)
+            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}} | {
+                "taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}
+            }:
+                value = scope.results[name].result().outputs.get(key, MISSING)
+            case _:
+                raise ValueError(f"the input {json.dumps(source)} is not supported")
+        selector = source.get("parameterExpressionSelector")
+        if selector and value is not MISSING:
+            return expressions.evaluate(selector, {}, value)
+        return value
 
     def _describe_status(self, name: str, result: Result) -> dict[str, Any]:
         """Return the PipelineTaskFinalStatus of a task, for the task of an exit handler."""
@@ -286,36 +283,30 @@ class PipelineRun:
             "pipelineTaskName": name,
         }
 
-    def _run_loop(
-        self, task: Task, spec: Mapping[str, Any], inputs: Mapping[str, Any], is_new: bool
-    ) -> Result:
+    def _run_loop(self, task: Task, inputs: Mapping[str, Any], is_new: bool) -> Result:
         """Run the iterations of a loop, as many at once as it allows and this machine has cores."""
-        component = self.spec["components"][spec["componentRef"]["name"]]
-        item, values = task_inputs.list_items(spec, inputs)
-        limit = spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
+        item, values = task_inputs.list_items(task.spec, inputs)
+        limit = task.spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
         prefix = task.path.removesuffix(task.name)
         groups = []
         for number in range(len(values)):
             name = f"{task.name}-iteration-{number}"
-            group = self._add(task, name, f"{prefix}{name}", f"{task.display_name} {number}", True)
-            self._expand(component, group, f"{prefix}{name}/")
+            path, display_name = f"{prefix}{name}", f"{task.display_name} {number}"
+            group = self._add(task, name, path, display_name, task.spec, task.component)
+            self._expand(task.component, group, f"{path}/")
             groups.append(group)
 
-        def run(number: int) -> Result:
+        def run(group: Task, value: Any) -> Result:
             if self.processes.cancelled.is_set():
                 return Result("NOT_TRIGGERED")
-            groups[number].set_state("RUNNING")
-            given = {**inputs, item: values[number]}
-            try:
-                result = self._run_dag(component, given, groups[number], is_new)
-            except Exception as error:
-                result = Result("FAILED", error=f"{type(error).__name__}: {error}")
-            self._close_task(groups[number], result.state)
+            group.set_state("RUNNING")
+            result = self._run_dag(group, {**inputs, item: value}, is_new)
+            self._close_task(group, result.state)
             return result
 
         with concurrent.futures.ThreadPoolExecutor(max(1, int(limit))) as pool:
-            ended = list(pool.map(run, range(len(values))))
-        definitions = component.get("outputDefinitions", {})
+            ended = list(pool.map(run, groups, values))
+        definitions = task.component.get("outputDefinitions", {})
         names = [*definitions.get("parameters", {}), *definitions.get("artifacts", {})]
         outputs = {
             name: [result.outputs[name] for result in ended if name in result.outputs]
@@ -323,12 +314,9 @@ class PipelineRun:
         }
         return combine(ended, outputs, is_new=is_new)
 
-    def _run_step(
-        self, task: Task, spec: Mapping[str, Any], inputs: Mapping[str, Any], is_new: bool
-    ) -> Result:
+    def _run_step(self, task: Task, inputs: Mapping[str, Any], is_new: bool) -> Result:
         """Run a task that is no group: reuse its outputs, or start its process."""
-        component = self.spec["components"][spec["componentRef"]["name"]]
-        executor = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]
+        executor = self.spec["deploymentSpec"]["executors"][task.component["executorLabel"]]
         if "importer" in executor:
             task.set_state("RUNNING")
             given = to_whole_numbers(inputs)
@@ -340,10 +328,9 @@ class PipelineRun:
             task.outputs = outputs
             task.set_state("CACHED")
             return Result("CACHED", outputs, is_new=False)
-        policy = spec.get("retryPolicy", {}) if self.retries else {}
-        waits = backoff_seconds(policy)
+        waits = backoff_seconds(task.spec.get("retryPolicy", {}) if self.retries else {})
         while True:
-            outputs, state = self._attempt(task, spec, executor["container"], inputs)
+            outputs, state = self._attempt(task, executor["container"], inputs)
             if outputs is not None:
                 break
             wait = next(waits, None)
@@ -360,14 +347,9 @@ class PipelineRun:
         return Result(state, outputs)
 
     def _attempt(
-        self,
-        task: Task,
-        spec: Mapping[str, Any],
-        container: Mapping[str, Any],
-        inputs: Mapping[str, Any],
+        self, task: Task, container: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> tuple[dict[str, Any] | None, str]:
         """Return a task's outputs, None if it failed, and SUCCEEDED or CACHED."""
-        component = self.spec["components"][spec["componentRef"]["name"]]
         constants = {
             **self.constants,
             "pipeline_task_name": task.name,
@@ -376,18 +358,19 @@ class PipelineRun:
         }
         folder = self.folder / "artifacts" / task.path
         request = task_inputs.build_executor_input(
-            component,
+            task.component,
             inputs,
             folder=folder,
             artifacts=f"{self.artifacts}/{task.path}",
             constants=constants,
         )
+        image = container["image"]
         command = [*container.get("command", []), *container.get("args", [])]
         variables = {pair["name"]: pair["value"] for pair in container.get("env", [])}
         entry = None
-        if self.cache and spec.get("cachingOptions", {}).get("enableCache"):
-            image = self.processes.image_of(container["image"])
-            content = (image, command, variables, request["inputs"], self.code_of(command))
+        if self.cache and task.spec.get("cachingOptions", {}).get("enableCache"):
+            image_id = self.processes.image_of(image)
+            content = (image_id, command, variables, request["inputs"], self.code_of(command))
             entry = self.cache / output_cache.entry_name(*content)
             if (cached := output_cache.read_entry(entry)) is not None:
                 if self.links_reused:
@@ -395,11 +378,10 @@ class PipelineRun:
                 return cached, "CACHED"
         task.set_state("RUNNING")
         command = resolve_command(command, request, constants)
-        image = container["image"]
         task.returncode = self.processes.execute(task.path, image, command, variables, task.log)
         if task.returncode != 0:
             return None, "FAILED"
-        outputs = task_inputs.read_outputs(component, request)
+        outputs = task_inputs.read_outputs(task.component, request)
         if problem := find_size_problem(outputs):
             task.error = problem
             with task.log.open("a") as log:

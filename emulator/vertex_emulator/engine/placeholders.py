@@ -59,8 +59,10 @@ def resolve_command(
     """Return a container's command and arguments with all placeholders replaced."""
     inputs = executor_input["inputs"]
     present = {*inputs.get("parameterValues", {}), *inputs.get("artifacts", {})}
-    expanded = [part for word in words for part in _expand(_parse(word), present)]
-    return [resolve(part, executor_input, constants) for part in expanded]
+    # A word may be a Concat or IfPresent structure.
+    parts = [json.loads(word) if word.startswith(_STRUCTURES) else word for word in words]
+    expanded = [word for part in parts for word in _expand(part, present)]
+    return [resolve(word, executor_input, constants) for word in expanded]
 
 
 def _look_up(path: str, executor_input: Mapping[str, Any], constants: Mapping[str, str]) -> Any:
@@ -86,11 +88,6 @@ def _look_up(path: str, executor_input: Mapping[str, Any], constants: Mapping[st
         return artifacts[0]["uri"]
     metadata = artifacts[0].get("metadata", {})
     return metadata.get(match["key"]) if match["key"] else metadata
-
-
-def _parse(word: str) -> Any:
-    """Return a word of a command, or the Concat or IfPresent structure that it contains."""
-    return json.loads(word) if word.startswith(_STRUCTURES) else word
 
 
 def _expand(part: Any, present: set[str]) -> Iterator[str]:

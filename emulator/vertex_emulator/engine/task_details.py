@@ -1,22 +1,17 @@
 """The tasks of a run as Vertex AI tells of them: PipelineTaskDetails, in the REST API's JSON."""
 
-import datetime
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from vertex_emulator.api_error import code_of
+from vertex_emulator.clock import Clock
 from vertex_emulator.engine.pipeline_run import PipelineRun, Task
-from vertex_emulator.engine.task_inputs import Artifact
+from vertex_emulator.engine.task_inputs import list_artifacts
 from vertex_facts.restart_rules import error_message
 
 _STATES = {"CACHED": "SKIPPED", "SKIPPED": "NOT_TRIGGERED"}
 """Vertex AI's words for two states of tasks."""
-
-
-def at(seconds: float) -> datetime.datetime:
-    """Return a time in seconds since 1970 as an aware datetime."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
 
 
 def describe_tasks(
@@ -26,7 +21,7 @@ def describe_tasks(
     is_over: bool,
     explain: Callable[[PipelineRun], str],
     to_uri: Callable[[str], str] = str,
-    at: Callable[[float], datetime.datetime] = at,
+    clock: Clock | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the PipelineTaskDetails of the started tasks; of all tasks after the run.
 
@@ -35,8 +30,9 @@ def describe_tasks(
         is_over: whether the run has ended.
         explain: returns why the run failed.
         to_uri: returns the URI of an artifact's path.
-        at: returns the time that a time in seconds since 1970 is told as.
+        clock: tells the times; None: the machine's.
     """
+    clock = clock or Clock()
     for task in list(run.tasks):
         if task.state == "PENDING" and not is_over:
             continue
@@ -49,7 +45,7 @@ def describe_tasks(
             detail["parentTaskId"] = str(task.parent.number)
         for name, moment in (("startTime", task.started), ("endTime", task.ended)):
             if moment:
-                detail[name] = at(moment).isoformat()
+                detail[name] = clock.at(moment).isoformat()
         if not task.is_group:
             detail["execution"] = {
                 "name": f"{executions}-{task.path.replace('/', '-')}",
@@ -91,12 +87,6 @@ def explain_task(task: Task) -> str:
         return task.error
     status = task.returncode if task.returncode >= 0 else 128 - task.returncode
     return error_message("workerpool0-0", status)
-
-
-def list_artifacts(output: Any) -> list[Artifact]:
-    """Return the artifacts of an output; [] if it is a parameter."""
-    listed = output if isinstance(output, list) else [output]
-    return [one for one in listed if isinstance(one, Artifact)]
 
 
 def _describe_parameters(run: PipelineRun, task: Task) -> dict[str, Any]:

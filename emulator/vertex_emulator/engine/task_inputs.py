@@ -7,10 +7,10 @@ list of them.
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from vertex_emulator.engine import expressions, placeholders
+from vertex_emulator.engine import placeholders
 from vertex_facts.json_numbers import to_whole_numbers
 
 MISSING = object()
@@ -45,49 +45,19 @@ class Artifact:
         )
 
 
-def resolve_inputs(
-    spec: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    output_of: Callable[[str, str], Any],
-    status_of: Callable[[str], dict[str, Any]],
-) -> dict[str, Any]:
-    """Return the values of a task's inputs by name; MISSING where a producer did not run.
-
-    Args:
-        spec: the task's `inputs`.
-        arguments: inputs of the DAG that the task is in.
-        output_of: returns the output of a task of the DAG, given the names of both.
-        status_of: returns the final status of a task of the DAG.
-    """
-    values: dict[str, Any] = {}
-    for name, source in [*spec.get("parameters", {}).items(), *spec.get("artifacts", {}).items()]:
-        values[name] = _resolve_input(source, arguments, output_of, status_of)
-    return values
+def list_artifacts(value: Any) -> list[Artifact]:
+    """Return the artifacts of an input or output; [] if it is a parameter."""
+    listed = value if isinstance(value, list) else [value]
+    return [element for element in listed if isinstance(element, Artifact)]
 
 
-def _resolve_input(
-    source: Mapping[str, Any],
-    arguments: Mapping[str, Any],
-    output_of: Callable[[str, str], Any],
-    status_of: Callable[[str], dict[str, Any]],
-) -> Any:
-    match source:
-        case {"runtimeValue": {"constant": value}}:
-            return value
-        case {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}:
-            value = output_of(task, key)
-        case {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}:
-            value = output_of(task, key)
-        case {"componentInputParameter": name} | {"componentInputArtifact": name}:
-            value = arguments.get(name, MISSING)
-        case {"taskFinalStatus": {"producerTask": task}}:
-            return status_of(task)
-        case _:
-            raise ValueError(f"the input {json.dumps(source)} is not supported")
-    selector = source.get("parameterExpressionSelector")
-    if selector and value is not MISSING:
-        return expressions.evaluate(selector, {}, value)
-    return value
+def defaults_of(component: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the default values of a component's parameters."""
+    return {
+        name: definition["defaultValue"]
+        for name, definition in component.get("inputDefinitions", {}).get("parameters", {}).items()
+        if "defaultValue" in definition
+    }
 
 
 def list_items(task: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -121,20 +91,17 @@ def build_executor_input(
         artifacts: path or URI of the folder of its output artifacts.
         constants: as in `placeholders.resolve`.
     """
-    declared = component.get("inputDefinitions", {})
+    declared = component.get("inputDefinitions", {}).get("artifacts", {})
     outputs = component.get("outputDefinitions", {})
-    parameters = {
-        name: definition["defaultValue"]
-        for name, definition in declared.get("parameters", {}).items()
-        if "defaultValue" in definition
-    }
+    parameters = defaults_of(component)
     lists: dict[str, Any] = {}
     for name, value in inputs.items():
-        elements = value if isinstance(value, list) else [value]
-        if name in declared.get("artifacts", {}) or _are_artifacts(value):
-            if value is not MISSING:
-                lists[name] = {"artifacts": [artifact.to_json() for artifact in elements]}
-        elif value is not MISSING:
+        if value is MISSING:
+            continue
+        given = list_artifacts(value)
+        if given or name in declared:
+            lists[name] = {"artifacts": [artifact.to_json() for artifact in given]}
+        else:
             parameters[name] = value
     executor_input = {
         "inputs": {"parameterValues": to_whole_numbers(parameters), "artifacts": lists},
@@ -143,17 +110,23 @@ def build_executor_input(
                 name: {"outputFile": str(folder / name)} for name in outputs.get("parameters", {})
             },
             "artifacts": {
-                name: {"artifacts": [_new_artifact(name, artifacts, definition).to_json()]}
+                name: {
+                    "artifacts": [
+                        Artifact.from_json(
+                            {"name": name, "uri": f"{artifacts}/{name}"}, definition["artifactType"]
+                        ).to_json()
+                    ]
+                }
                 for name, definition in outputs.get("artifacts", {}).items()
             },
             "outputFile": str(folder / "executor_output.json"),
         },
     }
     # A parameter may have been composed from others: "{{$.inputs.parameters['a']}}-b".
-    given: dict[str, Any] = executor_input["inputs"]["parameterValues"]
-    for name, value in given.items():
+    values: dict[str, Any] = executor_input["inputs"]["parameterValues"]
+    for name, value in values.items():
         if isinstance(value, str):
-            given[name] = placeholders.resolve(value, executor_input, constants)
+            values[name] = placeholders.resolve(value, executor_input, constants)
     return executor_input
 
 
@@ -203,16 +176,6 @@ def import_artifact(
         },
         importer["typeSchema"],
     )
-
-
-def _are_artifacts(value: Any) -> bool:
-    return isinstance(value, Artifact) or (
-        isinstance(value, list) and bool(value) and isinstance(value[0], Artifact)
-    )
-
-
-def _new_artifact(name: str, folder: str, definition: Mapping[str, Any]) -> Artifact:
-    return Artifact.from_json({"name": name, "uri": f"{folder}/{name}"}, definition["artifactType"])
 
 
 def _read_parameter(name: str, text: str, kind: str) -> Any:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs
@@ -49,14 +49,14 @@ class TaskProcesses:
     Args:
         services: the services that the tasks use.
         run: value of the label that marks the run's jobs.
-        launcher: one of LAUNCHERS, which some task needs; empty if none does.
+        spec: the run's PipelineSpec.
         logs: folder of the tasks' logs.
         in_bucket: whether the run's artifacts are in Cloud Storage.
     """
 
     services: Services
     run: str
-    launcher: str
+    spec: Mapping[str, Any]
     logs: pathlib.Path
     in_bucket: bool
 
@@ -67,8 +67,12 @@ class TaskProcesses:
         self._lock = threading.Lock()
         self._running: list[Process] = []
         self.cancelled = threading.Event()
-        # Started early: its imports take less time than the first tasks.
-        self._warm = self._start_launcher(self.launcher) if self.launcher else None
+        executors = self.spec.get("deploymentSpec", {}).get("executors", {}).values()
+        commands = [executor.get("container", {}).get("command", []) for executor in executors]
+        # Of the first launcher that a task needs, a process is started early: its imports take
+        # less time than the first tasks.
+        self._launcher = next(filter(None, map(find_launcher, commands)), "")
+        self._warm = self._start_launcher(self._launcher) if self._launcher else None
 
     def image_of(self, image: str) -> str:
         """Return the ID of the image that tasks run in; without containers, its name."""
@@ -180,7 +184,7 @@ class TaskProcesses:
         self, task: str, launcher: str, command: Sequence[str], log: pathlib.Path
     ) -> Process:
         process = None
-        if launcher == self.launcher:
+        if launcher == self._launcher:
             process, self._warm = self._warm, None
         # The process is large, so it may have been killed for lack of memory.
         if process is None or process.finished.is_set():
@@ -218,13 +222,6 @@ def label_of(task: str) -> str:
 def find_launcher(command: Sequence[str]) -> str:
     """Return Google's module that a command runs to launch a job; empty if it runs none."""
     return next((word for word in command if word in LAUNCHERS), "")
-
-
-def find_launchers(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the launchers of a PipelineSpec's executors."""
-    for executor in spec.get("deploymentSpec", {}).get("executors", {}).values():
-        if launcher := find_launcher(executor.get("container", {}).get("command", [])):
-            yield launcher
 
 
 def link_artifacts(folder: pathlib.Path, outputs: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ EPOCH = (
 def tasks(tmp_path):
     names = {"create-tfrecords": "Create TFRecords", "train": "Train", "register": "Register"}
     tasks = {
-        key: Task(n, None, key, key, name, False, tmp_path / f"{key}.log")
+        key: Task(n, None, key, key, name, {}, {}, tmp_path / f"{key}.log")
         for n, (key, name) in enumerate(names.items())
     }
     tasks["create-tfrecords"].set_state("RUNNING")
