@@ -1,23 +1,46 @@
-"""Jobs executed by processes on this machine: the base of training and batch prediction."""
+"""Jobs executed by processes on this machine: the base of training, tuning and batch prediction.
+
+The folder of a `FolderJob` holds its state, which other processes read.
+"""
 
 import dataclasses
+import json
+import os
 import pathlib
+import re
 import threading
+import time
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from vertex_emulator.api_error import ApiError, code_of
+from vertex_emulator import job_state, messages
+from vertex_emulator.api_error import ApiError, code_of, not_found
 from vertex_emulator.clock import Clock
 from vertex_emulator.messages import state_of
 from vertex_emulator.processes import Guardian, Process
+from vertex_emulator.resource_store import warn
 from vertex_emulator.resources import Resources
 from vertex_facts import UsageError
 from vertex_facts.jobs import ENDED, RUN_LABEL, TASK_LABEL
+
+CANCEL_FILE_NAME = "cancel"
+"""File in a job's folder by which another process cancels the job."""
+_DELETED = "deleted"
+_POLL_SECONDS = 0.05
+
+
+class End(NamedTuple):
+    """The end of a job."""
+
+    state: str  # one of `ENDED`
+    status: str = ""  # the name of a google.rpc.Code, unless it succeeded
+    error: str = ""
 
 
 class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
+    failure: ClassVar[str] = ""  # begins the error of a job that an exception ends
     replicas: Sequence[Any] = ()  # of a training job
     trials: Sequence[Any] = ()  # of a search
     failed_replica: Any = None  # the Replica that failed the job, if one did
@@ -28,6 +51,28 @@ class BackgroundJob(threading.Thread):
         # The labels of the run and of the task whose launcher created the job; empty if none did.
         self.launched_by = (message.labels.get(RUN_LABEL, ""), message.labels.get(TASK_LABEL, ""))
         self.cancelled = threading.Event()  # set once the job is to be cancelled
+
+    def run(self) -> None:
+        """Execute the job to its end."""
+        try:
+            end = self.execute()
+        # Any error: clients wait until the job has a final state.
+        except Exception as error:
+            end = End("FAILED", "INTERNAL", f"{self.failure}{type(error).__name__}: {error}")
+            if isinstance(error, UsageError):
+                end = End("FAILED", "INVALID_ARGUMENT", str(error))
+            if self.cancelled.is_set():
+                end = End("CANCELLED", "CANCELLED")
+        self.stop(end.state)
+        self.set_state(*end)
+
+    def execute(self) -> End:
+        """Do the job's work; return how it ends."""
+        raise NotImplementedError
+
+    def stop(self, state: str) -> None:
+        """End all processes of the job, whose final state is `state`."""
+        raise NotImplementedError
 
     @property
     def state(self) -> str:
@@ -40,7 +85,7 @@ class BackgroundJob(threading.Thread):
         return str(self.message.error.message)
 
     def set_state(self, state: str, status: str = "", error: str = "") -> None:
-        """Change the state and store it; a failed job also has a google.rpc.Code and an error."""
+        """Change the state and store it; `status` and `error` are as in `End`."""
         now = Clock().now()
         if status:
             self.message.error.code, self.message.error.message = code_of(status), error
@@ -72,7 +117,25 @@ class BackgroundJob(threading.Thread):
             process.kill()
 
 
+class FolderJob(BackgroundJob):
+    """A job that locks its folder while it runs."""
+
+    def __init__(self, message: Any, directory: pathlib.Path) -> None:
+        super().__init__(message)
+        self.directory = directory  # the job's folder, which other processes read
+        self._lock = job_state.lock(directory)
+
+    def wait_for_cancel(self) -> bool:
+        """Wait a moment; return whether this process or another has asked the job to end."""
+        return self.cancelled.wait(_POLL_SECONDS) or (self.directory / CANCEL_FILE_NAME).exists()
+
+    def run(self) -> None:
+        super().run()
+        os.close(self._lock)  # The stored state is final.
+
+
 J = TypeVar("J", bound=BackgroundJob)
+F = TypeVar("F", bound=FolderJob)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -90,6 +153,10 @@ class BackgroundJobs(Resources, Generic[J]):
     # Held while a job is created: trials come from threads of this process.
     _creation: Any = dataclasses.field(default_factory=threading.Lock, init=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.standard_methods[f"Cancel{self.kind}"] = self.cancel_job
+
     def __enter__(self) -> Any:
         return self
 
@@ -106,6 +173,13 @@ class BackgroundJobs(Resources, Generic[J]):
                 raise
             self.jobs[-1].start()
             return resource
+
+    def cancel_job(self, request: Any) -> None:
+        """Ask a job of any process to end; do nothing if it has ended."""
+        self.find(request.name)
+        for job in self.jobs:
+            if job.message.name == request.name:
+                job.cancel()
 
     def logs_of(self, job: Any) -> pathlib.Path:
         """Return the folder for a job's own folder: that of its run's logs, if it has one."""
@@ -127,6 +201,87 @@ class BackgroundJobs(Resources, Generic[J]):
             job.join()
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
+class FolderJobs(BackgroundJobs[F]):
+    """A service of jobs that also finds the jobs of other processes, by their folders."""
+
+    # Has folders of runs, with one folder per job in their logs; None: no runs.
+    runs: pathlib.Path | None = None
+
+    patterns: ClassVar[tuple[str, ...]]  # of the files of the jobs' states, in a folder of logs
+
+    def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
+        """Return the job in a folder in the JSON of the REST API; raise UsageError if damaged."""
+        raise NotImplementedError
+
+    def next_id(self, resource: Any) -> str:
+        return str(time.time_ns())
+
+    def store(self, job: Any) -> None:
+        """Do nothing: the job writes its own files."""
+
+    def add(self, job: F) -> None:
+        """Add a job; forget an earlier one of its folder, such as that of a deleted run."""
+        kept = [earlier for earlier in self.jobs if earlier.directory != job.directory]
+        self.jobs = [*kept, job]
+
+    def cancel_job(self, request: Any) -> None:
+        (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
+
+    def delete(self, request: Any) -> Any:
+        """Cancel and hide a job; keep its logs."""
+        folder = self._find_folder(request.name)
+        (folder / CANCEL_FILE_NAME).touch()
+        (folder / _DELETED).touch()
+        return self.operations.start(request.name)
+
+    def find(self, name: str) -> Any:
+        return self.read(self._find_folder(name))
+
+    def read(self, folder: pathlib.Path) -> Any:
+        """Return the job in a folder; one whose process was killed has failed."""
+        # The state of this process's jobs is in memory, as the disk may be full.
+        current = [job.message for job in self.jobs if job.directory == folder]
+        kind = getattr(messages, self.kind)
+        if current:
+            return kind(current[0])
+        is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
+        job = kind.from_json(json.dumps(self.read_state(folder)))
+        return job if is_running else end_killed_job(job)
+
+    def list_all(self) -> list[Any]:
+        return [self.read(folder) for folder in self.find_folders().values()]
+
+    def find_folders(self, *, strict: bool = False) -> dict[str, pathlib.Path]:
+        """Return the folder of each job of any process, by its name.
+
+        Leave out jobs whose files are damaged; if `strict`, raise UsageError instead.
+        """
+        found = {}
+        places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
+        paths = [path for place in places for form in self.patterns for path in place.glob(form)]
+        for folder in sorted(path.parent for path in paths):
+            if (folder / _DELETED).exists():
+                continue
+            try:
+                found[self.read_state(folder)["name"]] = folder
+            except UsageError as error:
+                if strict:
+                    raise
+                warn(str(error))
+        return found
+
+    def _find_folder(self, name: str) -> pathlib.Path:
+        for job in self.jobs:
+            if job.message.name == name and not (job.directory / _DELETED).exists():
+                return job.directory
+        folders = self.find_folders()
+        if name not in folders:
+            self.find_folders(strict=True)  # A damaged file may be that of the job.
+            raise not_found(name)
+        return folders[name]
+
+
 def end_killed_job(job: Any) -> Any:
     """Set the final state of a job whose process ended before it could; return the job."""
     if state_of(job) not in ENDED:
@@ -134,3 +289,8 @@ def end_killed_job(job: Any) -> Any:
         job.end_time = job.update_time
         job.error = {"code": code_of("INTERNAL"), "message": "the job's process was killed"}
     return job
+
+
+def name_folder(job: Any) -> str:
+    """Return the name of a job's folder: that of its task or, without one, its display name."""
+    return re.sub(r"[^\w.-]", "-", job.labels.get(TASK_LABEL) or job.display_name)

@@ -19,7 +19,7 @@ from typing import Any
 
 from vertex_emulator import environment, files, messages
 from vertex_emulator.api_error import code_of
-from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, end_killed_job
+from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, End, end_killed_job
 from vertex_emulator.batch_input import Instance, read_instances
 from vertex_emulator.batch_rules import check_input, check_model, check_output
 from vertex_emulator.field_rules import check_machine, refuse, refuse_state
@@ -51,40 +51,34 @@ class BatchJob(BackgroundJob):
     def processes(self) -> list[Process]:
         return [server.process for server in self._servers]
 
-    def run(self) -> None:
+    def execute(self) -> End:
         """Start the servers and predict to the end of the input."""
-        status, error = "", ""
-        try:
-            chunks = self._read_chunks()
-            artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
-            name = f"batch-prediction-{id_of(self.message.name)}"
-            logs = self._service.logs_of(self.message) / name
-            for number in range(self.message.dedicated_resources.starting_replica_count or 1):
-                log = logs / f"server-{number}.log"
-                program = self._service.program(self._model)
-                server = ModelServer(self._model, program, artifacts, log, self._service.guardian)
-                self._servers.append(server)
-            for server in self._servers:
-                self._wait_until_healthy(server)
-            self.set_state("RUNNING")
-            if not self.cancelled.is_set():
-                self._predict(chunks)
-                if not self.message.completion_stats.successful_count:
-                    error = self._first_failure or "the input has no instance"
-                    status = "INVALID_ARGUMENT"
-        except UsageError as failure:
-            status, error = "INVALID_ARGUMENT", str(failure)
-        # Any error: clients wait until the job has a final state.
-        except Exception as failure:
-            status, error = "INTERNAL", f"{type(failure).__name__}: {failure}"
+        chunks = self._read_chunks()
+        artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
+        logs = self._service.logs_of(self.message)
+        logs = logs / f"batch-prediction-{id_of(self.message.name)}"
+        for number in range(self.message.dedicated_resources.starting_replica_count or 1):
+            log = logs / f"server-{number}.log"
+            program = self._service.program(self._model)
+            server = ModelServer(self._model, program, artifacts, log, self._service.guardian)
+            self._servers.append(server)
+        for server in self._servers:
+            self._wait_until_healthy(server)
+        self.set_state("RUNNING")
+        if not self.cancelled.is_set():
+            self._predict(chunks)
+        if self.cancelled.is_set():
+            return End("CANCELLED", "CANCELLED")
+        if not self.message.completion_stats.successful_count:
+            error = self._first_failure or "the input has no instance"
+            return End("FAILED", "INVALID_ARGUMENT", error)
+        return End("SUCCEEDED")
+
+    def stop(self, state: str) -> None:
         for process in self.processes:
             process.kill()
         for process in self.processes:
             process.finished.wait()
-        if self.cancelled.is_set():
-            self.set_state("CANCELLED", "CANCELLED")
-        else:
-            self.set_state("FAILED" if status else "SUCCEEDED", status, error)
 
     def _read_chunks(self) -> Iterator[list[Instance]]:
         """Return the input in batches; read the first instance, to fail before servers start."""
@@ -200,13 +194,6 @@ class BatchService(BackgroundJobs[BatchJob]):
 
     def check_deletable(self, job: Any) -> None:
         refuse_state(state_of(job) not in ENDED, f"{job.name} has not ended; cancel it first")
-
-    def cancel_batch_prediction_job(self, request: Any) -> None:
-        """Ask a job to end; do nothing if it has ended."""
-        self.find(request.name)
-        for job in self.jobs:
-            if job.message.name == request.name:
-                job.cancel()
 
 
 def _write(file: Any, content: dict[str, Any]) -> None:

@@ -43,6 +43,12 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
     partial.replace(path)
 
 
+def write_checked(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object with a checksum atomically."""
+    text = json.dumps(with_checksum(content), indent=1)
+    write_atomically(path, f"{text}\n".encode())
+
+
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with the SHA-256 of its other fields as a last field."""
     content = json.loads(json.dumps(content))  # as a reader gets it: names are strings

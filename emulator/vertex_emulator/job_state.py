@@ -1,11 +1,10 @@
-"""The content of job.json, by which other processes read a CustomJob's state."""
+"""The files and locks by which other processes read the states of jobs."""
 
 import dataclasses
 import fcntl
-import json
 import os
 import pathlib
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from vertex_emulator import files
 from vertex_facts import UsageError
@@ -15,6 +14,7 @@ TUNING_FILE_NAME = "tuning_job.json"
 """File of a HyperparameterTuningJob."""
 _LOCK_FILE_NAME = ".lock"
 
+T = TypeVar("T")
 Role = Literal["chief", "worker", "ps", "evaluator"]
 
 
@@ -50,15 +50,26 @@ class JobFile:
 
 def read(folder: pathlib.Path) -> JobFile:
     """Read the state of the CustomJob in a folder; raise UsageError for a damaged file."""
-    path = folder / FILE_NAME
-    try:
-        content = files.read_checked(path, JobFile)
-    except FileNotFoundError as error:
-        raise UsageError(f"{path} can't be read ({error.strerror})") from None
+    content = _read(folder / FILE_NAME, JobFile)
     for replica in content.replicas:
         # The folder may have been moved.
         replica.log = folder / replica.log.name
     return content
+
+
+def read_tuning_job(folder: pathlib.Path) -> dict[str, Any]:
+    """Read the HyperparameterTuningJob in a folder, in the JSON of the REST API.
+
+    Raise UsageError for a damaged file. If the job's process was killed, the state is not final.
+    """
+    return _read(folder / TUNING_FILE_NAME, dict[str, Any])
+
+
+def _read(path: pathlib.Path, form: type[T]) -> T:
+    try:
+        return files.read_checked(path, form)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} can't be read ({error.strerror})") from None
 
 
 def write(folder: pathlib.Path, content: JobFile) -> None:
@@ -66,8 +77,7 @@ def write(folder: pathlib.Path, content: JobFile) -> None:
     from pydantic import TypeAdapter
 
     plain = TypeAdapter(JobFile).dump_python(content, mode="json")
-    text = json.dumps(files.with_checksum(plain), indent=1) + "\n"
-    files.write_atomically(folder / FILE_NAME, text.encode())
+    files.write_checked(folder / FILE_NAME, plain)
 
 
 def lock(folder: pathlib.Path) -> int:

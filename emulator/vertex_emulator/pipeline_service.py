@@ -23,6 +23,7 @@ class PipelineService(Resources):
     """A store of PipelineJobs."""
 
     kind = "PipelineJob"
+    unlisted = "job_detail"
     engine: PipelineEngine  # executes the jobs
     _numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count, init=False)
 
@@ -36,13 +37,6 @@ class PipelineService(Resources):
         job.state = messages.PipelineState.PIPELINE_STATE_PENDING
         job.start_time = job.create_time
         self.engine.start(job)
-
-    def list_page(self, request: Any) -> Any:
-        """Return a page of the list, without the tasks of the jobs."""
-        page = super().list_page(request)
-        for job in page._pb.pipeline_jobs:
-            job.ClearField("job_detail")
-        return page
 
     def check_deletable(self, job: Any) -> None:
         state = state_of(job)

@@ -85,9 +85,7 @@ class FolderStore(MutableMapping[str, Any]):
     def __setitem__(self, key: str, resource: Any) -> None:
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = files.with_checksum(json.loads(self.dump(resource)))
-        text = json.dumps(content, indent=1)
-        files.write_atomically(path, f"{text}\n".encode())
+        files.write_checked(path, json.loads(self.dump(resource)))
 
     def __delitem__(self, key: str) -> None:
         self._path(key).unlink()

@@ -36,6 +36,7 @@ class Resources:
     kind = ""  # name of the message type
     updatable: ClassVar[tuple[str, ...]] = ()  # in an update; empty: fields that users may set
     page_size = 100
+    unlisted = ""  # field that lists leave out
 
     def __post_init__(self) -> None:
         self.collection = f"{self.kind[0].lower()}{self.kind[1:]}s"
@@ -79,7 +80,10 @@ class Resources:
     def list_page(self, request: Any) -> Any:
         prefix = f"{request.parent}/"
         listed = [resource for resource in self.list_all() if resource.name.startswith(prefix)]
-        return self.build_page(listed, request, self.kind, f"{self._field}s")
+        page = self.build_page(listed, request, self.kind, f"{self._field}s")
+        for resource in getattr(page._pb, f"{self._field}s") if self.unlisted else ():
+            resource.ClearField(self.unlisted)
+        return page
 
     def update(self, request: Any) -> Any:
         """Update the fields that the mask names."""

@@ -1,16 +1,203 @@
-"""JobService's HyperparameterTuningJobs, which run their trials as CustomJobs."""
+"""JobService's HyperparameterTuningJobs: searches whose trials run as CustomJobs.
 
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-hyperparameter-tuning
+"""
+
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any, ClassVar
 
-from vertex_emulator import tuning_job, tuning_rules
-from vertex_emulator.folder_jobs import CANCEL_FILE_NAME, FolderJobs, name_folder
-from vertex_emulator.job_service import JobService
-from vertex_emulator.messages import state_of
-from vertex_emulator.processes import new_folder
-from vertex_emulator.tuning_job import TuningJob
+from vertex_emulator import files, job_state, messages, tuning_rules
+from vertex_emulator.background_jobs import (
+    CANCEL_FILE_NAME,
+    End,
+    FolderJob,
+    FolderJobs,
+    name_folder,
+)
+from vertex_emulator.clock import Clock
+from vertex_emulator.http_rules import to_json
+from vertex_emulator.job_rules import is_empty
+from vertex_emulator.job_service import TRIAL_LABEL, CustomJob, JobService
+from vertex_emulator.job_state import TUNING_FILE_NAME
+from vertex_emulator.messages import id_of, parent_of, state_of
+from vertex_emulator.processes import Process, new_folder
+from vertex_emulator.tuning_measurements import add_report, choose_final, read_reports, should_stop
+from vertex_emulator.tuning_search import ask
 from vertex_facts.jobs import ENDED, TASK_LABEL
+from vertex_facts.json_numbers import to_whole_numbers
+
+_LONGEST_NAME = 100
+_TRIAL_ENDED = ("SUCCEEDED", "INFEASIBLE")
+
+
+class TuningJob(FolderJob):
+    """A run of a HyperparameterTuningJob; it starts unfinished trials before new ones."""
+
+    failure = "the search failed: "
+
+    def __init__(self, message: Any, directory: pathlib.Path, jobs: JobService) -> None:
+        super().__init__(message, directory)
+        self._jobs = jobs
+        self._spec = message.study_spec
+        self._running: dict[str, CustomJob] = {}  # by the ID of the trial
+        self._reports: dict[str, set[str]] = {}  # those read, by the ID of the trial
+        self._stopped: set[str] = set()  # IDs of the trials that the stopping rule has ended
+        # Failures before the take-over don't count: somebody has started the task again.
+        self._accepted = {one.id for one in message.trials if one.state.name == "INFEASIBLE"}
+        for trial in message.trials:
+            if trial.state.name not in _TRIAL_ENDED:
+                trial.state = "REQUESTED"
+        jobs.run_logs[id_of(message.name)] = directory  # The folders of the trials' jobs are there.
+        self.set_state("PENDING")
+
+    @property
+    def trials(self) -> list[Any]:  # type: ignore[override]
+        return list(self.message.trials)
+
+    @property
+    def processes(self) -> list[Process]:
+        return [process for job in list(self._running.values()) for process in job.processes]
+
+    def execute(self) -> End:
+        """Start trials until there are enough."""
+        self.set_state("RUNNING")
+        while not self.wait_for_cancel():
+            for trial in self._active_trials():
+                self._watch(trial)
+            if error := self._find_failure():
+                return End("FAILED", "INTERNAL", error)
+            while len(self._running) < self.message.parallel_trial_count:
+                trial = self._next_trial()
+                if not trial:
+                    break
+                self._start(trial)
+            if not self._running:
+                return End("SUCCEEDED")
+        return End("CANCELLED", "CANCELLED")
+
+    def _active_trials(self) -> list[Any]:
+        return [trial for trial in self.message.trials if trial.id in self._running]
+
+    def _next_trial(self) -> Any:
+        """Return an unfinished or new Trial; None if there are enough, or no further values."""
+        trials = self.message.trials
+        for trial in trials:
+            if trial.state.name not in _TRIAL_ENDED and trial.id not in self._running:
+                return trial
+        if len(trials) >= self.message.max_trial_count:
+            return None
+        values = ask(self._spec, trials, self.message.display_name)
+        if values is None:
+            return None
+        number = f"{len(trials) + 1}"
+        trials.append(
+            messages.Trial(
+                id=number,
+                state="REQUESTED",
+                parameters=[{"parameter_id": key, "value": value} for key, value in values.items()],
+                client_id=f"{id_of(self.message.name)}-{number}",
+            )
+        )
+        return trials[-1]
+
+    def _start(self, trial: Any) -> None:
+        """Create the CustomJob of a trial."""
+        self.store()  # The trial keeps its values, even if this process is killed now.
+        message = self.message
+        custom_job = messages.CustomJob(
+            display_name=f"{message.display_name[:_LONGEST_NAME]}-trial-{trial.id}",
+            job_spec=message.trial_job_spec,
+            labels={TRIAL_LABEL: f"{id_of(message.name)}-{trial.id}"},
+        )
+        if "encryption_spec" in message:
+            custom_job.encryption_spec = message.encryption_spec
+        for pool in custom_job.job_spec.worker_pool_specs:
+            if not is_empty(pool):
+                pool.container_spec.args.extend(list_arguments(trial))
+        folder = custom_job.job_spec.base_output_directory
+        if folder.output_uri_prefix:
+            folder.output_uri_prefix = f"{folder.output_uri_prefix.rstrip('/')}/{trial.id}"
+        trial.start_time = Clock().now()
+        request = messages.CreateCustomJobRequest(
+            parent=parent_of(message.name), custom_job=custom_job
+        )
+        trial.custom_job = self._jobs.create(request).name
+        trial.state = "ACTIVE"
+        jobs = {job.message.name: job for job in self._jobs.jobs}
+        self._running[trial.id] = jobs[trial.custom_job]
+        self.store()
+
+    def _watch(self, trial: Any) -> None:
+        """Read the reports of a trial; end it if its job has ended, or if it is to be stopped."""
+        job = self._running[trial.id]
+        has_ended = not job.is_alive()  # read before the last reports
+        seen = self._reports.setdefault(trial.id, set())
+        before = len(seen)
+        for report in read_reports(job.directory, seen):
+            add_report(self._spec, trial, report)
+        if has_ended:
+            self._finish(trial)
+        elif len(seen) > before:
+            if should_stop(self._spec, trial, self.message.trials):
+                self._stopped.add(trial.id)
+                trial.state = "STOPPING"
+                job.cancel()
+            self.store()
+
+    def _finish(self, trial: Any) -> None:
+        """Give a trial whose job has ended its final state."""
+        job = self._running.pop(trial.id)
+        final, reason = choose_final(self._spec, trial), ""
+        if job.state != "SUCCEEDED" and trial.id not in self._stopped:
+            reason = f"its CustomJob is {job.state}: {job.error}"
+        elif not final:
+            names = ", ".join(metric.metric_id for metric in self._spec.metrics)
+            reason = f"it has reported no value of {names}"
+        if reason:
+            trial.infeasible_reason = reason
+            self.failed_replica = job.failed_replica
+        else:
+            trial.final_measurement = final
+        trial.state = "INFEASIBLE" if reason else "SUCCEEDED"
+        trial.end_time = Clock().now()
+        self.store()
+
+    def _find_failure(self) -> str:
+        """Return an error if too many trials have failed; else ""."""
+        trials, limit = list(self.message.trials), self.message.max_failed_trial_count
+        ended = [trial for trial in trials if trial.state.name == "INFEASIBLE"]
+        failed = [trial for trial in ended if trial.id not in self._accepted]
+        # 0: Vertex AI decides. The first trial's failure ends its job, and later "too high" a
+        # number or ratio of failures; here, more failures than successes.
+        if not failed or not (limit or trials[0].state.name in _TRIAL_ENDED):
+            return ""
+        succeeded = sum(trial.state.name == "SUCCEEDED" for trial in trials)
+        if len(failed) < (limit or (1 if trials[0] in failed else succeeded + 1)):
+            return ""
+        last = max(failed, key=lambda trial: trial.end_time)
+        return f"{len(failed)} trials failed, the last of them {last.id}: {last.infeasible_reason}"
+
+    def stop(self, state: str) -> None:
+        """Cancel the running trials; those that are cut short can be started again."""
+        for job in self._running.values():
+            job.cancel()
+        for job in self._running.values():
+            job.join()
+        # On a full disk nothing is stored, but clients wait for the state in memory.
+        with contextlib.suppress(OSError):
+            for trial in self._active_trials():
+                job = self._running[trial.id]
+                if job.state != "CANCELLED" or trial.id in self._stopped:
+                    self._watch(trial)
+                else:
+                    trial.state = "STOPPING"
+
+    def store(self) -> None:
+        """Write tuning_job.json, which other processes read."""
+        self.message.update_time = Clock().now()
+        files.write_checked(self.directory / TUNING_FILE_NAME, to_json(self.message))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -18,12 +205,13 @@ class TuningService(FolderJobs[TuningJob]):
     """The service of HyperparameterTuningJobs; it also lists those of other processes."""
 
     kind = "HyperparameterTuningJob"
+    unlisted = "trials"
     trials: JobService  # runs the trials' jobs; to be closed after this service
 
-    patterns: ClassVar[tuple[str, ...]] = (f"*/{tuning_job.FILE_NAME}",)
+    patterns: ClassVar[tuple[str, ...]] = (f"*/{TUNING_FILE_NAME}",)
 
     def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
-        return tuning_job.read(folder)
+        return job_state.read_tuning_job(folder)
 
     def check(self, job: Any, parent: str) -> None:
         tuning_rules.check(job, parent)
@@ -44,13 +232,11 @@ class TuningService(FolderJobs[TuningJob]):
                 return path.parent
         return None
 
-    def list_page(self, request: Any) -> Any:
-        """Return a page of the list, without the trials of the jobs."""
-        page = super().list_page(request)
-        for job in page._pb.hyperparameter_tuning_jobs:
-            job.ClearField("trials")
-        return page
 
-    def cancel_hyperparameter_tuning_job(self, request: Any) -> None:
-        """Ask a HyperparameterTuningJob of any process to end."""
-        self.ask_to_cancel(request.name)
+def list_arguments(trial: Any) -> list[str]:
+    """Return the arguments by which a container gets the values of a Trial."""
+    return [
+        word
+        for parameter in trial.parameters
+        for word in (f"--{parameter.parameter_id}", str(to_whole_numbers(parameter.value)))
+    ]

@@ -22,7 +22,7 @@ from pipelines.runs.run import (
     to_role,
 )
 from trainer.errors import InputError
-from vertex_emulator import files, job_state
+from vertex_emulator import job_state
 from vertex_facts import UsageError
 
 _TAIL_BYTES = 1 << 20
@@ -97,7 +97,7 @@ def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
     """Return the trials of a run's search; none if its file is damaged."""
     for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
         with contextlib.suppress(UsageError):
-            return read_trials(files.read_checked(path, dict[str, Any]))
+            return read_trials(job_state.read_tuning_job(path.parent))
     return ()
 
 

@@ -200,7 +200,7 @@ def test_killed_worker_restarts_alone_by_default(client, service, tmp_path, sche
 
 def test_impossible_command_fails_the_job(client, tmp_path):
     job = finish(client, job_of(tmp_path, 1, chief="exit 0\0"), "FAILED")
-    assert job.error.message == "a replica could not be started: embedded null byte"
+    assert job.error.message == "a replica could not be started: ValueError: embedded null byte"
 
 
 def test_job_ends_at_its_timeout(client, service, tmp_path):
