@@ -1,13 +1,16 @@
-"""The responses of Google's other APIs to `doctor`, of a project that is set up.
+"""Google's other APIs, as far as the commands use them, of a project that is set up.
 
 https://docs.cloud.google.com/service-usage/docs/reference/rest
 https://docs.cloud.google.com/resource-manager/reference/rest
 https://docs.cloud.google.com/iam/docs/reference/rest
 https://docs.cloud.google.com/artifact-registry/docs/reference/rest
+https://docs.cloud.google.com/logging/docs/reference/v2/rest
 """
 
 import dataclasses
 import json
+import re
+from collections.abc import Callable
 from typing import Any
 
 from vertex_emulator.server import HttpRequest
@@ -23,7 +26,7 @@ _REPOSITORY = r"/v1/projects/[^/]+/locations/[^/]+/repositories/(?P<repository>[
 
 @dataclasses.dataclass
 class ProjectServices:
-    """Service Usage, Resource Manager, IAM and Artifact Registry."""
+    """The responses of Service Usage, Resource Manager, IAM and Artifact Registry to `doctor`."""
 
     account: str  # the account that runs act as
 
@@ -69,3 +72,24 @@ class ProjectServices:
 
     def get_image(self, _: HttpRequest) -> dict[str, Any]:
         return {}
+
+
+@dataclasses.dataclass
+class LogEntries:
+    """Cloud Logging's server of the lines of training jobs."""
+
+    entries: Callable[[], list[dict[str, Any]]]  # returns them in the API's JSON, oldest first
+
+    routes = (("POST", "/v2/entries:list", "ListLogEntries"),)
+
+    def list_log_entries(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the newest entries whose resource has the filter's labels."""
+        content = json.loads(request.body)
+        wanted = dict(re.findall(r'resource\.labels\.(\w+)="([^"]*)"', content["filter"])).items()
+        entries = [
+            entry for entry in self.entries() if wanted <= entry["resource"]["labels"].items()
+        ]
+        first = int(content.get("pageToken") or 0)
+        last = first + content["pageSize"]
+        token = {"nextPageToken": str(last)} if last < len(entries) else {}
+        return {"entries": entries[::-1][first:last], **token}

@@ -9,6 +9,7 @@ a folder that only its user can open.
 """
 
 import concurrent.futures
+import contextlib
 import contextvars
 import dataclasses
 import hmac
@@ -18,6 +19,7 @@ import logging
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 import urllib.parse
@@ -27,7 +29,6 @@ from typing import Any
 import grpc
 
 from vertex_emulator.api_error import ApiError, invalid
-from vertex_emulator.grpc_relay import RelayingServer
 from vertex_emulator.http_rules import Method, load_methods, to_json
 from vertex_emulator.messages import to_snake_case
 from vertex_emulator.processes import Guardian
@@ -38,6 +39,9 @@ by_task = contextvars.ContextVar("by_task", default=False)
 """Whether a run's task sent the request: it reads files here where others read gs:// URIs."""
 
 _LONG_PATH = 80
+_PREFACE = b"PRI"
+"""The first bytes of an HTTP/2 connection, which gRPC uses; no HTTP/1.1 method has this name."""
+_CHUNK = 65536
 _TASK = ".task"
 """The end of the token of tasks."""
 
@@ -251,6 +255,44 @@ class RequestHandler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
+
+
+class RelayingServer(http.server.ThreadingHTTPServer):
+    """A server that handles HTTP/1.1 and relays HTTP/2 to the port of a gRPC server."""
+
+    daemon_threads = True
+    request_queue_size = 1024  # With 5, the default, parallel connections are reset.
+
+    def __init__(self, handler: type, grpc_port: Callable[[], int]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self._grpc_port = grpc_port  # waits until the gRPC server listens
+
+    def shutdown(self) -> None:
+        # Without a connection, serve_forever looks for a shutdown only every poll_interval.
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().shutdown()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # The client may have closed the connection.
+        with contextlib.suppress(ConnectionError):
+            if request.recv(len(_PREFACE), socket.MSG_PEEK) != _PREFACE:
+                super().finish_request(request, client_address)
+                return
+            with socket.create_connection(("127.0.0.1", self._grpc_port())) as server:
+                back = threading.Thread(target=forward, args=(server, request), daemon=True)
+                back.start()
+                forward(request, server)
+                back.join()
+
+
+def forward(source: socket.socket, target: socket.socket) -> None:
+    """Forward what one socket receives to another, until either is closed."""
+    with contextlib.suppress(OSError):
+        while content := source.recv(_CHUNK):
+            target.sendall(content)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 def find_handler(resource: Any, name: str) -> Any:

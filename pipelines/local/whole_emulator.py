@@ -13,7 +13,6 @@ from vertex_emulator.clock import Clock
 from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
 from vertex_emulator.engine.task_processes import Services
-from vertex_emulator.logging_service import LogEntries
 from vertex_emulator.metadata_service import MetadataService
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import FOLDER_NAME, ModelService
@@ -21,7 +20,7 @@ from vertex_emulator.monitoring_service import MonitoringService
 from vertex_emulator.operations import Operations
 from vertex_emulator.pipeline_service import PipelineService
 from vertex_emulator.processes import Guardian
-from vertex_emulator.project_services import ProjectServices
+from vertex_emulator.project_services import LogEntries, ProjectServices
 from vertex_emulator.schedule_service import ScheduleService
 from vertex_emulator.server import Emulator
 

@@ -20,8 +20,8 @@ from tests.faulty_emulator import OpenEmulator
 from tests.gcs.proxy import write_certificate
 from tests.pipelines.cloud.cloud_servers import tcp_server, write_key
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
-from vertex_emulator import grpc_relay
 from vertex_emulator.operations import Operations
+from vertex_emulator.server import forward
 from vertex_facts.emulation import TOKEN_VARIABLE
 
 LINES = (
@@ -165,9 +165,9 @@ def test_grpc_to_google_is_recorded(settings, record, tmp_path, monkeypatch):
         client.recv(4096)
         client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         with socket.create_connection(("localhost", port)) as upstream:
-            back = threading.Thread(target=grpc_relay._copy, args=(upstream, client), daemon=True)
+            back = threading.Thread(target=forward, args=(upstream, client), daemon=True)
             back.start()
-            grpc_relay._copy(client, upstream)
+            forward(client, upstream)
 
     with Tokens() as tokens, tcp_server(tunnel) as proxy:
         variables = {
