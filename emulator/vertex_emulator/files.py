@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import pathlib
+import secrets
 from collections.abc import Mapping
 from typing import Any, BinaryIO, TypeVar
 
@@ -38,9 +39,14 @@ def open_file(path: str, mode: str) -> BinaryIO:
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
     """Write a file that appears under its name only when it is complete."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    # Two processes may write it at the same time.
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_checked(path: pathlib.Path, content: Mapping[str, Any]) -> None:

@@ -19,8 +19,8 @@ class Operations:
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
         self._numbers = itertools.count(1)
-        self._known: dict[str, tuple[float, Any, Callable[[], bool]]] = {}
-        self._evaluated: set[str] = set()  # operations whose `is_done` is being called
+        # By name, what `start` was given or, once it is done, the Operation.
+        self._known: dict[str, Any] = {}
 
     def start(
         self,
@@ -61,14 +61,12 @@ class Operations:
         from google.longrunning import operations_pb2
         from google.protobuf import empty_pb2
 
-        ready, response, is_done = self._known[name]
-        if isinstance(response, operations_pb2.Operation):
-            return response
-        operation = operations_pb2.Operation(name=name)
-        # `is_done` may read the resource, which completes operations.
-        if name in self._evaluated:
-            return operation
-        self._evaluated.add(name)
+        known = self._known[name]
+        if isinstance(known, operations_pb2.Operation):
+            return known
+        ready, response, is_done = known
+        # `is_done` may read the resource, which completes operations: this one is being completed.
+        self._known[name] = operation = operations_pb2.Operation(name=name)
         try:
             operation.done = time.monotonic() >= ready and is_done()
         except ApiError as error:
@@ -79,7 +77,6 @@ class Operations:
             if operation.done:
                 operation.response.Pack(getattr(response, "_pb", response) or empty_pb2.Empty())
         finally:
-            self._evaluated.remove(name)
-        if operation.done:
-            self._known[name] = (ready, operation, is_done)
+            if not operation.done:
+                self._known[name] = known
         return operation

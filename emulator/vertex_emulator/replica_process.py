@@ -28,9 +28,8 @@ class Replica(ReplicaState):
 
     pool: int
     command: list[str]
-    address: str
+    environment: dict[str, str]
     image: str
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)
     process: Process | None = None
     _memory_kills: int = 0
 
@@ -98,79 +97,85 @@ def create_replicas(
     program: Callable[[str, Sequence[str]], Program] | None,
     trial: str = "",
 ) -> list[Replica]:
-    """Return all replicas, the primary first, each with its address and environment.
+    """Return all replicas, the primary first, each with its environment.
 
     `program` returns what runs in place of an image with a command; None: containers run. `trial`
     is the ID of the trial whose job it is; empty: it is no trial's.
     """
+    addresses = {
+        pool: [
+            f"127.0.0.1:{reserve_port()}"
+            if program
+            else f"workerpool{pool}-{index}:{container_engine.PORT}"
+            for index in range(pool_spec.replica_count)
+        ]
+        for pool, pool_spec in enumerate(spec.worker_pool_specs)
+        if not is_empty(pool_spec)
+    }
+    job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
+    base = spec.base_output_directory.output_uri_prefix.rstrip("/")
     replicas: list[Replica] = []
-    for pool, pool_spec in enumerate(spec.worker_pool_specs):
+    for pool, listed in addresses.items():
+        pool_spec = spec.worker_pool_specs[pool]
         container = pool_spec.container_spec
-        for index in range(0 if is_empty(pool_spec) else pool_spec.replica_count):
+        for index in range(len(listed)):
             run = Program([*container.command, *container.args], {})
             if program:
                 run = program(container.image_uri, run.command)
-            name = f"workerpool{pool}-{index}"
+            log = directory / f"{ROLES[pool]}-{index}.log"
+            environment = {
+                **run.environment,
+                **{variable.name: variable.value for variable in container.env},
+                **_cluster_variables(pool, index, addresses, job_spec, trial),
+                **_folder_variables(base),
+                **_trial_variables(log, trial),
+                "CLOUD_ML_PROJECT_ID": PROJECT,
+            }
+            if count := pool_spec.machine_spec.accelerator_count:
+                # Logical CPU devices stand in for GPUs that this machine lacks.
+                environment["LOGICAL_CPUS"] = str(count)
+            else:
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             replicas.append(
                 Replica(
                     role=cast(Role, ROLES[pool]),
                     pool=pool,
                     index=index,
-                    log=directory / f"{ROLES[pool]}-{index}.log",
+                    log=log,
                     command=run.command,
-                    environment=run.environment,
-                    address=f"127.0.0.1:{reserve_port()}"
-                    if program
-                    else f"{name}:{container_engine.PORT}",
+                    environment=environment,
                     image=container.image_uri,
                 )
             )
-    addresses = [
-        [replica.address for replica in replicas if replica.pool == pool]
-        for pool in range(len(spec.worker_pool_specs))
-    ]
-    job_spec = json.loads(type(spec).to_json(spec, always_print_fields_with_no_presence=False))
-    for replica in replicas:
-        pool_spec = spec.worker_pool_specs[replica.pool]
-        replica.environment = {
-            **replica.environment,
-            **{variable.name: variable.value for variable in pool_spec.container_spec.env},
-            **_cluster_variables(replica, addresses, job_spec, trial),
-            **_folder_variables(spec.base_output_directory.output_uri_prefix.rstrip("/")),
-            **_trial_variables(replica, trial),
-            "CLOUD_ML_PROJECT_ID": PROJECT,
-        }
-        if count := pool_spec.machine_spec.accelerator_count:
-            # Logical CPU devices stand in for GPUs that this machine lacks.
-            replica.environment["LOGICAL_CPUS"] = str(count)
-        else:
-            replica.environment["CUDA_VISIBLE_DEVICES"] = ""
     return replicas
 
 
 def _cluster_variables(
-    replica: Replica, addresses: Sequence[Sequence[str]], job_spec: Mapping[str, Any], trial: str
+    pool: int,
+    index: int,
+    addresses: Mapping[int, Sequence[str]],
+    job_spec: Mapping[str, Any],
+    trial: str,
 ) -> dict[str, str]:
     """Return the variables that describe the cluster to a replica, as Vertex AI sets them.
 
-    `addresses` has the host:port of every replica by worker pool; [] for an empty pool.
+    `addresses` has the host:port of every replica by worker pool.
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/distributed-training
     """
-    pools = {n: list(pool) for n, pool in enumerate(addresses) if pool}
 
     def describe(cluster: Mapping[str, Sequence[str]], kind: str) -> str:
-        task = {"type": kind, "index": replica.index, **({"trial": trial} if trial else {})}
+        task = {"type": kind, "index": index, **({"trial": trial} if trial else {})}
         return json.dumps(
             {"cluster": cluster, "environment": "cloud", "task": task, "job": job_spec}
         )
 
-    by_pool = {f"workerpool{n}": pool for n, pool in pools.items()}
-    variables = {"CLUSTER_SPEC": describe(by_pool, f"workerpool{replica.pool}")}
-    if sum(map(len, addresses)) > 1:
+    by_pool = {f"workerpool{n}": listed for n, listed in addresses.items()}
+    variables = {"CLUSTER_SPEC": describe(by_pool, f"workerpool{pool}")}
+    if sum(map(len, addresses.values())) > 1:
         # The evaluator is not part of the cluster.
-        by_role = {ROLES[n]: pool for n, pool in pools.items()}
+        by_role = {ROLES[n]: listed for n, listed in addresses.items()}
         by_role.pop("evaluator", None)
-        variables["TF_CONFIG"] = describe(by_role, replica.role)
+        variables["TF_CONFIG"] = describe(by_role, ROLES[pool])
     return variables
 
 
@@ -180,12 +185,12 @@ def _folder_variables(base: str) -> dict[str, str]:
     return {f"AIP_{name}": f"{base}/{folder}/" for name, folder in names.items() if base}
 
 
-def _trial_variables(replica: Replica, trial: str) -> dict[str, str]:
+def _trial_variables(log: pathlib.Path, trial: str) -> dict[str, str]:
     """Return the variables that cloudml-hypertune reads; {} if the job is no trial's."""
     if not trial:
         return {}
-    metrics = replica.log.with_suffix(METRICS_SUFFIX)
-    return {"CLOUD_ML_TRIAL_ID": trial, "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
+    metrics = str(log.with_suffix(METRICS_SUFFIX))
+    return {"CLOUD_ML_TRIAL_ID": trial, "CLOUD_ML_HP_METRIC_FILE": metrics}
 
 
 def count_out_of_memory_kills() -> int:

@@ -7,10 +7,8 @@ checksum of itself. It is used only while they match.
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import pathlib
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,14 +39,7 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -
         "files": checksum_outputs(outputs),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two runs that share a cache may finish the same task at the same time.
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        partial.write_text(json.dumps(files.with_checksum(entry)))
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    files.write_checked(path, entry)
 
 
 def read_entry(

@@ -98,29 +98,18 @@ class _Scope:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PipelineRun:
-    """A run of a pipeline.
+    """A run of a pipeline."""
 
-    Args:
-        spec: the PipelineSpec as JSON.
-        parameters: values of all of its parameters.
-        folder: folder of the run: its journal and, in artifacts/, output parameters.
-        artifacts: path or URI of the folder of the run's artifacts.
-        constants: values of placeholders, as in `placeholders.resolve`.
-        processes: starts the processes of tasks.
-        cache: folder of the outputs that runs share; None: reuse no outputs.
-        code_of: returns a digest of the code that a command runs, for the cache.
-        retries: whether a failed task is tried again as its retry policy says.
-    """
-
-    spec: Mapping[str, Any]
-    parameters: Mapping[str, Any]
-    folder: pathlib.Path
-    artifacts: str
-    constants: Mapping[str, str]
-    processes: TaskProcesses
-    cache: pathlib.Path | None = None
+    spec: Mapping[str, Any]  # the PipelineSpec as JSON
+    parameters: Mapping[str, Any]  # values of all of its parameters
+    folder: pathlib.Path  # gets the journal and, in artifacts/, output parameters
+    artifacts: str  # path or URI of the folder of the run's artifacts
+    constants: Mapping[str, str]  # values of placeholders, as in `placeholders.resolve`
+    processes: TaskProcesses  # starts the processes of tasks
+    cache: pathlib.Path | None = None  # folder of outputs that runs share; None: reuse no outputs
+    # Returns a digest of the code that a command runs, for the cache.
     code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
-    retries: bool = True
+    retries: bool = True  # try a failed task again as its retry policy says
     links_reused: bool = False  # link outputs of other runs into this run's folder
 
     def __post_init__(self) -> None:

@@ -44,21 +44,13 @@ class Services:
 
 @dataclasses.dataclass(eq=False)
 class TaskProcesses:
-    """The processes of the tasks of one run.
+    """The processes of the tasks of one run."""
 
-    Args:
-        services: the services that the tasks use.
-        run: value of the label that marks the run's jobs.
-        spec: the run's PipelineSpec.
-        logs: folder of the tasks' logs.
-        in_bucket: whether the run's artifacts are in Cloud Storage.
-    """
-
-    services: Services
-    run: str
-    spec: Mapping[str, Any]
-    logs: pathlib.Path
-    in_bucket: bool
+    services: Services  # the services that the tasks use
+    run: str  # value of the label that marks the run's jobs
+    spec: Mapping[str, Any]  # the run's PipelineSpec
+    logs: pathlib.Path  # folder of the tasks' logs
+    in_bucket: bool  # whether the run's artifacts are in Cloud Storage
 
     def __post_init__(self) -> None:
         self._variables = self.services.emulator.task_environment
