@@ -35,7 +35,7 @@ from tests.pipelines.emulator.test_refused_tuning_jobs import (
 )
 from tests.pipelines.local.conftest import wait_for
 from tests.pipelines.local.package_runs import compile_to, resume, run_package
-from vertex_emulator import tuning_job
+from vertex_emulator import job_state
 from vertex_emulator.job_service import JobService
 from vertex_emulator.operations import Operations
 from vertex_emulator.processes import Guardian
@@ -72,7 +72,7 @@ def starts(folder):
 
 def read(folder):
     """Return the job of a folder as another process reads it."""
-    return HyperparameterTuningJob.from_json(json.dumps(tuning_job.read(folder)))
+    return HyperparameterTuningJob.from_json(json.dumps(job_state.read_tuning_job(folder)))
 
 
 @contextlib.contextmanager
