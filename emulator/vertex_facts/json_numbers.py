@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+Json = Mapping[str, Any]
+"""A JSON object."""
+
 
 def to_whole_numbers(value: Any) -> Any:
     """Return a copy of JSON with every integral float as an int.

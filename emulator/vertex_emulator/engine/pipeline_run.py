@@ -27,7 +27,7 @@ from vertex_emulator.engine.placeholders import resolve_command
 from vertex_emulator.engine.task_inputs import MISSING
 from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex_facts.jobs import TASK_BYTES
-from vertex_facts.json_numbers import to_whole_numbers
+from vertex_facts.json_numbers import Json, to_whole_numbers
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
@@ -45,8 +45,8 @@ class Task:
     name: str  # its name in the spec; of an iteration, <loop>-iteration-<n>
     path: str  # unique in the run
     display_name: str
-    spec: Mapping[str, Any]  # its PipelineTaskSpec; of an iteration, that of its loop
-    component: Mapping[str, Any]  # its ComponentSpec
+    spec: Json  # its PipelineTaskSpec; of an iteration, that of its loop
+    component: Json  # its ComponentSpec
     log: pathlib.Path
     # PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED if
     # an earlier task failed.
@@ -55,7 +55,7 @@ class Task:
     error: str = ""  # why it failed, if not by its process
     started: float = 0.0  # seconds since 1970; 0 if it has not started
     ended: float = 0.0  # seconds since 1970; 0 if it has not ended
-    outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of a group: empty
 
     @property
     def is_group(self) -> bool:
@@ -91,7 +91,7 @@ class Result:
 class _Scope:
     """The values that the tasks of a DAG refer to."""
 
-    arguments: Mapping[str, Any]  # values of the DAG's inputs
+    arguments: Json  # values of the DAG's inputs
     is_new: bool  # as in `Result`, of the DAG's own dependencies
     results: Mapping[str, "concurrent.futures.Future[Result]"]  # by the name of the task
 
@@ -100,11 +100,11 @@ class _Scope:
 class PipelineRun:
     """A run of a pipeline."""
 
-    spec: Mapping[str, Any]  # the PipelineSpec as JSON
-    parameters: Mapping[str, Any]  # values of all of its parameters
+    spec: Json  # the PipelineSpec as JSON
+    parameters: Json  # values of all of its parameters
     folder: pathlib.Path  # gets the journal and, in artifacts/, output parameters
     artifacts: str  # path or URI of the folder of the run's artifacts
-    constants: Mapping[str, str]  # values of placeholders, as in `placeholders.resolve`
+    constants: Json  # values of placeholders, as in `placeholders.resolve`
     processes: TaskProcesses  # starts the processes of tasks
     cache: pathlib.Path | None = None  # folder of outputs that runs share; None: reuse no outputs
     # Returns a digest of the code that a command runs, for the cache.
@@ -143,7 +143,7 @@ class PipelineRun:
             elif task.state == "RUNNING":
                 task.set_state("CANCELLED")
 
-    def _expand(self, component: Mapping[str, Any], group: Task | None, prefix: str) -> None:
+    def _expand(self, component: Json, group: Task | None, prefix: str) -> None:
         """List the tasks of a DAG, except those of loops, after the group that it is."""
         for name, spec in in_order(component["dag"].get("tasks", {})):
             kind = spec["componentRef"]["name"]
@@ -160,8 +160,8 @@ class PipelineRun:
         name: str,
         path: str,
         display_name: str,
-        spec: Mapping[str, Any],
-        component: Mapping[str, Any],
+        spec: Json,
+        component: Json,
     ) -> Task:
         """List a task after the others of its group."""
         with self._lock:
@@ -175,7 +175,7 @@ class PipelineRun:
             self.tasks.insert(position, task)
             return task
 
-    def _run_dag(self, group: Task | None, arguments: Mapping[str, Any], is_new: bool) -> Result:
+    def _run_dag(self, group: Task | None, arguments: Json, is_new: bool) -> Result:
         """Run the tasks of a group to their ends, or those of the root."""
         component = group.component if group else self.spec["root"]
         tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
@@ -206,6 +206,8 @@ class PipelineRun:
             with contextlib.suppress(OSError), task.log.open("a") as log:
                 traceback.print_exc(file=log)
             result = Result("FAILED", error=task.error)
+        if not task.is_group:
+            task.outputs = result.outputs
         self._close_task(task, result.state)
         return result
 
@@ -241,7 +243,7 @@ class PipelineRun:
             return self._run_loop(task, inputs, is_new)
         return self._run_dag(task, inputs, is_new)
 
-    def _resolve_input(self, source: Mapping[str, Any], scope: _Scope) -> Any:
+    def _resolve_input(self, source: Json, scope: _Scope) -> Any:
         """Return the value of a task's input; MISSING if its producer did not run."""
         match source:
             case {"runtimeValue": {"constant": value}}:
@@ -272,7 +274,7 @@ class PipelineRun:
             "pipelineTaskName": name,
         }
 
-    def _run_loop(self, task: Task, inputs: Mapping[str, Any], is_new: bool) -> Result:
+    def _run_loop(self, task: Task, inputs: Json, is_new: bool) -> Result:
         """Run the iterations of a loop, as many at once as it allows and this machine has cores."""
         item, values = task_inputs.list_items(task.spec, inputs)
         limit = task.spec.get("iteratorPolicy", {}).get("parallelismLimit") or os.cpu_count() or 1
@@ -303,19 +305,15 @@ class PipelineRun:
         }
         return combine(ended, outputs, is_new=is_new)
 
-    def _run_step(self, task: Task, inputs: Mapping[str, Any], is_new: bool) -> Result:
+    def _run_step(self, task: Task, inputs: Json, is_new: bool) -> Result:
         """Run a task that is no group: reuse its outputs, or start its process."""
         executor = self.spec["deploymentSpec"]["executors"][task.component["executorLabel"]]
         if "importer" in executor:
             task.set_state("RUNNING")
             given = to_whole_numbers(inputs)
             artifact = task_inputs.import_artifact(executor["importer"], given, self.constants)
-            task.outputs = {"artifact": artifact}
-            task.set_state("SUCCEEDED")
-            return Result("SUCCEEDED", task.outputs, is_new)
+            return Result("SUCCEEDED", {"artifact": artifact}, is_new)
         if not is_new and (outputs := self._journal.get(task.path)) is not None:
-            task.outputs = outputs
-            task.set_state("CACHED")
             return Result("CACHED", outputs, is_new=False)
         waits = backoff_seconds(task.spec.get("retryPolicy", {}) if self.retries else {})
         while True:
@@ -325,18 +323,15 @@ class PipelineRun:
             wait = next(waits, None)
             if self.processes.cancelled.is_set() or wait is None:
                 state = "CANCELLED" if self.processes.cancelled.is_set() else "FAILED"
-                task.set_state(state)
                 return Result(state, error=task.error or f"its process exited: {task.returncode}")
             with task.log.open("a") as log:
                 log.write(f"--- retry in {wait:g} s ---\n")
             self.processes.cancelled.wait(wait)
-        task.outputs = outputs
         self._journal.put(task.path, outputs)
-        task.set_state(state)
         return Result(state, outputs)
 
     def _attempt(
-        self, task: Task, container: Mapping[str, Any], inputs: Mapping[str, Any]
+        self, task: Task, container: Json, inputs: Json
     ) -> tuple[dict[str, Any] | None, str]:
         """Return a task's outputs, None if it failed, and SUCCEEDED or CACHED."""
         constants = {
@@ -381,7 +376,7 @@ class PipelineRun:
         return outputs, "SUCCEEDED"
 
 
-def in_order(tasks: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def in_order(tasks: Json) -> Iterator[tuple[str, Any]]:
     """Yield tasks by name, after those that they depend on."""
     done: set[str] = set()
 
@@ -396,7 +391,7 @@ def in_order(tasks: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from visit(name)
 
 
-def depends_on(spec: Mapping[str, Any]) -> list[str]:
+def depends_on(spec: Json) -> list[str]:
     """Return the names of the tasks of its DAG that a task waits for."""
     inputs = spec.get("inputs", {})
     sources = [*inputs.get("parameters", {}).values(), *inputs.get("artifacts", {}).values()]
@@ -407,7 +402,7 @@ def depends_on(spec: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*spec.get("dependentTasks", []), *producers]))
 
 
-def is_loop(spec: Mapping[str, Any]) -> bool:
+def is_loop(spec: Json) -> bool:
     """Return whether a task's spec is that of a ParallelFor."""
     return "parameterIterator" in spec or "artifactIterator" in spec
 
@@ -419,7 +414,7 @@ def is_in(task: Task | None, group: Task) -> bool:
     return task is not None
 
 
-def list_required(component: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
+def list_required(component: Json, inputs: Json) -> list[str]:
     """Return the names of those of a task's inputs that its component requires."""
     declared = component.get("inputDefinitions", {})
     optional = {
@@ -432,7 +427,7 @@ def list_required(component: Mapping[str, Any], inputs: Mapping[str, Any]) -> li
     return [] if "dag" in component else [name for name in inputs if name not in optional]
 
 
-def collect_outputs(outputs: Mapping[str, Any], results: Mapping[str, Result]) -> dict[str, Any]:
+def collect_outputs(outputs: Json, results: Mapping[str, Result]) -> dict[str, Any]:
     """Return the outputs of a DAG; of a OneOf, that of the branch which was taken."""
     collected = {}
     for name, source in outputs.get("parameters", {}).items():
@@ -449,7 +444,7 @@ def collect_outputs(outputs: Mapping[str, Any], results: Mapping[str, Result]) -
     return collected
 
 
-def combine(results: Iterable[Result], outputs: Mapping[str, Any], is_new: bool = False) -> Result:
+def combine(results: Iterable[Result], outputs: Json, is_new: bool = False) -> Result:
     """Return the result of a group of tasks."""
     results = list(results)
     states = {result.state for result in results}
@@ -464,7 +459,7 @@ def combine(results: Iterable[Result], outputs: Mapping[str, Any], is_new: bool 
     return Result(state, outputs if state == "SUCCEEDED" else {}, is_new, error)
 
 
-def backoff_seconds(policy: Mapping[str, Any]) -> Iterator[float]:
+def backoff_seconds(policy: Json) -> Iterator[float]:
     """Yield the seconds to wait before each retry that a RetryPolicy allows."""
     wait, longest = (
         float(policy.get(name, default).removesuffix("s"))
@@ -475,7 +470,7 @@ def backoff_seconds(policy: Mapping[str, Any]) -> Iterator[float]:
         wait *= policy.get("backoffFactor", 2.0)
 
 
-def find_size_problem(outputs: Mapping[str, Any]) -> str:
+def find_size_problem(outputs: Json) -> str:
     """Return an error message if a task's outputs are too large for Vertex AI; else ""."""
     total = len(json.dumps(list(outputs.values()), default=dataclasses.asdict).encode())
     if total <= TASK_BYTES:

@@ -5,8 +5,10 @@ https://www.kubeflow.org/docs/components/pipelines/user-guides/components/contai
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from vertex_facts.json_numbers import Json
 
 _PLACEHOLDER = re.compile(r"\{\{\$(?:\.(?P<path>[^{}]*?))?(?:\.json_escape\[(?P<times>\d+)\])?\}\}")
 _PATH = re.compile(
@@ -30,7 +32,7 @@ def make_constants(run_name: str, project: str, location: str) -> dict[str, str]
     }
 
 
-def resolve(text: str, executor_input: Mapping[str, Any], constants: Mapping[str, str]) -> str:
+def resolve(text: str, executor_input: Json, constants: Json) -> str:
     """Return text with its placeholders replaced; raise ValueError for one that is not supported.
 
     Args:
@@ -53,9 +55,7 @@ def resolve(text: str, executor_input: Mapping[str, Any], constants: Mapping[str
     return _PLACEHOLDER.sub(replace, text)
 
 
-def resolve_command(
-    words: Sequence[str], executor_input: Mapping[str, Any], constants: Mapping[str, str]
-) -> list[str]:
+def resolve_command(words: Sequence[str], executor_input: Json, constants: Json) -> list[str]:
     """Return a container's command and arguments with all placeholders replaced."""
     inputs = executor_input["inputs"]
     present = {*inputs.get("parameterValues", {}), *inputs.get("artifacts", {})}
@@ -65,7 +65,7 @@ def resolve_command(
     return [resolve(word, executor_input, constants) for word in expanded]
 
 
-def _look_up(path: str, executor_input: Mapping[str, Any], constants: Mapping[str, str]) -> Any:
+def _look_up(path: str, executor_input: Json, constants: Json) -> Any:
     """Return the value that a placeholder's path names; None if the input was not given."""
     if not path:
         return executor_input

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vertex_emulator.engine import placeholders
-from vertex_facts.json_numbers import to_whole_numbers
+from vertex_facts.json_numbers import Json, to_whole_numbers
 
 MISSING = object()
 """The value of an input whose producer did not run, such as a task of an untaken branch."""
@@ -33,7 +33,7 @@ class Artifact:
         return {"name": self.name, "type": kind, "uri": self.uri, "metadata": self.metadata}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], kind: Mapping[str, Any]) -> "Artifact":
+    def from_json(cls, content: Json, kind: Json) -> "Artifact":
         """Return the artifact of a RuntimeArtifact, which may lack its type, `kind`."""
         kind = content.get("type") or kind
         return cls(
@@ -51,7 +51,7 @@ def list_artifacts(value: Any) -> list[Artifact]:
     return [element for element in listed if isinstance(element, Artifact)]
 
 
-def defaults_of(component: Mapping[str, Any]) -> dict[str, Any]:
+def defaults_of(component: Json) -> dict[str, Any]:
     """Return the default values of a component's parameters."""
     return {
         name: definition["defaultValue"]
@@ -60,7 +60,7 @@ def defaults_of(component: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def list_items(task: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[str, list[Any]]:
+def list_items(task: Json, inputs: Json) -> tuple[str, list[Any]]:
     """Return the name of the input that a loop sets in each iteration, and its values."""
     iterator = task.get("parameterIterator") or task["artifactIterator"]
     match iterator["items"]:
@@ -75,12 +75,7 @@ def list_items(task: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[str,
 
 
 def build_executor_input(
-    component: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    *,
-    folder: pathlib.Path,
-    artifacts: str,
-    constants: Mapping[str, str],
+    component: Json, inputs: Json, *, folder: pathlib.Path, artifacts: str, constants: Json
 ) -> dict[str, Any]:
     """Return a task's ExecutorInput.
 
@@ -130,7 +125,7 @@ def build_executor_input(
     return executor_input
 
 
-def read_outputs(component: Mapping[str, Any], executor_input: Mapping[str, Any]) -> dict[str, Any]:
+def read_outputs(component: Json, executor_input: Json) -> dict[str, Any]:
     """Return the outputs that a task has written; raise ValueError if they can't be read."""
     definitions = component.get("outputDefinitions", {})
     content: dict[str, Any] = {}
@@ -154,9 +149,7 @@ def read_outputs(component: Mapping[str, Any], executor_input: Mapping[str, Any]
     return outputs
 
 
-def import_artifact(
-    importer: Mapping[str, Any], inputs: Mapping[str, Any], constants: Mapping[str, str]
-) -> Artifact:
+def import_artifact(importer: Json, inputs: Json, constants: Json) -> Artifact:
     """Return the artifact of an importer's task."""
     given = {"inputs": {"parameterValues": dict(inputs)}, "outputs": {"outputFile": ""}}
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs
@@ -18,6 +18,7 @@ from vertex_emulator.environment import Program, child_environment, run_command
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.server import Emulator
 from vertex_facts.jobs import RUN_LABEL, TASK_LABEL
+from vertex_facts.json_numbers import Json
 
 LAUNCHERS = {
     f"google_cloud_pipeline_components.container.v1.{kind}.launcher"
@@ -48,7 +49,7 @@ class TaskProcesses:
 
     services: Services  # the services that the tasks use
     run: str  # value of the label that marks the run's jobs
-    spec: Mapping[str, Any]  # the run's PipelineSpec
+    spec: Json  # the run's PipelineSpec
     logs: pathlib.Path  # folder of the tasks' logs
     in_bucket: bool  # whether the run's artifacts are in Cloud Storage
 
@@ -72,12 +73,7 @@ class TaskProcesses:
         return containers.image_id(image) if containers else image
 
     def execute(
-        self,
-        task: str,
-        image: str,
-        command: Sequence[str],
-        variables: Mapping[str, str],
-        log: pathlib.Path,
+        self, task: str, image: str, command: Sequence[str], variables: Json, log: pathlib.Path
     ) -> int | None:
         """Run a task's container to its end; return its exit code, None if it was cancelled.
 
@@ -150,12 +146,7 @@ class TaskProcesses:
             self._warm.finished.wait()
 
     def _start(
-        self,
-        task: str,
-        image: str,
-        command: Sequence[str],
-        variables: Mapping[str, str],
-        log: pathlib.Path,
+        self, task: str, image: str, command: Sequence[str], variables: Json, log: pathlib.Path
     ) -> Process:
         variables = {**self._variables, **variables}
         if containers := self.services.containers:
@@ -216,7 +207,7 @@ def find_launcher(command: Sequence[str]) -> str:
     return next((word for word in command if word in LAUNCHERS), "")
 
 
-def link_artifacts(folder: pathlib.Path, outputs: Mapping[str, Any]) -> None:
+def link_artifacts(folder: pathlib.Path, outputs: Json) -> None:
     """Link a cached task's artifacts into this run's folder, if they are local and have files."""
     for name, artifact in outputs.items():
         uri = getattr(artifact, "uri", "")
