@@ -161,7 +161,8 @@ class BackgroundJobs(Resources, Generic[J]):
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.cancel()
+        for job in self.jobs:
+            job.cancel()
         self.join()
 
     def create(self, request: Any) -> Any:
@@ -184,16 +185,6 @@ class BackgroundJobs(Resources, Generic[J]):
     def logs_of(self, job: Any) -> pathlib.Path:
         """Return the folder for a job's own folder: that of its run's logs, if it has one."""
         return self.run_logs.get(job.labels.get(RUN_LABEL, ""), self.directory)
-
-    def cancel(self) -> None:
-        """Cancel every job, as a user would in the console."""
-        for job in self.jobs:
-            job.cancel()
-
-    def kill(self) -> None:
-        """Cancel every job and kill its processes."""
-        for job in self.jobs:
-            job.kill()
 
     def join(self) -> None:
         """Wait until every job is in a final state."""
@@ -252,24 +243,21 @@ class FolderJobs(BackgroundJobs[F]):
     def list_all(self) -> list[Any]:
         return [self.read(folder) for folder in self.find_folders().values()]
 
-    def find_folders(self, *, strict: bool = False) -> dict[str, pathlib.Path]:
-        """Return the folder of each job of any process, by its name.
-
-        Leave out jobs whose files are damaged; if `strict`, raise UsageError instead.
-        """
+    def find_folders(self) -> dict[str, pathlib.Path]:
+        """Return the folder of each job of any process, by its name; leave out damaged files."""
         found = {}
-        places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
-        paths = [path for place in places for form in self.patterns for path in place.glob(form)]
-        for folder in sorted(path.parent for path in paths):
-            if (folder / _DELETED).exists():
-                continue
+        for folder in self._list_folders():
             try:
                 found[self.read_state(folder)["name"]] = folder
             except UsageError as error:
-                if strict:
-                    raise
                 warn(str(error))
         return found
+
+    def _list_folders(self) -> list[pathlib.Path]:
+        places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
+        paths = [path for place in places for form in self.patterns for path in place.glob(form)]
+        folders = sorted(path.parent for path in paths)
+        return [folder for folder in folders if not (folder / _DELETED).exists()]
 
     def _find_folder(self, name: str) -> pathlib.Path:
         for job in self.jobs:
@@ -277,7 +265,8 @@ class FolderJobs(BackgroundJobs[F]):
                 return job.directory
         folders = self.find_folders()
         if name not in folders:
-            self.find_folders(strict=True)  # A damaged file may be that of the job.
+            for folder in self._list_folders():
+                self.read_state(folder)  # A damaged file may be that of the job.
             raise not_found(name)
         return folders[name]
 

@@ -109,10 +109,13 @@ class BatchJob(BackgroundJob):
 
     def _predict(self, chunks: Iterator[list[Instance]]) -> None:
         """Write the predictions, with one pair of files per server."""
-        folder, count = self._output_directory(), len(self._servers)
+        prefix = self.message.output_config.gcs_destination.output_uri_prefix.rstrip("/")
+        time = self.message.create_time.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+        folder = f"{prefix}/prediction-{self._model.display_name}-{time}Z"
         self.message.output_info.gcs_output_directory = folder
         folder = self._models.local(folder)
         self._storage.make_folder(folder)
+        count = len(self._servers)
         parts = [f"{folder}/prediction.%s-{n:05}-of-{count:05}" for n in range(count)]
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             list(pool.map(self._predict_by, self._servers, parts, itertools.repeat(chunks)))
@@ -152,11 +155,6 @@ class BatchJob(BackgroundJob):
             stats.successful_count += successful
             stats.failed_count += len(failures)
             self._first_failure = self._first_failure or "".join(failures[:1])
-
-    def _output_directory(self) -> str:
-        time = self.message.create_time.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
-        prefix = self.message.output_config.gcs_destination.output_uri_prefix.rstrip("/")
-        return f"{prefix}/prediction-{self._model.display_name}-{time}Z"
 
     def store(self) -> None:
         self._service.store(self.message)

@@ -37,7 +37,7 @@ class ContainerProcess(Process):
 
     def kill(self) -> None:
         # Killing only the client would leave the container running.
-        if not _succeeds(self._engine, "kill", self._name):
+        if call(self._engine, "kill", self._name).returncode:
             super().kill()
 
     def _sample_memory(self) -> None:
@@ -143,7 +143,3 @@ def call(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, "", "no answer")
-
-
-def _succeeds(*command: str) -> bool:
-    return call(*command).returncode == 0

@@ -61,26 +61,19 @@ def is_empty(pool: Any) -> bool:
 def check_machine_spec(pool: Any, path: str, parent: str) -> None:
     """Refuse a machine type that training lacks, or lacks with this GPU, boot disk or region."""
     machine, disk = pool.machine_spec, pool.disk_spec
-    kind, count, size = (
-        machine.accelerator_type,
-        machine.accelerator_count,
-        disk.boot_disk_size_gb,
-    )
+    kind, count = machine.accelerator_type, machine.accelerator_count
     where = f"{path}.machine_spec"
     refuse(not machine.machine_type, f"{where}.machine_type is required")
     pair = f"accelerator_type {kind.name} and accelerator_count {count}"
-    refuse(
-        count < 0 or bool(kind) != bool(count), f"{where} has {pair}; it must have both or neither"
-    )
+    unequal = count < 0 or bool(kind) != bool(count)
+    refuse(unequal, f"{where} has {pair}; it must have both or neither")
     name = kind.name if kind else ""
     check_machine(f"{where}.machine_type", machine.machine_type, name, count)
     if region := region_of(parent):
         regions.check_accelerator(name, region)
-    refuse(
-        size and not SMALLEST_DISK_GB <= size <= LARGEST_DISK_GB,
-        f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {SMALLEST_DISK_GB} to "
-        f"{LARGEST_DISK_GB}",
-    )
+    size, sizes = disk.boot_disk_size_gb, f"{SMALLEST_DISK_GB} to {LARGEST_DISK_GB}"
+    beyond = size and not SMALLEST_DISK_GB <= size <= LARGEST_DISK_GB
+    refuse(beyond, f"{path}.disk_spec.boot_disk_size_gb is {size}; it must be {sizes}")
     if disk.boot_disk_type:
         check_disk(disk.boot_disk_type, {f"{path}.disk_spec": machine.machine_type})
 

@@ -46,20 +46,14 @@ class ModelService(Resources):
         check_container(model.container_spec, field_rules.region_of(parent))
 
     def upload_model(self, request: Any) -> Any:
-        proto_rules.check_required(request)
-        model = messages.Model(request.model)
-        proto_rules.clear_output_only(model)
+        model = self.read_new(request)
         self.check(model, request.parent)
         with self.stored.lock():
             if request.parent_model:
                 name = request.parent_model.partition("@")[0]
                 entry = self._find_entry(name)
             else:
-                if request.model_id:
-                    field_rules.check_id("model_id", request.model_id)
-                name = f"{request.parent}/models/{request.model_id or self.next_id(model)}"
-                if name in self.stored:
-                    raise ApiError("ALREADY_EXISTS", f"{name} exists already")
+                name = self.new_name(request, model)
                 entry = {"last": 0, "versions": {}, "evaluations": {}}
             entry["last"] += 1
             number = str(entry["last"])

@@ -62,19 +62,10 @@ class Resources:
         }
 
     def create(self, request: Any) -> Any:
-        proto_rules.check_required(request)
-        resource = getattr(messages, self.kind)(getattr(request, self._field))
-        proto_rules.clear_output_only(resource)
-        resource_id = getattr(request, f"{self._field}_id", "")
+        resource = self.read_new(request)
         with self.stored.lock():
-            if resource_id:
-                field_rules.check_id(f"{self._field}_id", resource_id)
             self.check(resource, request.parent)
-            resource.name = (
-                f"{request.parent}/{self.collection}/{resource_id or self.next_id(resource)}"
-            )
-            if resource.name in self.stored:
-                raise ApiError("ALREADY_EXISTS", f"{resource.name} already exists")
+            resource.name = self.new_name(request, resource)
             resource.create_time = self.clock.now()
             self.begin(resource)
             self.store(resource)
@@ -157,6 +148,23 @@ class Resources:
             part = [apply_mask(resource, request.read_mask) for resource in part]
         response = getattr(messages, f"List{kind}sResponse")
         return response(**{field: part, "next_page_token": rest})
+
+    def read_new(self, request: Any) -> Any:
+        """Return the resource that a request is to create."""
+        proto_rules.check_required(request)
+        resource = getattr(messages, self.kind)(getattr(request, self._field))
+        proto_rules.clear_output_only(resource)
+        return resource
+
+    def new_name(self, request: Any, resource: Any) -> str:
+        """Return the name of a new resource; raise ApiError if its ID is malformed or taken."""
+        field = f"{self._field}_id"
+        if resource_id := getattr(request, field, ""):
+            field_rules.check_id(field, resource_id)
+        name = f"{request.parent}/{self.collection}/{resource_id or self.next_id(resource)}"
+        if name in self.stored:
+            raise ApiError("ALREADY_EXISTS", f"{name} already exists")
+        return name
 
     def next_id(self, resource: Any) -> str:
         """Return the ID of a resource for which the request names none: an unused number."""

@@ -42,6 +42,8 @@ _LONG_PATH = 80
 _PREFACE = b"PRI"
 """The first bytes of an HTTP/2 connection, which gRPC uses; no HTTP/1.1 method has this name."""
 _CHUNK = 65536
+_MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of requests without protos that have another content than their API's."""
 _TASK = ".task"
 """The end of the token of tasks."""
 
@@ -183,13 +185,7 @@ class Emulator:
             if match:
                 try:
                     return self.call(name, function, HttpRequest(match, query, headers, body))
-                except (
-                    AttributeError,
-                    LookupError,
-                    RecursionError,
-                    TypeError,
-                    ValueError,
-                ) as error:
+                except _MALFORMED as error:
                     raise invalid(f"Invalid request to {parts.path}: {error!r}") from None
         raise ApiError("NOT_FOUND", f"{verb} {parts.path} is not served on this machine")
 

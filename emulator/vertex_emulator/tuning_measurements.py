@@ -40,13 +40,13 @@ def add_report(spec: Any, trial: Any, report: dict[str, Any]) -> None:
     program that counts no steps reports step 0.
     """
     try:
-        found = {one.metric_id: report.get(one.metric_id, "nan") for one in spec.metrics}
+        found = {metric.metric_id: report.get(metric.metric_id, "nan") for metric in spec.metrics}
         values = {name: float(value) for name, value in found.items()}
         step, now = int(report.get("global_step") or 0), float(report["timestamp"])
     except (KeyError, TypeError, ValueError):
         return
     values = {name: value for name, value in values.items() if math.isfinite(value)}
-    measurements = [messages.Measurement(one) for one in trial.measurements]
+    measurements = list(map(messages.Measurement, trial.measurements))
     for name, value in values.items():
         same = [
             measurement
@@ -59,18 +59,18 @@ def add_report(spec: Any, trial: Any, report: dict[str, Any]) -> None:
             measurements += same
         changed = {**_metrics(same[-1]), name: value}
         same[-1].metrics = [{"metric_id": name, "value": value} for name, value in changed.items()]
-    measurements.sort(key=lambda one: (one.step_count, one.elapsed_duration))
+    measurements.sort(key=lambda other: (other.step_count, other.elapsed_duration))
     trial.measurements = measurements
 
 
 def choose_final(spec: Any, trial: Any) -> Any:
     """Return the final Measurement of a Trial, one with all metrics; None if it has none."""
     names = {metric.metric_id for metric in spec.metrics}
-    complete = [one for one in trial.measurements if names <= _metrics(one).keys()]
+    complete = [found for found in trial.measurements if names <= _metrics(found).keys()]
     if not complete:
         return None
     if spec.measurement_selection_type.name == "BEST_MEASUREMENT":
-        return max(complete, key=lambda one: _objective(spec, one))
+        return max(complete, key=lambda found: _objective(spec, found))
     return complete[-1]
 
 
@@ -90,9 +90,9 @@ def should_stop(spec: Any, trial: Any, trials: Sequence[Any]) -> bool:
     def objectives(other: Any) -> list[float]:
         name = spec.metrics[0].metric_id
         return [
-            _objective(spec, one)
-            for one in other.measurements
-            if place(one) <= last and name in _metrics(one)
+            _objective(spec, measurement)
+            for measurement in other.measurements
+            if place(measurement) <= last and name in _metrics(measurement)
         ]
 
     last = max(map(place, trial.measurements))

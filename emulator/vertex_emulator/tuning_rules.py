@@ -72,7 +72,9 @@ def _check_parameter(parameter: Any, *, is_grid: bool) -> set[str]:
         _check_condition(condition, values, parameter)
         ids = _check_parameter(condition.parameter_spec, is_grid=is_grid)
         for others, taken in found:
-            overlap = taken & ids and (not others or any(matches(one, others) for one in values))
+            overlap = taken & ids and (
+                not others or any(matches(value, others) for value in values)
+            )
             refuse(overlap, f"parameter_id {min(taken & ids, default='')!r} is not unique")
         found.append((values, ids))
     return set().union(*(ids for _, ids in found))

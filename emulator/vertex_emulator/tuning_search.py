@@ -44,14 +44,16 @@ def ask(spec: Any, trials: Sequence[Any], seed: str) -> dict[str, Value] | None:
         sampler = optuna.samplers.TPESampler(seed=own_seed, n_startup_trials=_RANDOM_TRIALS)
     study = optuna.create_study(
         sampler=sampler,
-        directions=["minimize" if is_minimized(one) else "maximize" for one in spec.metrics],
+        directions=["minimize" if is_minimized(metric) else "maximize" for metric in spec.metrics],
     )
     for trial in trials:
         study.add_trial(_freeze(spec, trial))
     asked = study.ask()
-    return dict(
-        walk(spec.parameters, lambda path, one: _from_optuna(one, _suggest(asked, path, one)))
-    )
+
+    def choose(path: str, parameter: Any) -> Value:
+        return _from_optuna(parameter, _suggest(asked, path, parameter))
+
+    return dict(walk(spec.parameters, choose))
 
 
 def is_minimized(metric: Any) -> bool:

@@ -45,7 +45,7 @@ class TuningJob(FolderJob):
         self._reports: dict[str, set[str]] = {}  # those read, by the ID of the trial
         self._stopped: set[str] = set()  # IDs of the trials that the stopping rule has ended
         # Failures before the take-over don't count: somebody has started the task again.
-        self._accepted = {one.id for one in message.trials if one.state.name == "INFEASIBLE"}
+        self._accepted = {trial.id for trial in message.trials if trial.state.name == "INFEASIBLE"}
         for trial in message.trials:
             if trial.state.name not in _TRIAL_ENDED:
                 trial.state = "REQUESTED"

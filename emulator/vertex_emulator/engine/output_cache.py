@@ -7,7 +7,6 @@ checksum of itself. It is used only while they match.
 import contextlib
 import dataclasses
 import hashlib
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -21,11 +20,6 @@ _ARTIFACT, _ARTIFACTS = "__kfp_artifact__", "__kfp_artifact_list__"
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError)
 """Errors of an entry with other content than `write_entry` writes."""
 _CHUNK = 1 << 20
-
-
-def entry_name(*parts: Any) -> str:
-    """Return the file name of the entry of a task that these JSON values determine."""
-    return f"{files.digest(parts)}.json"
 
 
 def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -> None:
@@ -117,7 +111,9 @@ def checksum_files(uri: str) -> dict[str, str]:
     Local files are read, about 1 s per GB; Cloud Storage stores the checksums of objects.
     """
     if not uri.startswith("gs://"):
-        return {str(path): _checksum_file(path) for path in _list_files(pathlib.Path(uri))}
+        path = pathlib.Path(uri)
+        found = path.rglob("*") if path.is_dir() else [path]
+        return {str(file): _checksum_file(file) for file in found if file.is_file()}
     from google.cloud import storage
 
     # Access to objects needs no project.
@@ -129,14 +125,6 @@ def checksum_files(uri: str) -> dict[str, str]:
         # Skip other objects with the same prefix, and folder markers.
         if blob.name == name or (blob.name.startswith(f"{name}/") and not blob.name.endswith("/"))
     }
-
-
-def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
-    if path.is_file():
-        return [path]
-    return [
-        pathlib.Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names)
-    ]
 
 
 def _checksum_file(path: pathlib.Path) -> str:

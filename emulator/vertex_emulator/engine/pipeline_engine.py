@@ -16,7 +16,7 @@ from vertex_emulator.api_error import code_of
 from vertex_emulator.clock import Clock
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_emulator.engine.placeholders import make_constants
-from vertex_emulator.engine.task_details import describe_tasks, explain
+from vertex_emulator.engine.task_details import describe_tasks
 from vertex_emulator.engine.task_inputs import defaults_of
 from vertex_emulator.engine.task_processes import Services, TaskProcesses
 from vertex_emulator.messages import id_of, parent_of, state_of
@@ -38,9 +38,8 @@ class PipelineEngine:
     folder: pathlib.Path  # holds runs and buckets, also of earlier processes
     clock: Clock
     # Returns a digest of the code that a command runs, on which cached outputs depend.
-    code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
-    # Returns why a run failed; default: in Vertex AI's words.
-    explain: Callable[[PipelineRun], str] = explain
+    code_of: Callable[[list[str]], str]
+    explain: Callable[[PipelineRun], str]  # returns why a run failed
     services: Services = dataclasses.field(init=False)  # set before the first job is started
 
     def __post_init__(self) -> None:
@@ -82,13 +81,14 @@ class PipelineEngine:
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
         )
-        self._runs[job.name] = (run, run_in_thread(job_id, lambda: self._execute(run)))
 
-    def _execute(self, run: PipelineRun) -> str:
-        try:
-            return run.execute()
-        finally:
-            run.processes.close()
+        def execute() -> str:
+            try:
+                return run.execute()
+            finally:
+                run.processes.close()
+
+        self._runs[job.name] = (run, run_in_thread(job_id, execute))
 
     def cancel(self, job: Any) -> None:
         """Cancel a job that is CANCELLING."""

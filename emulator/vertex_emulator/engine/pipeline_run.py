@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from vertex_emulator import files
 from vertex_emulator.engine import expressions, output_cache, task_inputs
 from vertex_emulator.engine.placeholders import resolve_command
 from vertex_emulator.engine.task_inputs import MISSING
@@ -106,9 +107,8 @@ class PipelineRun:
     artifacts: str  # path or URI of the folder of the run's artifacts
     constants: Json  # values of placeholders, as in `placeholders.resolve`
     processes: TaskProcesses  # starts the processes of tasks
-    cache: pathlib.Path | None = None  # folder of outputs that runs share; None: reuse no outputs
-    # Returns a digest of the code that a command runs, for the cache.
-    code_of: Callable[[list[str]], str] = dataclasses.field(default=lambda command: "")
+    cache: pathlib.Path | None  # folder of outputs that runs share; None: reuse no outputs
+    code_of: Callable[[list[str]], str]  # returns a digest of the code of a command, for the cache
     retries: bool = True  # try a failed task again as its retry policy says
     links_reused: bool = False  # link outputs of other runs into this run's folder
 
@@ -355,7 +355,7 @@ class PipelineRun:
         if self.cache and task.spec.get("cachingOptions", {}).get("enableCache"):
             image_id = self.processes.image_of(image)
             content = (image_id, command, variables, request["inputs"], self.code_of(command))
-            entry = self.cache / output_cache.entry_name(*content)
+            entry = self.cache / f"{files.digest(content)}.json"
             if (cached := output_cache.read_entry(entry)) is not None:
                 if self.links_reused:
                     link_artifacts(folder, cached)

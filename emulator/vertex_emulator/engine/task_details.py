@@ -75,12 +75,6 @@ def describe_tasks(
         yield detail
 
 
-def explain(run: PipelineRun) -> str:
-    """Return why a run failed, in Vertex AI's words."""
-    names = ", ".join(task.name for task in run.steps if task.state == "FAILED")
-    return f"The DAG failed because some tasks failed. The failed tasks are: [{names}]."
-
-
 def explain_task(task: Task) -> str:
     """Return why a task failed, in Vertex AI's words."""
     if task.error or task.returncode is None:

@@ -220,7 +220,7 @@ def test_cancelled_job_saves_a_checkpoint(client, service, tmp_path):
 
 
 def test_replica_that_ignores_sigterm_is_killed(client, service, tmp_path, monkeypatch):
-    monkeypatch.setattr("vertex_emulator.custom_job.CANCEL_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("vertex_emulator.job_service.CANCEL_GRACE_SECONDS", 0.3)
     name = begin(client, tmp_path, job_of(tmp_path, 1, chief="stubborn"), "chief-0")
     client.cancel_custom_job(name=name)
     ended(client, name, "CANCELLED")
