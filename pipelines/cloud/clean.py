@@ -8,17 +8,26 @@ somebody else may be cleaning up as well, or an answer was lost.
 
 import collections
 import concurrent.futures
+import dataclasses
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from rich.progress import track
 
+from components.registry.endpoint_changes import EndpointChanges
+from components.registry.endpoints import is_test
 from components.registry.model_upload import MADE_BY
-from components.vertex.cloud_errors import NOT_FOUND, NOT_IMPLEMENTED, tolerated, translated
-from pipelines.cloud import deletions, schedules
-from pipelines.cloud.idle_endpoints import find_idle_endpoints
+from components.vertex.cloud_errors import (
+    FORBIDDEN,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    tolerated,
+    translated,
+)
+from pipelines.cloud import schedules
 from pipelines.console import Console
 from pipelines.project.connection import Connection
 from pipelines.runs import vertex_jobs
@@ -27,13 +36,25 @@ from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, SEARCHES
 T = TypeVar("T")
 
 _THREADS = 8
+_LONGEST_TEST = datetime.timedelta(days=1)
 _URI = re.compile(r"(?:gs://|/gcs/)([^\s\"']+)")
 """Part of a parameter such as csv:gs://BUCKET/FILE or {"weights": "/gcs/BUCKET/FILE"}."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A resource, a gs:// folder or a set of cache entries to delete."""
+
+    kind: str
+    name: str
+    detail: str
+    delete: Callable[[], None]
+    run: str = ""  # name of the run that it is deleted with
+
+
 def find_items(
     connection: Connection, before: datetime.datetime, recipe: str, keep_last: int
-) -> tuple[list[deletions.Item], list[str]]:
+) -> tuple[list[Item], list[str]]:
     """Return items that ended before a time, in order of deletion, and why others are kept.
 
     Args:
@@ -41,11 +62,8 @@ def find_items(
         keep_last: number of each recipe's last successful runs to keep, however old they are.
     """
     labels = {**MADE_BY, "recipe": recipe.lower()} if recipe else MADE_BY
-    versions = _list_model_versions(connection)
-    unused = [version for version in versions if _is_unused(version, before, labels)]
     all_runs = vertex_jobs.list_runs(connection)
-    items, idle = find_idle_endpoints(connection, before, labels, all_runs)
-    kept = [f"endpoint {line}" for line in idle]
+    items, kept = _find_idle_endpoints(connection, before, labels, all_runs)
     matching = [job for job in all_runs if vertex_jobs.has_labels(job, labels)]
     to_delete = {job.name for job in _find_old_runs(matching, before, keep_last, kept)}
     jobs = _fetch_with_tasks(connection, all_runs) if to_delete else []
@@ -53,24 +71,26 @@ def find_items(
     users = [
         (f"run {vertex_jobs.id_of(job)}", uris) for job, uris in jobs if job.name not in to_delete
     ]
-    all_schedules = schedules.list_schedules(connection, {})
-    for schedule in all_schedules:
+    for schedule in schedules.list_schedules(connection, {}):
+        job = schedule.create_pipeline_job_request.pipeline_job
         if schedule.state.name != "COMPLETED":
-            job = schedule.create_pipeline_job_request.pipeline_job
             users.append((f"schedule {schedule.display_name}", _list_uris(job)))
-    for version in versions:
-        if version not in unused:
+            continue
+        # Its end_time is the one that was declared.
+        ended = vertex_jobs.seconds_of(schedule.update_time or schedule.end_time)
+        if vertex_jobs.has_labels(job, labels) and ended < before.timestamp():
+            detail = f"completed, {schedules.recipe_of(schedule)}"
+            delete = connection.schedules.delete_schedule
+            items.append(_resource_item(connection, "schedule", schedule.name, detail, delete))
+    for version in _list_model_versions(connection):
+        name = f"{version.name.partition('@')[0]}@{version.version_id}"
+        if _is_unused(version, before, labels):
+            detail = f"{version.display_name}, no alias"
+            delete = connection.models.delete_model_version
+            items.append(_resource_item(connection, "model version", name, detail, delete))
+        else:
             aliases = ", ".join(version.version_aliases) or "no alias"
-            name = f"model version {_version_name(version)} ({aliases})"
-            users.append((name, [version.artifact_uri]))
-    for schedule in _find_ended_schedules(all_schedules, before, labels):
-        detail = f"completed, {schedules.recipe_of(schedule)}"
-        delete = connection.schedules.delete_schedule
-        items.append(deletions.resource_item(connection, "schedule", schedule.name, detail, delete))
-    delete = connection.models.delete_model_version
-    for version in unused:
-        name, detail = _version_name(version), f"{version.display_name}, no alias"
-        items.append(deletions.resource_item(connection, "model version", name, detail, delete))
+            users.append((f"model version {name} ({aliases})", [version.artifact_uri]))
     ended_jobs = _list_ended_jobs(connection, before, labels)
     for job, own_uris in jobs:
         if job.name not in to_delete:
@@ -93,6 +113,47 @@ def show_progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:
     yield from track(
         items, what, total, console=console, transient=True, disable=not console.is_terminal
     )
+
+
+def _find_idle_endpoints(
+    connection: Connection, before: datetime.datetime, labels: dict[str, str], jobs: Sequence[Any]
+) -> tuple[list[Item], list[str]]:
+    """Return endpoints for a test that a killed step left, and why other idle ones are kept.
+
+    A test takes minutes, so its endpoint is left over if it was made before the time `before`, or a
+    day ago.
+
+    Args:
+        jobs: the PipelineJobs of the project; one that has not ended may be using a test endpoint.
+    """
+    items, kept = [], []
+    latest = max(before, datetime.datetime.now(datetime.timezone.utc) - _LONGEST_TEST).timestamp()
+    with translated("listing the endpoints"):
+        endpoints = list(connection.endpoints.list_endpoints(parent=connection.settings.parent))
+    for endpoint in endpoints:
+        if not vertex_jobs.has_labels(endpoint, labels):
+            continue
+        line = f"endpoint {vertex_jobs.id_of(endpoint)}"
+        if not is_test(endpoint):
+            if endpoint.deployed_models and not endpoint.traffic_split:
+                kept.append(f"{line}: billed, without traffic; remove it with `deploy --undeploy`")
+            continue
+        created = vertex_jobs.seconds_of(endpoint.create_time)
+        users = [
+            vertex_jobs.id_of(job)
+            for job in jobs
+            if vertex_jobs.state_of(job) not in ENDED
+            and vertex_jobs.seconds_of(job.create_time) <= created
+        ]
+        left = f"{'billed, ' if endpoint.deployed_models else ''}left over from a step"
+        if users:
+            kept.append(f"{line}: the run {users[0]} may be using it for a test")
+        elif created >= latest:
+            kept.append(f"{line}: {left}; a shorter --older-than deletes it")
+        else:
+            delete = partial(_delete_endpoint, connection, endpoint.name)
+            items.append(Item("endpoint", endpoint.name, left, delete))
+    return items, kept
 
 
 def _fetch_with_tasks(
@@ -166,19 +227,6 @@ def _is_unused(version: Any, before: datetime.datetime, labels: dict[str, str]) 
     return not used and created < before.timestamp() and vertex_jobs.has_labels(version, labels)
 
 
-def _find_ended_schedules(
-    all_schedules: Sequence[Any], before: datetime.datetime, labels: dict[str, str]
-) -> list[Any]:
-    """Return the completed schedules; others may still start runs."""
-    return [
-        schedule
-        for schedule in all_schedules
-        if schedule.state.name == "COMPLETED"
-        and vertex_jobs.seconds_of(schedule.update_time or schedule.end_time) < before.timestamp()
-        and vertex_jobs.has_labels(schedule.create_pipeline_job_request.pipeline_job, labels)
-    ]
-
-
 def _list_ended_jobs(
     connection: Connection, before: datetime.datetime, labels: dict[str, str]
 ) -> list[Any]:
@@ -201,7 +249,7 @@ def _list_ended_jobs(
 
 def _make_run_items(
     connection: Connection, job: Any, folder: str, ended_jobs: Sequence[Any]
-) -> Iterator[deletions.Item]:
+) -> Iterator[Item]:
     """Yield a run's jobs, its cache entries, its folder and finally the run itself.
 
     The run comes last because only the run names the others. A cache entry that outlives the folder
@@ -216,23 +264,30 @@ def _make_run_items(
     part = f"of the run {run_id}"
     executions = (task.execution.name for task in job.job_detail.task_details)
     if cached := [name for name in executions if name]:
-        yield deletions.cache_item(connection, cached, part)
+        delete = partial(_delete_executions, connection, cached)
+        yield Item("cache", f"{len(cached)} entries", part, delete)
     if folder:
-        yield deletions.folder_item(connection, folder, part, job.name)
+        yield Item("folder", folder, part, partial(_delete_folder, connection, folder), job.name)
     day = datetime.datetime.fromtimestamp(_end_of(job), datetime.timezone.utc).date()
     detail = f"{vertex_jobs.state_of(job)}, {job.labels.get('recipe', '')}, {day}"
-    delete = connection.pipelines.delete_pipeline_job
-    yield deletions.resource_item(connection, "run", job.name, detail, delete)
+    yield _resource_item(
+        connection, "run", job.name, detail, connection.pipelines.delete_pipeline_job
+    )
 
 
-def _make_job_item(connection: Connection, job: Any) -> deletions.Item:
+def _make_job_item(connection: Connection, job: Any) -> Item:
     kind, delete = "training job", connection.jobs.delete_custom_job
     if f"/{SEARCHES}/" in job.name:
         kind, delete = "search", connection.jobs.delete_hyperparameter_tuning_job
     if f"/{BATCH_JOBS}/" in job.name:
         kind, delete = "batch prediction", connection.jobs.delete_batch_prediction_job
     detail = f"{vertex_jobs.state_of(job)}, {job.display_name}"
-    return deletions.resource_item(connection, kind, job.name, detail, delete)
+    return _resource_item(connection, kind, job.name, detail, delete)
+
+
+def _resource_item(connection: Connection, kind: str, name: str, detail: str, method: Any) -> Item:
+    """Return the item of a resource that `method` of a client deletes."""
+    return Item(kind, name, detail, partial(_delete_resource, connection, method, name), name)
 
 
 def _list_uris(job: Any) -> list[str]:
@@ -246,11 +301,6 @@ def _list_uris(job: Any) -> list[str]:
         for artifacts in side.values()
         for artifact in artifacts.artifacts
     ]
-
-
-def _version_name(version: Any) -> str:
-    """Return projects/P/locations/L/models/M@version."""
-    return f"{version.name.partition('@')[0]}@{version.version_id}"
 
 
 def _folder_of(job: Any, uris: Sequence[str]) -> str:
@@ -270,3 +320,34 @@ def _folder_of(job: Any, uris: Sequence[str]) -> str:
 def _end_of(resource: Any) -> float:
     """Return the end of a run or job, in seconds since 1970."""
     return vertex_jobs.seconds_of(resource.end_time or resource.update_time or resource.create_time)
+
+
+def _delete_resource(connection: Connection, method: Any, name: str) -> None:
+    with translated(f"deleting {name}"):
+        operation = None
+        with tolerated(NOT_FOUND):
+            operation = method(name=name)
+        if operation:
+            connection.finish(operation)
+
+
+def _delete_endpoint(connection: Connection, name: str) -> None:
+    """Delete an endpoint with its deployed versions."""
+    with translated(f"deleting {name}"):
+        EndpointChanges(connection.endpoints, connection.say).delete(name)
+
+
+def _delete_executions(connection: Connection, names: Sequence[str]) -> None:
+    """Delete steps from the cache; without permission for that, do nothing."""
+    for name in names:
+        with translated(f"deleting {name}"), tolerated(FORBIDDEN, NOT_FOUND, NOT_IMPLEMENTED):
+            connection.metadata.delete_execution(name=name)
+
+
+def _delete_folder(connection: Connection, uri: str) -> None:
+    bucket, _, prefix = uri.removeprefix("gs://").partition("/")
+    retry = connection.retry
+    with translated(f"deleting {uri}"), tolerated(NOT_FOUND):
+        for blob in connection.storage.list_blobs(bucket, prefix=prefix, retry=retry):
+            with tolerated(NOT_FOUND):
+                blob.delete(retry=retry)
