@@ -7,12 +7,11 @@ and `check_parameters` validates every value that a user gives, in a recipe, by 
 import dataclasses
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from components.machines.worker_pools import MachineOptions
-from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
 from components.planning.preparation import check_job
 from trainer import fields
 from trainer.data.sources import list_forms, parse_source
@@ -20,58 +19,14 @@ from trainer.data.tables.columns import AUTO
 from trainer.data.write.record_options import EngineOptions, RecordOptions, check_engine
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions, check_floors
-from trainer.fields import option
 from trainer.models import MODELS, open_model
 from trainer.tasks.label_kinds import check_label_options, kind_of
 from trainer.training.config import TrainingConfig
 from vertex_facts import UsageError, resource_names
-from vertex_facts.resource_names import is_prebuilt
 
 # A task receives its inputs as one command-line argument, which Linux limits to 131,072 bytes; the
 # rest is for artifacts, their metadata and the names that KFP adds.
 _PARAMETER_BYTES = 65_536
-# A model's name starts with a letter, although its ID need not.
-# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/resource-naming
-_MODEL_ID = re.compile(r"([a-z][a-z0-9_-]{0,62})?")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RegistryOptions:
-    """Options of the registration of an accepted model."""
-
-    model_name: str = option(
-        "",
-        help="Model in the Model Registry to which accepted models are added as versions, and "
-        "whose champion they must beat; empty: nothing is registered. A recipe's default is its "
-        "name.",
-    )
-    register: bool = option(
-        True,
-        help="Register the model as the gate decides. If false, the model is compared with the "
-        "champion of model_name, and nothing is registered.",
-    )
-    serving_image: str = option(
-        "",
-        help="Container image that serves registered versions of the model; empty: the setting "
-        "serving_image, which a run on Vertex AI that registers models needs.",
-    )
-
-    @property
-    def registers(self) -> bool:
-        """Return whether a run can register its model."""
-        return self.register and bool(self.model_name)
-
-    def __post_init__(self) -> None:
-        if not _MODEL_ID.fullmatch(self.model_name):
-            raise InputError(
-                f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
-                "with a letter"
-            )
-        if is_prebuilt(self.serving_image) and not self.serving_image.endswith(":latest"):
-            raise InputError(
-                f"serving_image={self.serving_image!r}: Vertex AI takes its own images only by the "
-                "tag latest; end it with ':latest'"
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,15 +151,17 @@ def _check_consistency(values: ParameterSet) -> None:
     training, records = values.training, values.records
     model = open_model(training.model, training.model_options)
     if model.takes not in ("", kind.contents):
-        others = " or ".join(name for name, one in MODELS.items() if one.takes == kind.contents)
+        others = " or ".join(
+            name for name, options in MODELS.items() if options.takes == kind.contents
+        )
         raise InputError(
             f"model={training.model!r} takes {model.takes}, but source={records.source!r}; use a "
             f"model of {kind.contents} ({others}), or a source of {model.takes} "
             f"({list_forms(model.takes)})"
         )
     model.check_images(records.image_size, records.channels)
-    texts = [one for one in records.columns if one.get("type") == "text"]
-    model.check_texts({str(one.get("name")): one.get("embedding", 0) for one in texts})
+    texts = [column for column in records.columns if column.get("type") == "text"]
+    model.check_texts({str(text.get("name")): text.get("embedding", 0) for text in texts})
     check_label_options(kind_of(records.label), training, values.gate, task=records.task)
     if classes := kind.check_options(records):
         check_floors(values.gate.class_floors, classes)

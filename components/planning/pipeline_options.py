@@ -1,10 +1,16 @@
-"""Options of the pipeline itself, and of the training job that it passes on unchanged."""
+"""Options of the pipeline, of the registration, and of the training job, passed on unchanged."""
 
 import dataclasses
+import re
 
 from trainer.errors import InputError
 from trainer.fields import option
 from vertex_facts.jobs import SCHEDULING_STRATEGIES
+from vertex_facts.resource_names import is_prebuilt
+
+# A model's name starts with a letter, although its ID need not.
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/resource-naming
+_MODEL_ID = re.compile(r"([a-z][a-z0-9_-]{0,62})?")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +69,45 @@ class PipelineOptions:
             raise InputError(
                 f"min_drift={self.min_drift:g} is not below max_drift={self.max_drift:g}, so that "
                 "no drift would lead to training; lower min_drift, or raise max_drift"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegistryOptions:
+    """Options of the registration of an accepted model."""
+
+    model_name: str = option(
+        "",
+        help="Model in the Model Registry to which accepted models are added as versions, and "
+        "whose champion they must beat; empty: nothing is registered. A recipe's default is its "
+        "name.",
+    )
+    register: bool = option(
+        True,
+        help="Register the model as the gate decides. If false, the model is compared with the "
+        "champion of model_name, and nothing is registered.",
+    )
+    serving_image: str = option(
+        "",
+        help="Container image that serves registered versions of the model; empty: the setting "
+        "serving_image, which a run on Vertex AI that registers models needs.",
+    )
+
+    @property
+    def registers(self) -> bool:
+        """Return whether a run can register its model."""
+        return self.register and bool(self.model_name)
+
+    def __post_init__(self) -> None:
+        if not _MODEL_ID.fullmatch(self.model_name):
+            raise InputError(
+                f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
+                "with a letter"
+            )
+        if is_prebuilt(self.serving_image) and not self.serving_image.endswith(":latest"):
+            raise InputError(
+                f"serving_image={self.serving_image!r}: Vertex AI takes its own images only by the "
+                "tag latest; end it with ':latest'"
             )
 
 
