@@ -13,7 +13,6 @@ from pipelines.project.connection import Connection, run_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
-from pipelines.runs.cost import format_cost
 from pipelines.runs.live_view import Row, choose_view
 from pipelines.runs.run import (
     ENDED,
@@ -115,7 +114,7 @@ def follow(
     if run.state == EXPIRED:
         print_error(f"error: {run.error}")
         return FAILED
-    say(f"{run.state}  {format_cost(run)}".rstrip())
+    say(f"{run.state}  {vertex_ai.format_cost(run)}".rstrip())
     show_results(run)
     if run.state != "FAILED":
         return 0 if run.state == "SUCCEEDED" else FAILED

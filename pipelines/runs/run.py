@@ -13,6 +13,7 @@ from typing import Any
 
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION
+from vertex_emulator.job_state import ReplicaState
 from vertex_facts.jobs import ENDED, ROLES
 from vertex_facts.json_numbers import to_whole_numbers
 
@@ -48,15 +49,6 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Replica:
-    """A replica of a training job on this machine; Vertex AI does not tell of them."""
-
-    name: str  # role and index, such as chief-0
-    state: str
-    restarts: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
     """A trial of a HyperparameterTuningJob."""
 
@@ -80,7 +72,7 @@ class TrainingJob:
     pools: list[dict[str, Any]]  # worker_pool_specs, without empty ones
     spot: bool = False
     replica_names: tuple[str, ...] = ()  # such as chief-0
-    replicas: tuple[Replica, ...] = ()  # empty if their states are not known
+    replicas: Sequence[ReplicaState] = ()  # on this machine; Vertex AI does not tell of them
 
     def check_replica(self, name: str, run: str) -> None:
         """Raise InputError if the job has no replica of this name; `run` is its run's."""
@@ -189,16 +181,14 @@ def read_run(
     return Run(**{**found, **changes})
 
 
-def read_job(job: Mapping[str, Any], replicas: Sequence[Replica] = ()) -> TrainingJob:
+def read_job(job: Mapping[str, Any], replicas: Sequence[ReplicaState] = ()) -> TrainingJob:
     """Return a CustomJob, given in the REST API's JSON."""
     spec = job.get("jobSpec", {})
-    start, end = _seconds(job, "startTime"), _seconds(job, "endTime")
     return TrainingJob(
         name=job["name"],
         state=state_of(job),
-        error=" ".join(job.get("error", {}).get("message", "").split()),
-        # The server's clock may be ahead of this machine's.
-        seconds=max(0.0, (end or time.time()) - start) if start else 0.0,
+        error=_error_of(job),
+        seconds=_duration_of(job),
         pools=list(_read_pools(spec)),
         spot=spec.get("scheduling", {}).get("strategy") == "SPOT",
         replica_names=tuple(
@@ -206,7 +196,7 @@ def read_job(job: Mapping[str, Any], replicas: Sequence[Replica] = ()) -> Traini
             for number, pool in enumerate(spec.get("workerPoolSpecs", []))
             for index in range(int(pool.get("replicaCount", 0)))
         ),
-        replicas=tuple(replicas),
+        replicas=replicas,
     )
 
 
@@ -236,11 +226,9 @@ def read_tasks(job: Mapping[str, Any], names: Mapping[str, str] | None = None) -
     groups = {detail.get("parentTaskId") for detail in details}
     names = display_names(job.get("pipelineSpec", {})) if names is None else names
     is_complete = state_of(job) == "SUCCEEDED"
-    now = time.time()
-    for detail in sorted(details, key=lambda one: _seconds(one, "startTime") or _LATE):
+    for detail in sorted(details, key=lambda detail: _seconds(detail, "startTime") or _LATE):
         if detail["taskId"] in groups:
             continue
-        start, end = _seconds(detail, "startTime"), _seconds(detail, "endTime")
         executor = detail.get("executorDetail", {})
         outputs = detail.get("outputs", {})
         name = detail["taskName"]
@@ -248,9 +236,8 @@ def read_tasks(job: Mapping[str, Any], names: Mapping[str, str] | None = None) -
             name=f"{_list_iterations(detail, by_id)}{name}",
             display_name=names.get(name, name),
             state=_translate_state(detail.get("state", "PENDING"), is_complete=is_complete),
-            # The server's clock may be ahead of this machine's.
-            seconds=max(0.0, (end or now) - start) if start else 0.0,
-            error=" ".join(detail.get("error", {}).get("message", "").split()),
+            seconds=_duration_of(detail),
+            error=_error_of(detail),
             logged_as=_last_part(executor.get("containerDetail", {}).get("mainJob", ""))
             or _last_part(executor.get("customJobDetail", {}).get("job", "")),
             artifacts={
@@ -389,12 +376,12 @@ def failure_of(
 ) -> str:
     """Return a failed run's error in one line; prefer the training job's to the task's."""
     for custom_job in reversed(custom_jobs):
-        if message := custom_job.get("error", {}).get("message", ""):
-            return " ".join(message.split())
+        if error := _error_of(custom_job):
+            return error
     for task in tasks:
         if task.state == "FAILED" and task.error:
             return f"{task.display_name}: {task.error}"
-    return " ".join(job.get("error", {}).get("message", "").split()) or "no reason was given"
+    return _error_of(job) or "no reason was given"
 
 
 def uri_of(tasks: Sequence[Task], name: str, output: str) -> str:
@@ -464,18 +451,27 @@ def _numbers(artifact: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def _error_of(resource: Mapping[str, Any]) -> str:
+    """Return the message of an error in one line; empty if there is none."""
+    return " ".join(resource.get("error", {}).get("message", "").split())
+
+
+def _duration_of(resource: Mapping[str, Any]) -> float:
+    """Return the seconds from a start to the end or to now; 0 before the start."""
+    start, end = _seconds(resource, "startTime"), _seconds(resource, "endTime")
+    # The server's clock may be ahead of this machine's.
+    return max(0.0, (end or time.time()) - start) if start else 0.0
+
+
 def _time(text: str) -> datetime.datetime | None:
-    """Return the time of a timestamp in JSON, of at most nine decimals; None if it is empty."""
+    """Return the time of a timestamp in JSON; None if it is empty."""
+    from google.protobuf.timestamp_pb2 import Timestamp
+
     if not text:
         return None
-    text = re.sub(r"(\.\d{6})\d+", r"\1", text).replace("Z", "+00:00")
-    moment = datetime.datetime.fromisoformat(re.sub(r"\.(\d+)", _pad, text))
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)
-
-
-def _pad(match: re.Match[str]) -> str:
-    # Before Python 3.11, fromisoformat reads three or six decimals alone.
-    return f".{match[1]:0<6}"
+    timestamp = Timestamp()
+    timestamp.FromJsonString(text)
+    return timestamp.ToDatetime(datetime.timezone.utc)
 
 
 def _seconds(content: Mapping[str, Any], name: str) -> float:

@@ -19,9 +19,8 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from pipelines.json_files import read_json
 from pipelines.runs.run import (
     ENDED,
     KILLED,
@@ -37,6 +36,10 @@ from pipelines.runs.run import (
 from trainer import checked_json
 from trainer.data import storage
 from trainer.errors import InputError
+from vertex_emulator import files
+from vertex_facts import UsageError
+
+T = TypeVar("T")
 
 RECORD_FILE_NAME = "run.json"
 JOB_FILE_NAME = "pipeline_job.json"
@@ -69,20 +72,11 @@ class RunRecord:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PastTask:
-    """A task of a run."""
-
-    name: str
-    display_name: str
-    state: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
     """The fields of a run's summary.json that commands read."""
 
     state: str
-    tasks: list[PastTask]
+    tasks: tuple[Task, ...] = ()
     started: str = ""
     seconds: float | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -95,6 +89,20 @@ class Summary:
     registered_as: str = ""
     batch_predictions: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     report: str | None = None
+
+
+def read_json(path: pathlib.Path, form: type[T]) -> T | None:
+    """Read a JSON file into a dataclass; return None if there is no file.
+
+    Raise InputError if the file is damaged: it has a checksum, unless an earlier version of this
+    project wrote it.
+    """
+    try:
+        return files.read_checked(path, form)
+    except FileNotFoundError:
+        return None
+    except UsageError as error:
+        raise InputError(str(error)) from None
 
 
 def check_name(name: str) -> None:
@@ -179,17 +187,10 @@ def as_run(
     state = state_of(job)
     run = read_run(
         job,
-        place=THIS_MACHINE,
-        link=str(directory),
         names=names or {},
-        name=directory.name,
-        recipe=record.recipe,
         state=state if state in ENDED else unfinished,
-        started=_parse_start(record, directory),
-        parameters=record.parameters,
         error=job.get("error", {}).get("message", "") if state == "FAILED" else "",
-        training=training_of(record, directory),
-        artifacts=artifacts_of(record, directory),
+        **_describe_folder(record, directory),
     )
     copy = directory / REPORT_FILE_NAME
     return dataclasses.replace(run, report=str(copy)) if copy.is_file() else run
@@ -198,21 +199,12 @@ def as_run(
 def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -> Run:
     """Read a run of a version of this project that wrote no pipeline_job.json."""
     path = directory / SUMMARY_FILE_NAME
-    summary = read_json(path, Summary)
-    if summary and summary.started:
+    summary = read_json(path, Summary) or Summary(state=unfinished)
+    if summary.started:
         _check_start(path, summary.started, record)
-    return _read_summary(summary or Summary(state=unfinished, tasks=[]), record, directory)
-
-
-def _read_summary(summary: Summary, record: RunRecord, directory: pathlib.Path) -> Run:
     return Run(
-        name=directory.name,
-        place=THIS_MACHINE,
-        recipe=record.recipe,
         state=summary.state,
-        started=_parse_start(record, directory),
         seconds=summary.seconds,
-        parameters=record.parameters,
         metrics=summary.metrics,
         validation=summary.validation,
         verdict=summary.verdict,
@@ -220,16 +212,31 @@ def _read_summary(summary: Summary, record: RunRecord, directory: pathlib.Path) 
         registered=summary.registered,
         registered_as=summary.registered_as,
         error=summary.error,
-        training=training_of(record, directory),
         predictions=summary.predictions or "",
         report=summary.report or "",
-        artifacts=artifacts_of(record, directory),
-        link=str(directory),
-        tasks=tuple(
-            Task(name=task.name, display_name=task.display_name, state=task.state)
-            for task in summary.tasks
-        ),
+        tasks=summary.tasks,
+        **_describe_folder(record, directory),
     )
+
+
+def _describe_folder(record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:
+    """Return the fields of a Run that its folder and run.json determine."""
+    try:
+        started = datetime.datetime.fromisoformat(record.started).astimezone()
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
+        ) from None
+    return {
+        "name": directory.name,
+        "place": THIS_MACHINE,
+        "link": str(directory),
+        "recipe": record.recipe,
+        "started": started,
+        "parameters": record.parameters,
+        "training": training_of(record, directory),
+        "artifacts": artifacts_of(record, directory),
+    }
 
 
 def _check_start(path: pathlib.Path, started: Any, record: RunRecord) -> None:
@@ -239,15 +246,6 @@ def _check_start(path: pathlib.Path, started: Any, record: RunRecord) -> None:
             f"{path} and {RECORD_FILE_NAME} beside it are of different runs: they name the starts "
             f"{started!r} and {record.started!r}; restore the one that was replaced"
         )
-
-
-def _parse_start(record: RunRecord, directory: pathlib.Path) -> datetime.datetime:
-    try:
-        return datetime.datetime.fromisoformat(record.started).astimezone()
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{directory / RECORD_FILE_NAME}: started={record.started!r} is not a time"
-        ) from None
 
 
 def training_of(record: RunRecord, directory: pathlib.Path) -> str:

@@ -5,13 +5,11 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from pipelines.json_files import read_json
 from pipelines.package import Package
 from pipelines.runs import failures, run_folders
 from pipelines.runs.run import (
     ENDED,
     KILLED,
-    Replica,
     Run,
     Task,
     TrainingJob,
@@ -45,7 +43,9 @@ class ThisMachine:
                 names = display_names(package.content)
         run = run_folders.load(directory, names)
         _check_jobs(run, directory)
-        jobs = tuple(map(_as_job, read_jobs(directory)))
+        jobs = tuple(
+            read_job({"name": "", **file.job}, file.replicas) for file in read_jobs(directory)
+        )
         tasks = run.tasks or _read_journal(run, names)
         return dataclasses.replace(run, jobs=jobs, tasks=tasks, trials=read_search(directory))
 
@@ -119,17 +119,9 @@ def read_batches(run: Run) -> list[dict[str, Any]]:
     """Return the entries of a run's summary.json about its batch predictions."""
     path = pathlib.Path(run.link) / run_folders.SUMMARY_FILE_NAME
     with contextlib.suppress(InputError):
-        summary = read_json(path, run_folders.Summary)
-        return summary.batch_predictions if summary else []
+        if summary := run_folders.read_json(path, run_folders.Summary):
+            return summary.batch_predictions
     return []
-
-
-def _as_job(file: job_state.JobFile) -> TrainingJob:
-    replicas = [
-        Replica(name=replica.name, state=replica.state, restarts=replica.restarts)
-        for replica in file.replicas
-    ]
-    return read_job({"name": "", **file.job}, replicas)
 
 
 def _read_journal(run: Run, names: dict[str, str]) -> tuple[Task, ...]:

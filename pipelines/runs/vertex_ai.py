@@ -3,13 +3,17 @@
 import concurrent.futures
 import dataclasses
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
+from components.machines import price_table
+from components.machines.price import format_money
+from components.vertex.cloud_errors import CloudError
 from pipelines.project.connection import Connection, console_link, run_link
 from pipelines.project.settings import Settings
 from pipelines.runs import cloud_logging, vertex_jobs
-from pipelines.runs.cost import format_cost
-from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, read_run, to_role
+from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, Trial, read_run, to_role
+from trainer.errors import InputError
 
 PLACE = "Vertex AI"
 _THREADS = 8
@@ -51,8 +55,6 @@ class VertexRuns:
 
     def cost_lines(self, run: Run) -> list[str]:
         """Return the lines of `status` about the cost of a run."""
-        from components.machines import price_table
-
         if not run.jobs:
             return []
         cost = format_cost(run, self.rates)
@@ -88,15 +90,21 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
     training job has expired may continue for days. It is EXPIRED here.
     """
     custom_jobs: Sequence[Any] = ()
-    if with_jobs:
-        custom_jobs = vertex_jobs.list_readable_jobs(connection, job)
+    trials: tuple[Trial, ...] = ()
+    try:
+        if with_jobs:
+            custom_jobs = vertex_jobs.list_custom_jobs(connection, job)
+        trials = vertex_jobs.list_trials(connection, job)
+    except (CloudError, InputError) as failure:
+        # The run's own state and verdict don't depend on them.
+        connection.say(str(failure))
     run = read_run(
         vertex_jobs.content_of(job),
         [vertex_jobs.content_of(custom_job) for custom_job in custom_jobs],
         place=PLACE,
         link=run_link(connection.settings, vertex_jobs.id_of(job)),
+        trials=trials,
     )
-    run = dataclasses.replace(run, trials=vertex_jobs.list_readable_trials(connection, job))
     if run.state in ENDED or not any(job.state == EXPIRED for job in run.jobs):
         return run
     error = (
@@ -104,3 +112,27 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
         f"python -m pipelines cancel {run.name}"
     )
     return dataclasses.replace(run, state=EXPIRED, error=error)
+
+
+def format_cost(run: Run, rates: Mapping[str, float] | None = None) -> str:
+    """Return the total cost of a run's jobs so far, as text; empty if there are no jobs.
+
+    Without `rates`, the run's parameter price_per_hour takes precedence over the price table.
+    """
+    if not run.jobs:
+        return ""
+    prices = price_table.load_table().override(rates or {})
+    given = 0 if rates else run.parameters.get("price_per_hour", 0)
+    total = Decimal(0)
+    for job in run.jobs:
+        if not job.seconds:
+            continue
+        try:
+            hourly = Decimal(str(given)) or prices.hourly_price(job.pools, spot=job.spot)
+        except InputError as error:
+            return f"cost unknown: {error}"
+        total += hourly * Decimal(str(job.seconds)) / 3600
+    basis = f"at the prices of {prices.region} of {prices.date}"
+    if given:
+        basis = "by the parameter price_per_hour"
+    return f"training cost about {format_money(total)} {prices.currency} {basis}"

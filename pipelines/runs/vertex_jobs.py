@@ -152,29 +152,14 @@ def list_custom_jobs(connection: Connection, job: Any) -> list[Any]:
     return sorted(jobs, key=lambda custom_job: seconds_of(custom_job.create_time))
 
 
-def list_readable_jobs(connection: Connection, job: Any) -> list[Any]:
-    """Return the CustomJobs of a run; if they can't be read, print the error and return none.
-
-    The run's own state and verdict don't depend on them.
-    """
-    try:
-        return list_custom_jobs(connection, job)
-    except (CloudError, InputError) as error:
-        connection.say(str(error))
-        return []
-
-
-def list_readable_trials(connection: Connection, job: Any) -> tuple[Trial, ...]:
-    """Return the trials of a run's search; if they can't be read, print the error and none."""
+def list_trials(connection: Connection, job: Any) -> tuple[Trial, ...]:
+    """Return the trials of a run's search for hyperparameters."""
     trials: tuple[Trial, ...] = ()
-    try:
-        with translated("asking for the search"):
-            for name in job_names(content_of(job), SEARCHES):
-                with tolerated(NOT_FOUND):
-                    found = connection.jobs.get_hyperparameter_tuning_job(name=name)
-                    trials += read_trials(content_of(found))
-    except (CloudError, InputError) as error:
-        connection.say(str(error))
+    with translated("asking for the search"):
+        for name in job_names(content_of(job), SEARCHES):
+            with tolerated(NOT_FOUND):
+                found = connection.jobs.get_hyperparameter_tuning_job(name=name)
+                trials += read_trials(content_of(found))
     return trials
 
 
