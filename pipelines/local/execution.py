@@ -82,13 +82,21 @@ def run(
         runs_directory: folder for the runs and, in .cache, for the outputs that they share.
         cache, in_containers, root, name: as in `api.run`.
     """
-    root = root.rstrip("/")
-    record = new_record(pipeline, parameters, cache=cache, in_containers=in_containers, root=root)
+    record = RunRecord(
+        recipe=pipeline.recipe,
+        parameters=pipeline.arguments(parameters),
+        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+        package=pipeline.digest,
+        cache=cache,
+        in_containers=in_containers,
+        root=root.rstrip("/"),
+        code=code_digest(),
+    )
     engine = find_engine(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, pipeline.path, record.root, name)
     with locked(directory) as lock:
         write_record(record, directory)
-        return execute(pipeline, record, directory, lock, engine)
+        return _execute(pipeline, record, directory, lock, engine)
 
 
 def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -> pathlib.Path:
@@ -131,27 +139,11 @@ def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -
             )
         folders.set_aside(directory, Journal(directory).tasks)
         folders.point_latest_to(directory)
-        return execute(pipeline, record, directory, lock, engine)
+        return _execute(pipeline, record, directory, lock, engine)
 
 
-def new_record(pipeline: Package, parameters: Mapping[str, Any], **options: Any) -> RunRecord:
-    """Return the record of a run that starts now; raise InputError as `run` does."""
-    return RunRecord(
-        recipe=pipeline.recipe,
-        parameters=pipeline.arguments(parameters),
-        started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
-        package=pipeline.digest,
-        code=code_digest(),
-        **options,
-    )
-
-
-def execute(
-    pipeline: Package,
-    record: RunRecord,
-    directory: pathlib.Path,
-    lock: int,
-    engine: str = "",
+def _execute(
+    pipeline: Package, record: RunRecord, directory: pathlib.Path, lock: int, engine: str
 ) -> pathlib.Path:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
@@ -171,8 +163,8 @@ def execute(
         stack.enter_context(folders.temporary(guardian))
         containers = None
         if engine:
-            created = _create_containers(engine, pipeline.image, record, directory, guardian)
-            containers = stack.enter_context(created)
+            containers = _create_containers(engine, pipeline.image, record, directory, guardian)
+            stack.enter_context(containers)
         services = stack.enter_context(started_services(directory, guardian, containers))
         run = _create_run(pipeline, record, directory, services)
         stack.callback(run.processes.close)
@@ -272,12 +264,11 @@ def _create_containers(
     # The image runs as another user. As in a bucket, every process of a run may write.
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
-    mounts = list_mounts(directory.parent, record.parameters.values())
     return Containers(
         engine,
         image,
         run_name=directory.name,
-        mounts=mounts,
+        mounts=list_mounts(directory.parent, record.parameters.values()),
         guardian=guardian,
         environment=QUIET,
     )
