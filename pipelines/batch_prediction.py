@@ -6,16 +6,8 @@ from google_cloud_pipeline_components.v1.batch_predict_job import ModelBatchPred
 from kfp import dsl
 
 from components.plan_prediction import plan_prediction
-from pipelines.parameters import with_parameters
-from pipelines.prediction_values import TOPICS
 from pipelines.run_options import RunOptions
 from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, add_step, notified
-
-
-def build_pipeline(run_options: RunOptions) -> Any:
-    """Return the pipeline of a recipe's batch prediction."""
-    function = with_parameters(batch_prediction, run_options, topics=TOPICS)
-    return dsl.pipeline(name="batch-prediction")(function)
 
 
 def batch_prediction(parameters: dict[str, Any], run_options: RunOptions) -> None:

@@ -5,14 +5,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kfp import compiler
+from kfp import compiler, dsl
 
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
-from pipelines import batch_prediction, prediction_values
+from pipelines import prediction_values
+from pipelines.batch_prediction import batch_prediction
 from pipelines.package import read_images
+from pipelines.parameters import with_parameters
 from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe
-from pipelines.training import build_pipeline
+from pipelines.training import training
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_facts import resource_names
@@ -56,7 +58,7 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
     search = recipe.run_options.search if recipe.searches else None
-    function = build_pipeline(sorted(recipe.given), recipe.run_options, search)
+    function = with_parameters(training, sorted(recipe.given), recipe.run_options, search)
     text = _compile(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")
@@ -66,7 +68,8 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 def compile_batch_yaml(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
     values = prediction_values.complete_values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
-    function = batch_prediction.build_pipeline(recipe.run_options)
+    topics = prediction_values.TOPICS
+    function = with_parameters(batch_prediction, recipe.run_options, topics=topics)
     return _compile(function, "prediction", recipe.name, values, image)
 
 
@@ -78,7 +81,7 @@ def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], imag
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
-            function,
+            dsl.pipeline(function),
             str(path),
             pipeline_name=f"{kind}-{stem}",
             pipeline_display_name=recipe if kind == "training" else batch_name(recipe),

@@ -26,7 +26,6 @@ from components.register_model import register_model
 from components.skip_training import skip_training
 from components.typed import RUNTIME
 from pipelines import search_job, user_steps
-from pipelines.parameters import with_parameters
 from pipelines.run_options import EvaluationMachine, RunOptions, StepMachine
 from trainer.evaluation.gate_options import CHAMPION
 from trainer.fields import pick
@@ -69,17 +68,6 @@ def add_step(
         task.set_accelerator_type(machine.accelerator_type).set_container_image(GPU_IMAGE)
     task.set_display_name(title).set_caching_options(cached)
     return task.set_retry(RETRIES, backoff_duration="30s")
-
-
-def build_pipeline(
-    recipe_sets: list[str], run_options: RunOptions, search: SearchOptions | None = None
-) -> Any:
-    """Return the pipeline of a recipe that sets the parameters `recipe_sets`.
-
-    With a `search`, it trains with the values that the search has found.
-    """
-    function = with_parameters(training, recipe_sets, run_options, search)
-    return dsl.pipeline(name="training")(function)
 
 
 def training(

@@ -7,6 +7,7 @@ first-hour-<time>.names.json beside it has these names, and stays on this machin
 
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import re
@@ -22,16 +23,16 @@ from urllib.parse import urlsplit
 
 from components.vertex.recording import VARIABLE
 from components.vertex.vertex_client import is_loopback
-from pipelines.cloud import first_hour_rows
-from pipelines.cloud.first_hour_rows import COMMAND, Row, Step
 from pipelines.cloud.scrubbing import Scrubber
 from pipelines.console import say
 from pipelines.project.settings import Settings
 from pipelines.version import git_commit, project_version
 from trainer.data import storage
 from trainer.errors import InputError
+from trainer.toml_reader import tomllib
 from vertex_facts.emulation import TOKEN_VARIABLE
 
+COMMAND = "python -m pipelines"
 EXPECTED, OTHER, SKIPPED = "as expected", "other", "skipped"
 LINE = "<LINE>"
 """Replaces the text of a line of a log."""
@@ -43,6 +44,59 @@ _LONGEST_FOUND = 5
 
 Result = tuple[str, str]
 """Result of a row and its reason; the result "" asks to do the row, "n" to end the hour."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A command, and the regular expression that its output must match."""
+
+    typed: str
+    shows: str
+    until: str = ""  # what to type it again for, in words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """Commands to type, or something that only a person can do after them."""
+
+    name: str
+    minute: int
+    steps: tuple[Step, ...] = ()
+    do: str = ""
+    shows: str
+    remedy: str = ""
+    after: tuple[str, ...] = ()  # rows without which this one can show nothing
+    asks: str = ""  # "costs", or what it deletes
+    run_minutes: float = 0.0  # expected duration of the training job; 0: the recipe's
+
+    @property
+    def what(self) -> str:
+        """Return what to type or do, in Markdown."""
+        typed = [
+            f"`{'' if number else f'{COMMAND} '}{step.typed}`"
+            + (f" until {step.until}" if step.until else "")
+            for number, step in enumerate(self.steps)
+        ]
+        return ", then ".join([*typed, *filter(None, [self.do])])
+
+
+@functools.cache
+def load_rows() -> tuple[Row, ...]:
+    """Return the rows of docs/first-hour.md, from first_hour.toml."""
+    content = tomllib.loads(Path(__file__).with_name("first_hour.toml").read_text("utf-8"))
+    return tuple(
+        Row(**{**row, "steps": tuple(Step(**step) for step in row.get("steps", ()))})
+        for row in content["rows"]
+    )
+
+
+def list_lines(recipe: str) -> Iterator[str]:
+    """Yield the table of the rows in Markdown."""
+    yield "| minute | type or do | shows | if it does not work |"
+    yield "|---|---|---|---|"
+    for row in load_rows():
+        text = f"| {row.minute} | {row.what} | {row.shows} | {row.remedy} |"
+        yield text.replace("{recipe}", recipe).replace("{hour}", "").replace("|  |", "| |")
 
 
 @dataclasses.dataclass
@@ -67,7 +121,7 @@ class Hour:
             known, present = _read(names_path), _read(path)
             same = present.get("about", {}).get("recipe") == self.recipe
             same = same and self.settings.project in known
-            if same and len(present["rows"]) < len(first_hour_rows.load()):
+            if same and len(present["rows"]) < len(load_rows()):
                 self.path, self.bundle, names = path, present, known
                 say(f"continues {path}; to begin again, move that file")
                 break
@@ -83,7 +137,7 @@ class Hour:
     def run(self) -> bool:
         """Do the rows that are not done yet; return False if the user ends the hour early."""
         results = {row["row"]: row["result"] for row in self.bundle["rows"]}
-        for row in first_hour_rows.load():
+        for row in load_rows():
             if row.name in results:
                 say(f"{row.name}: {results[row.name]}, earlier")
                 continue
@@ -124,7 +178,9 @@ class Hour:
             time.sleep(_LOCAL_PAUSE_SECONDS if local else _PAUSE_SECONDS)
             done.append(self._type(step))
         say(*(f"{'found':10}{line}" for line in done[-1]["found"]))
-        return list(fold(done, lambda one: [one["exit"], *map(comparable, one["exchanges"])]))
+        return list(
+            fold(done, lambda command: [command["exit"], *map(comparable, command["exchanges"])])
+        )
 
     def _type(self, step: Step) -> dict[str, Any]:
         """Run a command line in a process; return its output and its exchanges."""

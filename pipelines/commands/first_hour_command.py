@@ -12,7 +12,7 @@ from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.cloud.first_hour_rows import Row
+    from pipelines.cloud.first_hour import Row
 
 
 def first_hour(
@@ -33,17 +33,16 @@ def first_hour(
     Writes requests, answers, states and times to first-hour-<time>.json, without the names of the
     project, its accounts and buckets. Interrupted, the same command continues.
     """
-    from pipelines.cloud import first_hour_rows
+    from pipelines import plan
+    from pipelines.cloud.first_hour import EXPECTED, OTHER, SKIPPED, Hour, list_lines
 
     loaded = recipes.load(recipe)
     if list_:
-        print(*first_hour_rows.list_lines(recipe), sep="\n")
+        print(*list_lines(recipe), sep="\n")
         return 0
     settings = GivenSettings({}).load().require("project", "pipeline_root")
     if not yes and not sys.stdin.isatty():
         raise InputError("no terminal to ask on before a row that costs; add --yes")
-    from pipelines import plan
-    from pipelines.cloud.first_hour import EXPECTED, OTHER, SKIPPED, Hour
 
     def ask(row: "Row") -> tuple[str, str]:
         if row.do:

@@ -11,7 +11,6 @@ from pipelines.runs.run import (
     ENDED,
     KILLED,
     Run,
-    Task,
     TrainingJob,
     Trial,
     display_names,
@@ -46,8 +45,7 @@ class ThisMachine:
         jobs = tuple(
             read_job({"name": "", **file.job}, file.replicas) for file in read_jobs(directory)
         )
-        tasks = run.tasks or _read_journal(run, names)
-        return dataclasses.replace(run, jobs=jobs, tasks=tasks, trials=read_search(directory))
+        return dataclasses.replace(run, jobs=jobs, trials=read_search(directory))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
@@ -122,16 +120,6 @@ def read_batches(run: Run) -> list[dict[str, Any]]:
         if summary := run_folders.read_json(path, run_folders.Summary):
             return summary.batch_predictions
     return []
-
-
-def _read_journal(run: Run, names: dict[str, str]) -> tuple[Task, ...]:
-    """Return the tasks that a run of an earlier version has completed before it was killed."""
-    from vertex_emulator.engine.output_cache import Journal
-
-    completed = Journal(pathlib.Path(run.link)).tasks
-    return tuple(
-        Task(name=name, display_name=names.get(name, name), state="SUCCEEDED") for name in completed
-    )
 
 
 def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:

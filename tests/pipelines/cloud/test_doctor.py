@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 
-from pipelines.cloud.project_checks import ACCOUNT_ROLES, DEPLOYMENT_ROLES
+from pipelines.cloud.doctor import ACCOUNT_ROLES, DEPLOYMENT_ROLES
 from tests.child_processes import ROOT
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.cloud.cloud_servers import expired_sign_in

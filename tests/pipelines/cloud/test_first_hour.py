@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cloud import first_hour, first_hour_rows
-from pipelines.cloud.first_hour_rows import Row, Step
+from pipelines.cloud import first_hour
+from pipelines.cloud.first_hour import Row, Step, load_rows
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.cloud_servers import as_google
 from tests.pipelines.cloud.independent_server import NUMBER, IndependentServer
@@ -38,7 +38,7 @@ def hour(vertex, command, monkeypatch):
             return True
 
     def run(*given, answers=None):
-        monkeypatch.setattr(first_hour_rows, "load", lambda: rows(*given))
+        monkeypatch.setattr(first_hour, "load_rows", lambda: rows(*given))
         if answers is not None:
             monkeypatch.setattr(sys, "stdin", Answers("\n".join([*answers, ""])))
         code, shown, errors = command(f"first-hour{' --yes' if answers is None else ''}")
@@ -62,7 +62,7 @@ def test_page_is_what_the_command_lists(succeed):
 
 def test_rows_name_only_earlier_rows_and_known_commands(succeed):
     names = []
-    for row in first_hour_rows.load():
+    for row in load_rows():
         assert set(row.after) <= set(names)
         assert row.name not in names
         names.append(row.name)
@@ -71,7 +71,7 @@ def test_rows_name_only_earlier_rows_and_known_commands(succeed):
 
 
 def test_row_of_restart_ends_the_trainer_whatever_process_starts_it(tmp_path):
-    (row,) = (row for row in first_hour_rows.load() if row.name == "restart")
+    (row,) = (row for row in load_rows() if row.name == "restart")
     script = re.search("process 1: `(.*?)`", row.do)[1].replace("/proc", str(tmp_path))
     command = ["python3", "-m", "trainer.task", "--dataset=x"]
     for number, arguments in {1: ["/bin/sh", "-c", " ".join(command)], 23: command}.items():
@@ -83,7 +83,7 @@ def test_row_of_restart_ends_the_trainer_whatever_process_starts_it(tmp_path):
 
 @pytest.mark.slow
 def test_row_of_logs_finds_a_replica_that_logs_only_noise(hour, vertex):
-    (logs,) = (step for row in first_hour_rows.load() for step in row.steps if "logs" in step.typed)
+    (logs,) = (step for row in load_rows() for step in row.steps if "logs" in step.typed)
     for replica, text in (("workerpool0-0", "epoch 1/12"), ("workerpool1-0", NOISE)):
         vertex.log_entries.append(log_entry(replica, textPayload=text))
     run = Step("run {recipe} --detach --name first{hour}", "^status")
