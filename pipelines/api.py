@@ -126,10 +126,16 @@ def run(
     if recipe.searches:
         preflight.check_search(recipe.run_options)
     evaluation = recipe.run_options.evaluation_accelerator
-    for line in preflight.describe_substitutes(parameters.machines, evaluation):
-        say(line)
-    options: dict[str, Any] = {"cache": cache, "in_containers": in_containers, "root": root}
-    return _compile_and_run(recipe, arguments, runs_directory, name=name, **options)
+    say(*preflight.describe_substitutes(parameters.machines, evaluation))
+    return _compile_and_run(
+        recipe,
+        arguments,
+        runs_directory,
+        name=name,
+        cache=cache,
+        in_containers=in_containers,
+        root=root,
+    )
 
 
 def predict(
@@ -170,13 +176,15 @@ def _compile_and_run(
         raise InputError(f"--name {name!r} means the last run of all or a recipe; give another")
     # The imports take seconds, more on a busy machine.
     with Console().status(f"Compiling {recipe.name}"):
-        from pipelines.local.execution import run as run_locally
+        from pipelines.local import execution
         from pipelines.package import Package
 
         package = Package(compile(recipe, batch=batch))
     arguments["labels"] = {**arguments["labels"], **package.labels}
-    options |= {"parameters": arguments, "runs_directory": runs_directory, "name": name}
-    return run_folders.load(run_locally(package, **options).resolve())
+    directory = execution.run(
+        package, parameters=arguments, runs_directory=runs_directory, name=name, **options
+    )
+    return run_folders.load(directory)
 
 
 def resume(
@@ -205,9 +213,9 @@ def resume(
         if not runs:
             raise InputError(f"there is no run of {recipe!r} in {runs_directory} to resume")
         run = runs[0]
-    from pipelines.local.execution import resume as resume_locally
+    from pipelines.local import execution
 
-    return run_folders.load(resume_locally(Path(run.link), machines))
+    return run_folders.load(execution.resume(Path(run.link), machines))
 
 
 def results(

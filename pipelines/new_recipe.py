@@ -112,7 +112,7 @@ def _assign(key: str, value: Any) -> str:
 def _to_toml(value: Any) -> str:
     """Return a value in TOML, whose strings, numbers and lists are those of JSON."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(_assign(key, one) for key, one in value.items()) + " }"
+        return "{ " + ", ".join(_assign(key, item) for key, item in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_to_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

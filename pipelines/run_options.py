@@ -39,6 +39,7 @@ FALLBACK = [
     "scheduling_strategy",
 ]
 """Parameters that a fallback may set."""
+_list_time_zones = functools.cache(zoneinfo.available_timezones)  # Reads hundreds of files.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,6 @@ class StepMachine:
 
     cpus: int = option(4, help="CPUs.", minimum=1, maximum=96)
     memory_gb: int = option(16, help="Memory in GB.", minimum=1, maximum=624)
-
-
-@functools.cache
-def _list_time_zones() -> set[str]:
-    # A look into hundreds of files.
-    return zoneinfo.available_timezones()
 
 
 # Steps are provisioned as STANDARD.

@@ -170,7 +170,7 @@ def _execute(
         stack.callback(run.processes.close)
         console = Console()
         stack.enter_context(terminal.capture_output(console, directory / "logs" / "pipeline.log"))
-        job_file = JobFile(record, run, directory)
+        job_file = JobFile(record, run)
         with choose_view(lambda: make_rows(run), console, shorten_path(directory)) as view:
             state, error = _follow(run, job_file, view, interrupts)
             run.close(state)

@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-import pathlib
 from typing import Any
 
 from pipelines.runs import failures
-from pipelines.runs.run_folders import JOB_FILE_NAME, RunRecord, artifacts_of
+from pipelines.runs.run_folders import JOB_FILE_NAME, RunRecord
 from trainer import checked_json
 from trainer.data import storage
 from vertex_emulator.clock import Clock
@@ -21,10 +20,7 @@ class JobFile:
 
     record: RunRecord
     run: PipelineRun
-    directory: pathlib.Path
-
-    def __post_init__(self) -> None:
-        self._written: Any = None
+    _written: Any = dataclasses.field(default=None, init=False)
 
     def update(self) -> None:
         """Write the file if a task or its jobs have started or ended since it was written."""
@@ -40,7 +36,7 @@ class JobFile:
         """Write the file; return its content. `error` says why a run failed."""
         job = self._describe(state, error)
         content = json.dumps(checked_json.with_checksum(job), indent=1).encode() + b"\n"
-        path = self.directory / JOB_FILE_NAME
+        path = self.run.folder / JOB_FILE_NAME
         try:
             storage.write_atomically(str(path), content)
         except OSError:
@@ -49,12 +45,11 @@ class JobFile:
         return job
 
     def _describe(self, state: str, error: str) -> dict[str, Any]:
-        run, name = self.run, self.directory.name
+        run, name = self.run, self.run.folder.name
         is_over = state != "RUNNING"
-        store = f"{LOCAL_PARENT}/metadataStores/default"
         tasks = describe_tasks(
             run,
-            f"{store}/executions/{name}",
+            f"{LOCAL_PARENT}/metadataStores/default/executions/{name}",
             is_over=is_over,
             explain=lambda run: error or failures.explain(run),
         )
@@ -65,7 +60,7 @@ class JobFile:
             "createTime": self.record.started,
             "startTime": Clock().at(run.started).isoformat(),
             "runtimeConfig": {
-                "gcsOutputDirectory": artifacts_of(self.record, self.directory),
+                "gcsOutputDirectory": run.artifacts,
                 "parameterValues": self.record.parameters,
             },
             "labels": {"recipe": self.record.recipe},

@@ -46,7 +46,8 @@ def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     # The task's metric before the loss.
     validated = [title for title in reversed(titles) if title.startswith(split)]
     drawn = []
-    for title in (*validated, *(one.removeprefix(split) for one in validated), "learning_rate"):
+    trained = [title.removeprefix(split) for title in validated]
+    for title in [*validated, *trained, "learning_rate"]:
         values = [column(rows, title) for rows in histories]
         if any(value is not None for line in values for value in line) and length > 1:
             padded = [line + [None] * (length - len(line)) for line in values]

@@ -71,9 +71,11 @@ def find_failure(run: "PipelineRun", error: str) -> Failure:
     task = run.failed
     failure = _find_reason(run, task) if task else Failure(error or "a group of tasks failed")
     lines = [failure.message, *(read_tail(failure.log)[-_ERROR_LINES:] if failure.log else [])]
+    text = "\n".join(lines)
+    shortages = (meaning for error, meaning in _SHORTAGES.items() if re.search(error, text))
     if full := find_full_disk(lines, run.folder):
         failure = Failure(full, failure.log)
-    elif shortage := _find_shortage(lines):
+    elif shortage := next(shortages, ""):
         # A log shows no more than where in C++ the process ended.
         what = failure.message.removesuffix(_SEE_LOG).rstrip(".")
         failure = Failure(f"{what}: {shortage}", failure.log)
@@ -206,12 +208,6 @@ def remove_noise(lines: Iterable[str]) -> Iterator[str]:
 def is_noise(line: str) -> bool:
     """Return True for an empty line and one of runtime noise, which no user acts on."""
     return not line.strip() or bool(_NOISE.match(line))
-
-
-def _find_shortage(lines: Iterable[str]) -> str:
-    """Return what a process lacked, memory or threads, with the remedy; empty if neither."""
-    text = "\n".join(lines)
-    return next((meaning for error, meaning in _SHORTAGES.items() if re.search(error, text)), "")
 
 
 def find_full_disk(lines: Iterable[str], directory: pathlib.Path) -> str:
