@@ -12,7 +12,7 @@ import yaml
 from components.registry.model_upload import MADE_BY
 from pipelines import version
 from trainer.errors import InputError
-from trainer.fields import convert, suggest
+from trainer.fields import convert
 
 BUILD = pathlib.Path("build")
 """Folder of compiled recipes."""
@@ -96,28 +96,18 @@ class Package:
         return [executors[key]["container"] for key in keys if "container" in executors[key]]
 
     def arguments(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all parameters of a run: the file's defaults, overridden by `parameters`.
-
-        Raises InputError for an unknown parameter, a wrong type, or no value for a required one.
-        """
+        """Return all parameters of a run: the file's defaults, overridden by `parameters`."""
         inputs = self.content["root"].get("inputDefinitions", {}).get("parameters", {})
-        for name in parameters:
-            if name not in inputs:
-                hint = suggest(name, inputs)
-                raise InputError(f"{self.path.name} has no parameter {name!r}{hint}")
-        arguments = {}
-        for name, definition in inputs.items():
-            if name in parameters:
-                value = parameters[name]
-            elif "defaultValue" in definition:
-                value = definition["defaultValue"]
-            elif definition.get("isOptional"):
-                continue
-            else:
-                raise InputError(f"{self.path.name}: parameter {name!r} needs a value")
-            kind = _TYPES.get(definition["parameterType"])
-            arguments[name] = convert(name, value, kind) if kind else value
-        return arguments
+        assert parameters.keys() <= inputs.keys()
+        defaults = {
+            name: definition["defaultValue"]
+            for name, definition in inputs.items()
+            if "defaultValue" in definition
+        }
+        return {
+            name: convert(name, value, _TYPES[inputs[name]["parameterType"]])
+            for name, value in {**defaults, **parameters}.items()
+        }
 
 
 def read_images(path: pathlib.Path) -> tuple[str, str]:

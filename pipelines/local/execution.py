@@ -24,7 +24,7 @@ from pipelines.package import Package
 from pipelines.parameters import change_machines
 from pipelines.runs import failures
 from pipelines.runs.live_view import LiveView, PlainView, choose_view
-from pipelines.runs.run import Run, display_names
+from pipelines.runs.run import Run
 from pipelines.runs.run_folders import (
     CANCEL_FILE_NAME,
     RunRecord,
@@ -73,8 +73,8 @@ def run(
     link to it. A failed task, Ctrl-C and SIGTERM end the run and all its processes. They raise no
     exception; the folder's summary.json has the state SUCCEEDED, FAILED or CANCELLED.
 
-    Raise InputError, and start nothing, if the package does not exist, a parameter is unknown or
-    has the wrong type, runs_directory or root is not writable, or a run has that name.
+    Raise InputError, and start nothing, if the package does not exist, a parameter has the wrong
+    type, runs_directory or root is not writable, or a run has that name.
 
     Args:
         pipeline: the YAML that compile.py wrote.
@@ -176,7 +176,7 @@ def _execute(
             run.close(state)
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
-        ended = as_run(job, record, directory, names=display_names(pipeline.content))
+        ended = as_run(job, record, directory)
         summary = _write_summary(ended, run)
     shown = dataclasses.replace(
         ended,

@@ -16,7 +16,7 @@ from vertex_emulator.environment import LOCAL_PARENT
 
 @dataclasses.dataclass(eq=False)
 class JobFile:
-    """The file of a run, in the REST API's JSON without the pipeline."""
+    """The file of a run, in the REST API's JSON; of the pipeline, only its tasks' names."""
 
     record: RunRecord
     run: PipelineRun
@@ -53,6 +53,7 @@ class JobFile:
             is_over=is_over,
             explain=lambda run: error or failures.explain(run),
         )
+        shown = {task.name: {"taskInfo": {"name": task.display_name}} for task in run.tasks}
         job: dict[str, Any] = {
             "name": f"{LOCAL_PARENT}/pipelineJobs/{name}",
             "displayName": self.record.recipe,
@@ -64,6 +65,7 @@ class JobFile:
                 "parameterValues": self.record.parameters,
             },
             "labels": {"recipe": self.record.recipe},
+            "pipelineSpec": {"root": {"dag": {"tasks": shown}}},
             "jobDetail": {"taskDetails": list(tasks)},
         }
         if is_over:

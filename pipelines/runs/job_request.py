@@ -52,8 +52,8 @@ def run_values(
 ) -> dict[str, Any]:
     """Return a run's parameter values that differ from the defaults in its template.
 
-    Raises InputError for a source that Vertex AI can't read, a resource in another region, a
-    max_cost that is too low, a name that the template does not have, or a wrong type.
+    Raises InputError for a source that Vertex AI can't read, a resource in another region, or a
+    max_cost that is too low.
     """
     values = parameters.values()
     _check_sources(values)
@@ -78,7 +78,6 @@ def run_values(
     if deploys:
         regions.check_serving_machine(recipe.run_options.serving.machine_type, settings.region)
     settings.check_gpu_images(recipe, parameters.machines)
-    package.arguments(changed)
     return changed
 
 

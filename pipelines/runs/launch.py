@@ -14,18 +14,7 @@ from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
 from pipelines.runs.live_view import Row, choose_view
-from pipelines.runs.run import (
-    ENDED,
-    EXPIRED,
-    JOB_ENDED,
-    PLAN,
-    TRAINING,
-    Run,
-    parameters_of,
-    read_tasks,
-    recipe_of,
-    uri_of,
-)
+from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, Run
 from pipelines.runs.screens import show_results
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError, escape_controls
@@ -81,7 +70,8 @@ def launch(
         code = follow(connection, recipe.name, run_id, detach=detach, last=last)
         if code is not None:
             return code
-        if training := _training_of(vertex_jobs.fetch(connection, run_id)):
+        failed = vertex_jobs.fetch(connection, run_id)
+        if training := vertex_ai.read(connection, failed, with_jobs=False).training:
             begun[has_servers] = training
         say("trying the next of the recipe's fallbacks")
     return FAILED
@@ -196,31 +186,25 @@ def resume(
     """
     connection = Connection(settings.require("project"))
     latest = [] if run_id else vertex_jobs.list_runs(connection, recipe, limit=1)
-    job = vertex_jobs.fetch(
-        connection, vertex_jobs.id_of(latest[0]) if latest else run_id or recipe
-    )
-    made_by = recipe_of(vertex_jobs.content_of(job))
-    if run_id and made_by.lower() != recipe.lower():
-        raise InputError(f"{run_id!r} is a run of {made_by!r}, not of {recipe!r}")
-    if vertex_jobs.state_of(job) == "CANCELLING":
-        _wait_for_end(connection, vertex_jobs.id_of(job))
-        job = vertex_jobs.fetch(connection, vertex_jobs.id_of(job))
-    run_id, state = vertex_jobs.id_of(job), vertex_jobs.state_of(job)
-    if state == "SUCCEEDED":
-        raise InputError(f"the run {run_id!r} has succeeded; there is nothing to resume")
-    if state not in ENDED:
-        raise InputError(f"the run {run_id!r} is {state}; wait for its end, or cancel it first")
+    found = vertex_jobs.id_of(latest[0]) if latest else run_id or recipe
+    job = vertex_jobs.fetch(connection, found)
+    run = vertex_ai.read(connection, job, with_jobs=False)
+    if run_id and run.recipe.lower() != recipe.lower():
+        raise InputError(f"{run_id!r} is a run of {run.recipe!r}, not of {recipe!r}")
+    if run.state == "CANCELLING":
+        run = _wait_for_end(connection, run.name)
+        job = vertex_jobs.fetch(connection, run.name)
+    if run.state == "SUCCEEDED":
+        raise InputError(f"the run {run.name!r} has succeeded; there is nothing to resume")
+    if run.state not in ENDED:
+        raise InputError(
+            f"the run {run.name!r} is {run.state}; wait for its end, or cancel it first"
+        )
     for training in vertex_jobs.list_custom_jobs(connection, job):
         if (now := vertex_jobs.state_of(training)) not in JOB_ENDED:
-            raise InputError(f"the training job of {run_id!r} is {now}; wait for its end")
-    new_id = job_request.make_run_id(made_by, name)
-    resume_from = _training_of(job)
-    machines = change_machines(parameters_of(vertex_jobs.content_of(job)), machines, place="--set")
-    copy = job_request.copy_job(job, new_id, resume_from, machines)
+            raise InputError(f"the training job of {run.name!r} is {now}; wait for its end")
+    new_id = job_request.make_run_id(run.recipe, name)
+    machines = change_machines(run.parameters, machines, place="--set")
+    copy = job_request.copy_job(job, new_id, run.training, machines)
     vertex_jobs.create(connection, copy, new_id)
-    return follow(connection, made_by, new_id, detach=detach) or 0
-
-
-def _training_of(job: Any) -> str:
-    """Return the URI of the training job's directory; empty: it was not planned."""
-    return uri_of([*read_tasks(vertex_jobs.content_of(job))], PLAN, TRAINING)
+    return follow(connection, run.recipe, new_id, detach=detach) or 0

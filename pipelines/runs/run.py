@@ -134,7 +134,6 @@ def read_run(
     *,
     place: str,
     link: str,
-    names: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Run:
     """Return the run of a PipelineJob.
@@ -142,43 +141,42 @@ def read_run(
     Args:
         job: the PipelineJob, in the REST API's JSON.
         custom_jobs: the CustomJobs that its tasks launched, oldest first.
-        names: display names of tasks, if the job has no pipelineSpec.
         changes: fields of the Run that the place knows better, such as its state.
     """
-    tasks = tuple(read_tasks(job, names))
+    tasks = tuple(_read_tasks(job))
     state = state_of(job)
     started = _time(job.get("startTime") or job.get("createTime", ""))
     ended = _time(job.get("endTime", ""))
     gate = _find_decision(tasks)
     evaluation = _outputs_of(tasks, _EVALUATION, "report")
-    found: dict[str, Any] = {
-        "name": job["name"].rpartition("/")[2],
-        "place": place,
-        "recipe": recipe_of(job),
-        "state": state,
-        "started": started or datetime.datetime.fromtimestamp(0, datetime.timezone.utc),
-        "seconds": (ended - started).total_seconds() if started and ended else None,
-        "parameters": parameters_of(job),
-        "metrics": _numbers(evaluation.get("metrics", {})),
-        "validation": select_validation(
+    run = Run(
+        name=job["name"].rpartition("/")[2],
+        place=place,
+        recipe=_recipe_of(job),
+        state=state,
+        started=started or datetime.datetime.fromtimestamp(0, datetime.timezone.utc),
+        seconds=(ended - started).total_seconds() if started and ended else None,
+        parameters=_parameters_of(job),
+        metrics=_numbers(evaluation.get("metrics", {})),
+        validation=_select_validation(
             _numbers(_outputs_of(tasks, _COLLECTION, "model").get("metrics", {}))
         ),
-        "verdict": gate.get("verdict") or _find_parameter(tasks, "verdict"),
-        "reason": str(gate.get("reason", "")),
-        "gate": gate,
-        "registered": _find_parameter(tasks, "registered"),
-        "registered_as": _find_parameter(tasks, "registered_as"),
-        "error": failure_of(job, custom_jobs, tasks) if state == "FAILED" else "",
-        "training": uri_of(tasks, PLAN, TRAINING),
-        "predictions": evaluation.get("predictions", {}).get("uri", ""),
-        "report": evaluation.get("report", {}).get("uri", ""),
-        "search": _find_parameter(tasks, "found"),
-        "search_report": uri_of(tasks, "choose-values", "search_page"),
-        "link": link,
-        "tasks": tasks,
-        "jobs": tuple(map(read_job, custom_jobs)),
-    }
-    return Run(**{**found, **changes})
+        verdict=gate.get("verdict") or _find_parameter(tasks, "verdict"),
+        reason=str(gate.get("reason", "")),
+        gate=gate,
+        registered=_find_parameter(tasks, "registered"),
+        registered_as=_find_parameter(tasks, "registered_as"),
+        error=_failure_of(job, custom_jobs, tasks) if state == "FAILED" else "",
+        training=_uri_of(tasks, PLAN, TRAINING),
+        predictions=evaluation.get("predictions", {}).get("uri", ""),
+        report=evaluation.get("report", {}).get("uri", ""),
+        search=_find_parameter(tasks, "found"),
+        search_report=_uri_of(tasks, "choose-values", "search_page"),
+        link=link,
+        tasks=tasks,
+        jobs=tuple(map(read_job, custom_jobs)),
+    )
+    return dataclasses.replace(run, **changes)
 
 
 def read_job(job: Mapping[str, Any], replicas: Sequence[ReplicaState] = ()) -> TrainingJob:
@@ -219,12 +217,12 @@ def _to_snake_case(value: Any) -> Any:
     return [_to_snake_case(item) for item in value] if isinstance(value, list) else value
 
 
-def read_tasks(job: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Iterator[Task]:
+def _read_tasks(job: Mapping[str, Any]) -> Iterator[Task]:
     """Yield the tasks of a run in the order in which they started, without groups of tasks."""
     details = job.get("jobDetail", {}).get("taskDetails", [])
     by_id = {detail["taskId"]: detail for detail in details}
     groups = {detail.get("parentTaskId") for detail in details}
-    names = display_names(job.get("pipelineSpec", {})) if names is None else names
+    names = _display_names(job.get("pipelineSpec", {}))
     is_complete = state_of(job) == "SUCCEEDED"
     for detail in sorted(details, key=lambda detail: _seconds(detail, "startTime") or _LATE):
         if detail["taskId"] in groups:
@@ -278,14 +276,14 @@ def state_of(resource: Mapping[str, Any]) -> str:
     return re.sub(r"^(PIPELINE|JOB)_STATE_", "", str(resource.get("state", "UNSPECIFIED")))
 
 
-def recipe_of(job: Mapping[str, Any]) -> str:
+def _recipe_of(job: Mapping[str, Any]) -> str:
     """Return the recipe of a PipelineJob by its label, since its display name may be edited."""
     shown = str(job.get("displayName", ""))
     label = str(job.get("labels", {}).get("recipe", shown))
     return shown if shown.lower() == label.lower() else label
 
 
-def parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters_of(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return all parameters of a run by name, sorted, including the defaults of its template."""
     inputs = job.get("pipelineSpec", {}).get("root", {}).get("inputDefinitions", {})
     defaults = {
@@ -371,7 +369,7 @@ def _list_launched(detail: Mapping[str, Any], kind: str) -> list[str]:
     return list(dict.fromkeys(filter(None, names)))
 
 
-def failure_of(
+def _failure_of(
     job: Mapping[str, Any], custom_jobs: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
 ) -> str:
     """Return a failed run's error in one line; prefer the training job's to the task's."""
@@ -384,7 +382,7 @@ def failure_of(
     return _error_of(job) or "no reason was given"
 
 
-def uri_of(tasks: Sequence[Task], name: str, output: str) -> str:
+def _uri_of(tasks: Sequence[Task], name: str, output: str) -> str:
     """Return the URI of a task's output; empty if the task has not written it."""
     written = (task.artifacts.get(output, {}) for task in tasks if task.name == name)
     return next((str(artifact["uri"]) for artifact in written if artifact), "")
@@ -396,7 +394,7 @@ def to_role(name: str) -> str:
     return f"{ROLES[int(match[1])]}-{match[2]}" if match else name
 
 
-def display_names(spec: Mapping[str, Any]) -> dict[str, str]:
+def _display_names(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the display name of each task of a PipelineSpec, by its name."""
     dags = [spec.get("root", {}), *spec.get("components", {}).values()]
     return {
@@ -406,7 +404,7 @@ def display_names(spec: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def select_validation(training: Mapping[str, float]) -> dict[str, float]:
+def _select_validation(training: Mapping[str, float]) -> dict[str, float]:
     """Return the validation metrics of a training's metrics: the task's, the loss, the epoch."""
     split, values = "validation_", {}
     for name, value in training.items():

@@ -154,11 +154,8 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
 
 
-def load(directory: pathlib.Path, names: Mapping[str, str] | None = None) -> Run:
-    """Read the run of a folder; raise InputError if a file that describes it is damaged.
-
-    `names` are the display names of its tasks, if they are needed.
-    """
+def load(directory: pathlib.Path) -> Run:
+    """Read the run of a folder; raise InputError if a file that describes it is damaged."""
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.
     unfinished = RUNNING if is_running(directory) else KILLED
@@ -168,7 +165,7 @@ def load(directory: pathlib.Path, names: Mapping[str, str] | None = None) -> Run
         return _load_summary(record, directory, unfinished)
     _check_start(path, job.get("createTime"), record)
     try:
-        return as_run(job, record, directory, names=names, unfinished=unfinished)
+        return as_run(job, record, directory, unfinished=unfinished)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} can't be read ({error!r}): it is damaged, or no run wrote it; remove it"
@@ -180,14 +177,12 @@ def as_run(
     record: RunRecord,
     directory: pathlib.Path,
     *,
-    names: Mapping[str, str] | None = None,
     unfinished: str = RUNNING,
 ) -> Run:
     """Return the run of a folder, given its PipelineJob as JSON."""
     state = state_of(job)
     run = read_run(
         job,
-        names=names or {},
         state=state if state in ENDED else unfinished,
         error=job.get("error", {}).get("message", "") if state == "FAILED" else "",
         **_describe_folder(record, directory),

@@ -5,7 +5,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from pipelines.package import Package
 from pipelines.runs import failures, run_folders
 from pipelines.runs.run import (
     ENDED,
@@ -13,7 +12,6 @@ from pipelines.runs.run import (
     Run,
     TrainingJob,
     Trial,
-    display_names,
     read_job,
     read_trials,
     to_role,
@@ -34,13 +32,7 @@ class ThisMachine:
     def fetch(self, name: str) -> Run:
         """Return a run, with its tasks and jobs; raise InputError if there is none of this name."""
         directory = run_folders.find(self.folder, name)
-        names = {}
-        with contextlib.suppress(InputError):
-            record = run_folders.read_record(directory)
-            package = Package(directory / f"{record.recipe}.yaml")
-            if package.digest == record.package:
-                names = display_names(package.content)
-        run = run_folders.load(directory, names)
+        run = run_folders.load(directory)
         _check_jobs(run, directory)
         jobs = tuple(
             read_job({"name": "", **file.job}, file.replicas) for file in read_jobs(directory)

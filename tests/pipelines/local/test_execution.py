@@ -201,16 +201,9 @@ def test_full_disk_fails_the_run_with_a_summary(small_package, small_disk, tmp_p
     assert "Traceback" not in shown
 
 
-@pytest.mark.parametrize(
-    ("parameters", "reason"),
-    [
-        ({"sorce": "x"}, "no parameter 'sorce'; did you mean 'source'?"),
-        ({"accuracy": "high"}, "accuracy='high' is not a finite number"),
-        ({}, "parameter 'replica' needs a value"),
-    ],
-)
-def test_wrong_parameters_start_nothing(small_package, tmp_path, parameters, reason):
-    assert reason in refusals.refused(run_package, small_package, tmp_path / "runs", parameters)
+def test_wrong_parameter_starts_nothing(small_package, tmp_path):
+    error = refusals.refused(run_package, small_package, tmp_path / "runs", {"accuracy": "high"})
+    assert error == "accuracy='high' is not a finite number"
     assert not (tmp_path / "runs").exists()
 
 
