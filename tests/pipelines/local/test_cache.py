@@ -68,8 +68,10 @@ def test_entry_of_another_task_or_run_is_not_used(tmp_path):
 )
 def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     kinds = tmp_path / "trainer" / "kinds"
-    kinds.mkdir(parents=True)
-    (tmp_path / "components").mkdir()
+    facts = tmp_path / "emulator" / "vertex_facts"
+    for package in (kinds.parent, kinds, facts, tmp_path / "components"):
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").touch()
     (tmp_path / "components" / "step.py").write_text("from trainer.writer import write\n")
     monkeypatch.setattr("pipelines.local.imported_code._ROOT", tmp_path)
     monkeypatch.setattr("pipelines.local.imported_code.ROOTS", (tmp_path, tmp_path / "emulator"))
@@ -94,8 +96,6 @@ def test_digest_depends_on_imported_code(tmp_path, monkeypatch, command):
     locked = write()
     (tmp_path / "requirements.lock").write_text("pillow==12.2.0")
     assert len({first, locked, write()}) == 3
-    facts = tmp_path / "emulator" / "vertex_facts"
-    facts.mkdir(parents=True)
     (facts / "jobs.py").write_text("D = 1")
     named = write(schema="from vertex_facts import jobs")
     (facts / "jobs.py").write_text("D = 2")
