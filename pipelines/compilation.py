@@ -13,7 +13,7 @@ from pipelines.batch_prediction import batch_prediction
 from pipelines.package import read_images
 from pipelines.parameters import with_parameters
 from pipelines.prediction_values import batch_name
-from pipelines.recipe import Recipe
+from pipelines.recipe import Recipe, to_id
 from pipelines.training import training
 from trainer.data import storage
 from trainer.errors import InputError
@@ -76,14 +76,13 @@ def compile_batch_yaml(recipe: Recipe, image: str) -> str:
 def _compile(function: Any, kind: str, recipe: str, values: dict[str, Any], image: str) -> str:
     """Compile a pipeline function, with `values` as its parameters' defaults."""
     resource_names.check("image", image)
-    # Also the name of a package in Artifact Registry, which has a-z, 0-9 and -.
-    stem = re.sub("[^a-z0-9]+", "-", recipe.lower()).strip("-")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pipeline.yaml"
         compiler.Compiler().compile(
             dsl.pipeline(function),
             str(path),
-            pipeline_name=f"{kind}-{stem}",
+            # Also the name of its package in Artifact Registry.
+            pipeline_name=f"{kind}-{to_id(recipe)}",
             pipeline_display_name=recipe if kind == "training" else batch_name(recipe),
             pipeline_parameters=values,
         )

@@ -77,6 +77,11 @@ class Recipe:
         search.check(self.run_options.search, parameters, check_values, place=place)
 
 
+def to_id(name: str) -> str:
+    """Return a recipe's name in the characters that IDs of resources may have: a-z, 0-9 and -."""
+    return re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
 def list_names() -> list[str]:
     """Return the names of all recipes, sorted."""
     return sorted(_find_paths())

@@ -1,4 +1,4 @@
-"""Commands on Vertex AI (run, schedule, upload, clean), through Google's own client libraries.
+"""What only a Google project has: schedules, templates, monitoring, its check and its cleaning.
 
 Functions raise CloudError if Google Cloud refuses a request or does not answer, and InputError for
 a user's mistake. Google's SDK takes seconds to import, so modules of this package import it inside

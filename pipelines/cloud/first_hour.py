@@ -8,6 +8,7 @@ first-hour-<time>.names.json beside it has these names, and stays on this machin
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import os
 import re
@@ -264,12 +265,9 @@ class Hour:
 
 def fold(items: Iterable[dict[str, Any]], key: Callable[[Any], Any]) -> Iterator[dict[str, Any]]:
     """Yield items; of several in a row with the same key, only the last, with their number."""
-    folded: list[dict[str, Any]] = []
-    for item in items:
-        same = bool(folded) and key(folded[-1]) == key(item)
-        times = folded.pop().get("times", 1) + 1 if same else 1
-        folded.append({**item, "times": times} if same else item)
-    return iter(folded)
+    for _, group in itertools.groupby(items, key):
+        alike = list(group)
+        yield {**alike[-1], "times": len(alike)} if len(alike) > 1 else alike[-1]
 
 
 def comparable(exchange: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """Execution of a run on this machine."""
 
 import contextlib
-import dataclasses
 import datetime
 import pathlib
 import time
@@ -176,14 +175,9 @@ def _execute(
             run.close(state)
         failure = failures.find_failure(run, error) if state == "FAILED" else None
         job = job_file.write(state, failure.message if failure else "")
-        ended = as_run(job, record, directory)
+        ended = run_summary.copy_pages(as_run(job, record, directory))
         summary = _write_summary(ended, run)
-    shown = dataclasses.replace(
-        ended,
-        report=summary["report"] or ended.report,
-        search_report=summary.get("search_report") or ended.search_report,
-    )
-    _show_end(shown, run, failure, summary["batch_predictions"])
+    _show_end(ended, run, failure, summary["batch_predictions"])
     return directory
 
 

@@ -1,6 +1,7 @@
 """summary.json: a run's parameters, tasks, jobs and results."""
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import pathlib
@@ -14,7 +15,6 @@ from pipelines.runs.run_folders import (
     REPORT_FILE_NAME,
     SEARCH_FILE_NAME,
     SUMMARY_FILE_NAME,
-    artifacts_of,
     read_record,
 )
 from pipelines.runs.this_machine import read_jobs
@@ -35,16 +35,15 @@ _PACKAGES = (
 
 
 def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the content of summary.json; copy the report, if any, to the run's folder.
+    """Return the content of summary.json.
 
     `batch_jobs` are the run's BatchPredictionJobs, in the REST API's JSON.
     """
     directory = pathlib.Path(run.link)
-    record = read_record(directory)
     summary: dict[str, Any] = {
         "recipe": run.recipe,
         "state": run.state,
-        "started": record.started,
+        "started": read_record(directory).started,
         "seconds": round(run.seconds or 0.0, 3),
         "parameters": run.parameters,
         "tasks": [
@@ -61,22 +60,44 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
         "metrics": run.metrics,
         "validation": run.validation,
         "dataset": _summarize_dataset(run),
-        "artifacts": artifacts_of(record, directory),
+        "artifacts": run.artifacts,
         "model": next(_list_uris(run, "system.Model"), None),
-        "report": _copy_page(run.report, directory / REPORT_FILE_NAME),
+        "report": run.report or None,
         "predictions": run.predictions or None,
         "versions": _read_versions(),
     }
     if run.search:
-        page = _copy_page(run.search_report, directory / SEARCH_FILE_NAME)
-        summary |= {"search": run.search, "search_report": page}
+        summary |= {"search": run.search, "search_report": run.search_report}
     if run.verdict:
         summary["verdict"] = run.verdict
-    if gate := run.gate:
-        summary["gate"] = gate
+    if run.gate:
+        summary["gate"] = run.gate
     if run.registered:
         summary |= {"registered": run.registered, "registered_as": run.registered_as}
     return {**summary, "error": run.error} if run.error else summary
+
+
+def copy_pages(run: Run) -> Run:
+    """Copy the pages of a run, self-contained files, to its folder; return the run with copies."""
+    folder = pathlib.Path(run.link)
+    return dataclasses.replace(
+        run,
+        report=_copy_page(run.report, folder / REPORT_FILE_NAME),
+        search_report=_copy_page(run.search_report, folder / SEARCH_FILE_NAME),
+    )
+
+
+def _copy_page(uri: str, copy: pathlib.Path) -> str:
+    """Copy a page; return the copy's path, or that of the page if it can't be copied."""
+    content = run_files.read(uri) if uri else None
+    if content is None:
+        return uri
+    try:
+        copy.write_bytes(content)
+    except OSError:  # The disk may be full; the summary is still written.
+        copy.unlink(missing_ok=True)
+        return uri
+    return str(copy)
 
 
 def reserve(directory: pathlib.Path) -> None:
@@ -155,19 +176,6 @@ def _summarize_dataset(run: Run) -> dict[str, Any] | None:
             "rejected": content["rejected"]["count"],
         }
     return None
-
-
-def _copy_page(uri: str, copy: pathlib.Path) -> str | None:
-    """Copy a page, a self-contained file, into the run's folder; return the copy's path."""
-    content = run_files.read(uri) if uri else None
-    if content is None:
-        return None
-    try:
-        copy.write_bytes(content)
-    except OSError:  # The disk may be full; the summary is still written.
-        copy.unlink(missing_ok=True)
-        return None
-    return str(copy)
 
 
 def _read_versions() -> dict[str, str]:

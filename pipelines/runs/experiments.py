@@ -5,13 +5,13 @@ context becomes a child of the experiment's context, as with the SDK's
 PipelineJob.submit(experiment=...) (machine-learning/experiments/add-pipelinerun-experiment).
 """
 
-import re
 import time
 from typing import Any
 
 from components.vertex.cloud_errors import CONFLICT, CloudError, tolerated, translated
 from pipelines.project.connection import Connection, console_link
 from pipelines.project.settings import Settings
+from pipelines.recipe import to_id
 from pipelines.runs import vertex_jobs
 from trainer.errors import InputError
 from vertex_facts import regions
@@ -25,7 +25,7 @@ _WAIT_SECONDS = 60.0
 
 def experiment_of(recipe: str) -> str:
     """Return the name of a recipe's experiment, which has 4 to 128 of a-z, 0-9 and -."""
-    name = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
+    name = to_id(recipe)
     return name if len(name) >= _SHORTEST_ID else f"{name}-runs"
 
 

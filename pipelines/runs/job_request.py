@@ -2,7 +2,6 @@
 
 import copy
 import datetime
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
 from pipelines.prediction_values import batch_name
 from pipelines.project.settings import Settings
-from pipelines.recipe import Recipe
+from pipelines.recipe import Recipe, to_id
 from pipelines.runs.run_folders import check_name
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
@@ -153,8 +152,7 @@ def make_run_id(recipe: str, name: str) -> str:
     if name:
         check_name(name)
         return name
-    stem = re.sub(r"[^a-z0-9]+", "-", recipe.lower()).strip("-")
-    return f"{stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    return f"{to_id(recipe)}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _check_sources(values: Mapping[str, Any]) -> None:

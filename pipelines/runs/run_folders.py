@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
-import json
 import os
 import pathlib
 import re
@@ -37,6 +36,7 @@ from trainer import checked_json
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_emulator import files
+from vertex_emulator.job_state import is_locked
 from vertex_facts import UsageError
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ def load(directory: pathlib.Path) -> Run:
     """Read the run of a folder; raise InputError if a file that describes it is damaged."""
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.
-    unfinished = RUNNING if is_running(directory) else KILLED
+    unfinished = RUNNING if is_locked(directory) else KILLED
     path = directory / JOB_FILE_NAME
     job = read_json(path, dict[str, Any])
     if job is None:
@@ -277,20 +277,7 @@ def artifacts_of(record: RunRecord, directory: pathlib.Path) -> str:
 def write_record(record: RunRecord, directory: pathlib.Path) -> None:
     """Write run.json atomically."""
     content = checked_json.with_checksum(dataclasses.asdict(record))
-    text = json.dumps(content, indent=1) + "\n"
-    storage.write_atomically(str(directory / RECORD_FILE_NAME), text.encode())
-
-
-def is_running(directory: pathlib.Path) -> bool:
-    """Return True if a process holds the lock of a run's folder."""
-    try:
-        with (directory / _LOCK_FILE_NAME).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+    storage.write_json(str(directory / RECORD_FILE_NAME), content)
 
 
 @contextlib.contextmanager

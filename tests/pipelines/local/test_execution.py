@@ -188,7 +188,7 @@ def small_disk(tmp_path):
 def test_full_disk_fails_the_run_with_a_summary(small_package, small_disk, tmp_path):
     report = tmp_path / "report.html"
     report.write_bytes(bytes(2 << 20))
-    assert run_summary._copy_page(str(report), small_disk / "report.html") is None
+    assert run_summary._copy_page(str(report), small_disk / "report.html") == str(report)
     assert list(small_disk.iterdir()) == []
     result, shown = run_small(small_package, small_disk, source="large")
     assert result.state == "FAILED"
