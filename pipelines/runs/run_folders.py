@@ -32,7 +32,7 @@ from pipelines.runs.run import (
     read_run,
     state_of,
 )
-from trainer import checked_json
+from trainer import checked_json, fields
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_emulator import files
@@ -73,7 +73,7 @@ class RunRecord:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The fields of a run's summary.json that commands read."""
+    """The fields of a run's summary.json that commands read, with the names of those of a Run."""
 
     state: str
     tasks: tuple[Task, ...] = ()
@@ -197,21 +197,9 @@ def _load_summary(record: RunRecord, directory: pathlib.Path, unfinished: str) -
     summary = read_json(path, Summary) or Summary(state=unfinished)
     if summary.started:
         _check_start(path, summary.started, record)
-    return Run(
-        state=summary.state,
-        seconds=summary.seconds,
-        metrics=summary.metrics,
-        validation=summary.validation,
-        verdict=summary.verdict,
-        reason=str(summary.gate.get("reason", "")),
-        registered=summary.registered,
-        registered_as=summary.registered_as,
-        error=summary.error,
-        predictions=summary.predictions or "",
-        report=summary.report or "",
-        tasks=summary.tasks,
-        **_describe_folder(record, directory),
-    )
+    known = {name: value for name, value in vars(summary).items() if value is not None}
+    known |= {"reason": str(summary.gate.get("reason", "")), **_describe_folder(record, directory)}
+    return Run(**fields.pick(Run, known))
 
 
 def _describe_folder(record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:
