@@ -123,8 +123,6 @@ def run(
     arguments = {name: parameters.values()[name] for name in values or {}}
     arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
     arguments["labels"] = parameters.job.labels
-    if recipe.searches:
-        preflight.check_search(recipe.run_options)
     evaluation = recipe.run_options.evaluation_accelerator
     say(*preflight.describe_substitutes(parameters.machines, evaluation))
     return _compile_and_run(

@@ -14,12 +14,22 @@ import json
 import math
 import pathlib
 import statistics
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vertex_emulator import messages
 from vertex_emulator.replica_process import METRICS_SUFFIX
 from vertex_emulator.tuning_search import is_minimized
+
+Curve = list[tuple[float, float]]
+_FEWEST_CURVES = 5
+"""Number of completed trials from which final values are predicted."""
+_LAST_POINTS = 3
+"""Number of a curve's last measurements by which its rise is predicted."""
+_UNLIKELY = 0.01
+"""Probability below which a trial is stopped; the page says "very low"."""
+_CLOSE = 1e-9
 
 
 def read_reports(folder: pathlib.Path, seen: set[str]) -> Iterator[dict[str, Any]]:
@@ -75,31 +85,71 @@ def choose_final(spec: Any, trial: Any) -> Any:
 
 
 def should_stop(spec: Any, trial: Any, trials: Sequence[Any]) -> bool:
-    """Return whether the median automated stopping rule stops a running Trial.
-
-    It does if the best objective value of the trial is worse than the median, over all completed
-    trials, of the mean of their values up to the trial's last measurement.
-    """
-    if "median_automated_stopping_spec" not in spec:
+    """Return whether a running Trial is stopped by the study's rule, if it has one."""
+    rules = {
+        "median_automated_stopping_spec": _is_below_median,
+        "decay_curve_stopping_spec": _is_unlikely_the_best,
+    }
+    name = next((name for name in rules if name in spec), "")
+    if not name:
         return False
-    by_time = spec.median_automated_stopping_spec.use_elapsed_duration
+    by_time = getattr(spec, name).use_elapsed_duration
+    completed = [
+        _read_curve(spec, other, by_time=by_time)
+        for other in trials
+        if other.state.name == "SUCCEEDED"
+    ]
+    own = _read_curve(spec, trial, by_time=by_time)
+    return bool(own) and rules[name](own, [curve for curve in completed if curve])
 
-    def place(measurement: Any) -> Any:
-        return measurement.elapsed_duration if by_time else measurement.step_count
 
-    def objectives(other: Any) -> list[float]:
-        name = spec.metrics[0].metric_id
-        return [
-            _objective(spec, measurement)
-            for measurement in other.measurements
-            if place(measurement) <= last and name in _metrics(measurement)
-        ]
+def _is_below_median(own: Curve, completed: Sequence[Curve]) -> bool:
+    """Return whether a trial's best value is below the median of the means of completed trials.
 
-    last = max(map(place, trial.measurements))
-    completed = [objectives(other) for other in trials if other.state.name == "SUCCEEDED"]
-    means = [statistics.fmean(values) for values in completed if values]
-    own = objectives(trial)
-    return bool(means and own) and max(own) < statistics.median(means)
+    A mean is that of the values up to the trial's last measurement.
+    """
+    last = own[-1][0]
+    values = [[value for place, value in curve if place <= last] for curve in completed]
+    means = [statistics.fmean(of_curve) for of_curve in values if of_curve]
+    return bool(means) and max(value for _, value in own) < statistics.median(means)
+
+
+def _is_unlikely_the_best(own: Curve, completed: Sequence[Curve]) -> bool:
+    """Return whether a trial's final value exceeds the best so far with a very low probability.
+
+    From completed trials, a Gaussian process learns how much a curve still rises after its last
+    points up to the trial's last measurement.
+    """
+    if len(completed) < _FEWEST_CURVES:
+        return False
+    import numpy as np
+    from scipy.stats import norm
+    from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+
+    places, values = np.transpose(own[-_LAST_POINTS:])
+    known = np.array([np.interp(places, *np.transpose(curve)) for curve in completed])
+    finals = np.array([curve[-1][1] for curve in completed])
+    center, spread = known.mean(axis=0), known.std(axis=0) + _CLOSE
+    kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()
+    process = GaussianProcessRegressor(kernel, normalize_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Parameters of the kernel may be at their bounds.
+        process.fit((known - center) / spread, finals - known[:, -1])
+        rises, deviations = process.predict([(values - center) / spread], return_std=True)
+    ahead = values[-1] + rises[0] - finals.max()
+    return bool(norm.cdf(ahead / (deviations[0] + _CLOSE)) < _UNLIKELY)
+
+
+def _read_curve(spec: Any, trial: Any, *, by_time: bool) -> Curve:
+    """Return the objective values of a Trial, each with its step or its seconds."""
+    return [
+        (
+            measurement.elapsed_duration.total_seconds() if by_time else measurement.step_count,
+            _objective(spec, measurement),
+        )
+        for measurement in trial.measurements
+        if spec.metrics[0].metric_id in _metrics(measurement)
+    ]
 
 
 def _metrics(measurement: Any) -> dict[str, float]:

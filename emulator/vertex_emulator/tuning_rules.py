@@ -11,11 +11,7 @@ from vertex_emulator.tuning_search import condition_values, kind_of, matches
 _APART = 1e-10
 _MAX_DISCRETE_VALUES = 1000
 _LOG_SCALES = ("UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE")
-_UNSUPPORTED = (
-    "decay_curve_stopping_spec",
-    "convex_automated_stopping_spec",
-    "study_stopping_config",
-)
+_UNSUPPORTED = ("convex_automated_stopping_spec", "study_stopping_config")
 """Fields of a StudySpec that Vertex AI supports, but this emulator does not."""
 
 

@@ -19,7 +19,6 @@ from components.planning.prediction_options import BIGQUERY
 from pipelines import prediction_values
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
-from pipelines.run_options import RunOptions
 from trainer.data.schema import find_training_data
 from trainer.data.sources import SourceKind, parse_source
 from trainer.data.storage import is_remote
@@ -80,15 +79,6 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
                 raise InputError(f"model_options: {name}: there is no file {uri!r}; give another")
             changed["model_options"] = {**training.model_options, name: str(file)}
     return changed
-
-
-def check_search(run_options: RunOptions) -> None:
-    """Raise InputError for a search that only Vertex AI can do."""
-    if run_options.search and run_options.search.early_stopping == "decay_curve":
-        raise InputError(
-            "search: early_stopping='decay_curve' is Vertex AI's; on this machine, set 'median' or "
-            "'none'"
-        )
 
 
 def describe_substitutes(

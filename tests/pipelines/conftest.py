@@ -10,7 +10,7 @@ import pytest
 from pipelines import recipe
 from tests import child_processes
 from tests.child_processes import ROOT
-from vertex_emulator import custom_job, folder_jobs, processes
+from vertex_emulator import background_jobs, job_service, processes
 
 RECIPES = ("cats_vs_dogs", "chicago_taxi", "digits", "emotions", "flowers", "housing", "mnist")
 """The recipes of the project."""
@@ -38,7 +38,7 @@ def recipes_of_the_project(tmp_path_factory):
 def quick_polls():
     """Look at jobs and processes of this process more often than once in 50 ms."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (custom_job, folder_jobs, processes):
+        for module in (background_jobs, job_service, processes):
             patch.setattr(module, "_POLL_SECONDS", 0.01)
         yield
 

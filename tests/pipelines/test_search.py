@@ -147,7 +147,6 @@ def test_max_cost_becomes_the_number_of_trials(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--search early_stopping=decay_curve", "early_stopping='decay_curve' is Vertex AI's; on"),
         ("--search trial=3", "unknown parameter 'trial'; did you mean 'trials'?"),
         ("--search trials", "--search 'trials' is not NAME=VALUE"),
         ("--trials 0", "search: trials=0 is out of range: it must be at least 2"),

@@ -85,7 +85,6 @@ def test_invalid_tuning_job_is_refused(services, fields, reason):
         ({"metrics": [METRIC, METRIC]}, "metric_id 'accuracy' is not unique"),
         ({"metrics": [{**METRIC, "safety_config": {"safety_threshold": 1}}]}, "safety_config"),
         ({"observation_noise": "LOW"}, "observation_noise is not supported by Hyperparameter"),
-        ({"decay_curve_stopping_spec": {}}, "decay_curve_stopping_spec is not supported here"),
         ({"convex_automated_stopping_spec": {}}, "convex_automated.* is not supported here"),
         ({"study_stopping_config": {}}, "study_stopping_config is not supported here"),
         ({"algorithm": "GRID_SEARCH"}, "rate is DOUBLE, which GRID_SEARCH"),

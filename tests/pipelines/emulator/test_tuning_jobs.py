@@ -430,6 +430,22 @@ def test_median_is_that_of_means_up_to_the_step():
         assert not should_stop(spec, running, [running])
 
 
+def curve_of(final, steps, state):
+    """Return a trial whose metric decays from 1 to `final`."""
+    values = [final + (1 - final) * 0.5**step for step in range(1, steps + 1)]
+    return trial_of({}, **{**measured(*values), "state": state})
+
+
+def test_decay_curve_predicts_the_final_value():
+    metric = {"metric_id": "accuracy", "goal": "MINIMIZE"}
+    spec = study(double(0, 1), metrics=[metric], decay_curve_stopping_spec={})
+    completed = [curve_of(final, 10, "SUCCEEDED") for final in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    for final, steps, stops in ((0.05, 3, False), (0.09, 1, False), (0.4, 3, True), (0.7, 4, True)):
+        running = curve_of(final, steps, "ACTIVE")
+        assert should_stop(spec, running, [*completed, running]) == stops
+        assert not should_stop(spec, running, completed[:4])
+
+
 def test_reports_become_ordered_measurements():
     spec = study(double(0, 1), metrics=[{"metric_id": name} for name in ("accuracy", "loss")])
     trial = Trial(start_time="2026-08-01T00:00:00Z")
