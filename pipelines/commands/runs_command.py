@@ -13,8 +13,8 @@ from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirect
 from pipelines.console import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
-from pipelines.runs.screens import format_trial
 from pipelines.runs.this_machine import read_search
+from pipelines.runs.trial_rows import format_trial
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, count, decimal
 

@@ -2,22 +2,16 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.runs.failures import read_progress
 from pipelines.runs.live_view import STARTING, Row
-from pipelines.runs.screens import format_trial_value
+from pipelines.runs.run import Trial
+from pipelines.runs.trial_rows import make_trial_row
 from vertex_emulator.background_jobs import BackgroundJob
 from vertex_emulator.engine.pipeline_run import PipelineRun
 from vertex_facts.restart_rules import MAX_RESTARTS
-
-_TRIAL_STATES = {
-    "REQUESTED": "PENDING", "ACTIVE": "RUNNING", "STOPPING": "RUNNING", "INFEASIBLE": "FAILED"
-}  # fmt: skip
-_BARS = "▁▂▃▄▅▆▇█"
-_CURVE = 12
-"""Largest number of measurements that are drawn."""
 
 
 def make_rows(run: PipelineRun) -> Iterator[Row]:
@@ -30,31 +24,25 @@ def make_rows(run: PipelineRun) -> Iterator[Row]:
         for job in replicas:
             yield from _replica_rows(job, f"{run.folder}/")
         for job in jobs:
-            yield from map(_trial_row, job.trials)
+            yield from (make_trial_row(_read_trial(trial)) for trial in job.trials)
 
 
-def _trial_row(trial: Any) -> Row:
-    """Return the row of a trial: its values, and the newest measurement."""
+def _read_trial(trial: Any) -> Trial:
+    """Return a Trial of the API, as `read_trials` does, but without JSON: rows are made often."""
     seconds = 0.0
     if trial.start_time:
         ended = trial.end_time.timestamp() if trial.end_time else time.time()
         seconds = ended - trial.start_time.timestamp()
-    parts = [f"{one.parameter_id} {format_trial_value(one.value)}" for one in trial.parameters]
     measured = trial.final_measurement or (trial.measurements and trial.measurements[-1])
-    parts += [f"{one.metric_id} {one.value:.4f}" for one in measured.metrics] if measured else []
-    curve = [one.value for point in trial.measurements for one in point.metrics[:1]]
-    text = trial.infeasible_reason or f"{', '.join(parts)}  {draw_curve(curve)}".rstrip()
-    state = _TRIAL_STATES.get(trial.state.name, trial.state.name)
-    return Row(f"trial {trial.id}", state, seconds, text, is_replica=True)
-
-
-def draw_curve(values: Sequence[float]) -> str:
-    """Draw a curve in characters, one for each of the last values; empty if it has one point."""
-    shown = values[-_CURVE:]
-    low, spread = min(shown, default=0), max(shown, default=0) - min(shown, default=0)
-    if not spread:
-        return ""
-    return "".join(_BARS[round((len(_BARS) - 1) * (one - low) / spread)] for one in shown)
+    return Trial(
+        name=trial.id,
+        state=trial.state.name,
+        values={parameter.parameter_id: parameter.value for parameter in trial.parameters},
+        metrics={metric.metric_id: metric.value for metric in measured.metrics} if measured else {},
+        curve=tuple(metric.value for one in trial.measurements for metric in one.metrics[:1]),
+        seconds=seconds,
+        error=trial.infeasible_reason,
+    )
 
 
 def _replica_rows(job: BackgroundJob, folder: str) -> Iterator[Row]:

@@ -14,8 +14,9 @@ from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
 from pipelines.runs.live_view import Row, choose_view
-from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, Run
+from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH, Run
 from pipelines.runs.screens import show_results
+from pipelines.runs.trial_rows import make_trial_row
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError, escape_controls
 
@@ -160,6 +161,8 @@ def _make_rows(connection: Connection, run: Run) -> Iterator[Row]:
                 progress = cloud_logging.fetch_progress(connection, run, job_id)
             for replica, text in sorted(progress.items()):
                 yield Row(replica.replace("-", " "), "RUNNING", 0.0, text, is_replica=True)
+        if task.display_name == SEARCH:
+            yield from map(make_trial_row, run.trials)
 
 
 def resume(

@@ -23,6 +23,8 @@ JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS, SEARCHES = (
     "customJobs", "batchPredictionJobs", "hyperparameterTuningJobs"
 )  # fmt: skip
+SEARCH = "Search"
+"""Display name of the step that searches for hyperparameters."""
 PLAN, TRAINING = "plan-training", "training"
 """The task that creates the training job's directory, and the output that names it."""
 _COLLECTION, _EVALUATION = "collect-training", "evaluate-model"
@@ -56,8 +58,10 @@ class Trial:
     state: str  # as of a Trial in the API
     values: Mapping[str, Any]
     metrics: Mapping[str, float]  # its final measurement, or its newest
-    rank: int  # among the measured trials, 1 for the best; 0 if it is not measured
-    directory: str  # URI of its base_output_directory
+    curve: tuple[float, ...] = ()  # measured values of its first metric
+    seconds: float = 0.0  # from its start to its end or to now; 0 before the start
+    rank: int = 0  # among the measured trials, 1 for the best; 0 if it is not measured
+    directory: str = ""  # URI of its base_output_directory
     error: str = ""
 
 
@@ -311,14 +315,16 @@ def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
 
 
 def _read_trial(trial: Mapping[str, Any], base: str) -> Trial:
-    newest = trial.get("measurements", [])[-1:] or [{}]
-    measured = trial.get("finalMeasurement") or newest[0]
+    measurements = trial.get("measurements", [])
+    measured = trial.get("finalMeasurement") or (measurements or [{}])[-1]
+    curve = [metric.get("value", 0) for one in measurements for metric in one["metrics"][:1]]
     return Trial(
         name=trial.get("id", ""),
         state=trial.get("state", ""),
         values={one["parameterId"]: one["value"] for one in trial.get("parameters", [])},
         metrics={one["metricId"]: one.get("value", 0) for one in measured.get("metrics", [])},
-        rank=0,
+        curve=tuple(curve),
+        seconds=_duration_of(trial),
         directory=f"{base}/{trial.get('id', '')}",
         error=trial.get("infeasibleReason", ""),
     )

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from components.machines.price import format_machines
 from pipelines.console import Console, say, shorten_path
-from pipelines.runs.run import KILLED, Run, TrainingJob, Trial
+from pipelines.runs.run import KILLED, Run, TrainingJob
+from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object
 from trainer.evaluation.gate_options import CANDIDATE
 from trainer.formats import clock, decimal
@@ -122,18 +123,6 @@ def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str
         yield f"report    {_format_path(run.report)}"
     if is_object(run.artifacts):
         yield f"artifacts {run.artifacts}"
-
-
-def format_trial(trial: Trial) -> str:
-    """Return a trial's number, measurement and values, or why it has failed."""
-    parts = [f"{name} {decimal(value, 4)}" for name, value in trial.metrics.items()]
-    parts += [f"{name}={format_trial_value(value)}" for name, value in trial.values.items()]
-    return f"{trial.name}: {trial.error or ', '.join(parts)}"
-
-
-def format_trial_value(value: Any) -> str:
-    """Return a value that a search has chosen, a fraction with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _format_path(path: str) -> str:

@@ -13,8 +13,8 @@ from components.planning.search_options import SearchOptions, build_study_spec
 from pipelines import plan as planning
 from pipelines import recipe as recipes
 from pipelines.commands import command_line
-from pipelines.local.run_rows import draw_curve
 from pipelines.runs.run import read_trials
+from pipelines.runs.trial_rows import draw_curve, make_trial_row
 from tests.refusals import refused
 from trainer.training.config import TrainingConfig, override
 
@@ -180,6 +180,16 @@ def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
 def test_curve_is_drawn_from_the_last_measurements():
     assert draw_curve([0.5]) == ""
     assert draw_curve([9.0] * 20 + [0.7, 0.0]) == "██████████▂▁"
+
+
+def test_trial_has_a_row():
+    measured = [{"metrics": [{"metricId": "loss", "value": value}]} for value in (0.5, 0.4)]
+    values = [{"parameterId": "learning_rate", "value": 0.012345}]
+    trial = {"id": "7", "state": "ACTIVE", "parameters": values, "measurements": measured}
+    (trial,) = read_trials({"trials": [trial]})
+    row = make_trial_row(trial)
+    assert row[:2] == ("trial 7", "RUNNING")
+    assert row.text == "loss 0.4000, learning_rate=0.01235  █▁"
 
 
 def test_searching_recipe_keeps_its_name():
