@@ -13,11 +13,11 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
-from trainer.errors import InputError
 from trainer.fit.building import build
 from trainer.fit.divided_batches import unwrap
 from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster
+from trainer.training.compile_checks import check_additive
 
 
 class FitLoop(abc.ABC):
@@ -148,15 +148,9 @@ class FitLoop(abc.ABC):
 
             return self.take_first(self.strategy.run(replica_measure))
 
-        for one, *states in zip(own, *measure(), strict=True):
+        for metric, *states in zip(own, *measure(), strict=True):
             for values in zip(*states, strict=True):
-                whole, first, second = np.diff(values, axis=0)
-                if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
-                    raise InputError(
-                        f"the metric {one.name!r} can't be computed by several replicas, because "
-                        "its state over two halves of a batch does not add up to that over the "
-                        "batch; leave it out, or keep sums over rows in its variables"
-                    )
+                check_additive(metric.name, *np.diff(values, axis=0))
 
 
 def flatten(logs: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,23 @@
 """Refuse what a model's `compile` may say that several replicas can't train."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from trainer.errors import InputError
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
+
+
+def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
+    """Raise InputError unless what two halves of a batch add to a state is what the batch adds."""
+    if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
+        raise InputError(
+            f"the metric {metric!r} can't be computed by several replicas, because its state over "
+            "two halves of a batch does not add up to that over the batch; leave it out, or keep "
+            "sums over rows in its variables"
+        )
 
 
 def check_compiled(model: keras.Model) -> None:

@@ -12,6 +12,7 @@ from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
 from trainer.errors import InputError
 from trainer.tasks import Task
+from trainer.training.compile_checks import check_additive
 from trainer.training.config import TrainingConfig
 from trainer.training.progress import Sums
 
@@ -159,20 +160,12 @@ class CompiledObjective(Objective):
         batches = reader.read_for_keras(self.task.dataset, "train", _TRIED_ROWS)
         inputs, labels, *_ = next(iter(batches))
         outputs, half = model(inputs, training=False), labels.shape[0] // 2
-        whole, first, second = (
+        found = [
             self._update(self._initial, labels[rows], outputs[rows], tf.ones(labels[rows].shape[0]))
             for rows in (slice(None), slice(half), slice(half, None))
-        )
-        for variable, *states in zip(
-            self._variables, self._initial, whole, first, second, strict=True
-        ):
-            begin, total, *halves = map(np.array, states)
-            if not np.allclose(total - begin, sum(halves) - 2 * begin, rtol=1e-3, atol=1e-5):
-                raise InputError(
-                    f"the metric with the variable {variable.path!r} can't be computed by several "
-                    "replicas, because its state over two halves of a batch does not add up to "
-                    "that over the batch; leave it out, or keep sums over rows in its variables"
-                )
+        ]
+        for variable, begin, *states in zip(self._variables, self._initial, *found, strict=True):
+            check_additive(variable.path, *(np.array(state) - begin for state in states))
 
 
 def make_objective(model: keras.Model, task: Task, config: TrainingConfig) -> Objective:
