@@ -18,7 +18,7 @@ FORBIDDEN = ("components", "kfp", "pipelines", "tensorflow", "trainer")
 DECLARED = ("google", "google_crc32c", "grpc", "pydantic", "tomli")
 """Modules of the dependencies in emulator/pyproject.toml."""
 FOR_PIPELINES = ("kfp", "google_cloud_pipeline_components")
-FOR_TUNING = ("optuna",)
+FOR_TUNING = ("numpy", "optuna", "scipy", "sklearn")
 """Packages of the extras of these names."""
 
 IMPORTS = f"""
