@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
+    from pipelines.runs.screens import Place
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -56,10 +57,9 @@ def plan(
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.package import read_images
-    from pipelines.project import settings
 
     parameters = recipe.with_values(values or {}, place=place)
-    resolved = settings.load({}, os.environ)
+    resolved = _load_settings()
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
     planning.show(parameters, minutes, rates, recipe.run_options, searches=recipe.searches)
@@ -229,20 +229,37 @@ def results(
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
     name, _, trial = name.partition("/")
-    if not run_folders.is_local(runs_directory, name):
-        from pipelines.project.connection import Connection
-        from pipelines.project.settings import load as load_settings
-        from pipelines.runs.vertex_ai import VertexRuns
+    run = find_place(name, runs_directory, settings or _load_settings).fetch(name)
+    return find_trial(run, trial) if trial else run
 
-        resolved = settings() if settings else load_settings({}, os.environ)
-        if resolved.project:
-            run = VertexRuns(Connection(resolved)).fetch(name)
-            return find_trial(run, trial) if trial else run
-    if trial:
+
+def find_place(
+    run: str,
+    runs_directory: Path,
+    settings: Callable[[], Settings],
+    rates: Mapping[str, float] | None = None,
+) -> Place:
+    """Return where a run is; raise InputError if it is not here and no project is set."""
+    if run_folders.is_local(runs_directory, run):
         from pipelines.runs.this_machine import ThisMachine
 
-        return find_trial(ThisMachine(runs_directory).fetch(name), trial)
-    return run_folders.load_by_name(runs_directory, name)
+        return ThisMachine(runs_directory)
+    from pipelines.project.connection import Connection
+    from pipelines.runs.vertex_ai import VertexRuns
+
+    resolved = settings()
+    if not resolved.project:
+        raise InputError(
+            f"no run {run!r} in the folder {runs_directory}; to look on Vertex AI: "
+            f"{resolved.describe_missing('project')}"
+        )
+    return VertexRuns(Connection(resolved), rates or {})
+
+
+def _load_settings() -> Settings:
+    from pipelines.project import settings
+
+    return settings.load({}, os.environ)
 
 
 def load_model(run: Run) -> keras.Model:

@@ -36,7 +36,7 @@ def emulator(
             f"--folder {str(folder)!r} can't be created ({error.strerror}); give another folder"
         ) from None
     # Imported after the checks, as it takes a second.
-    from pipelines.local import whole_emulator
+    from pipelines.local.services import start_emulator
     from vertex_emulator.artifact_registry import REPOSITORY
     from vertex_emulator.server import to_api_error
 
@@ -48,7 +48,7 @@ def emulator(
             raise InputError(
                 f"--folder {str(folder)!r} is in use by another emulator; end it, or give another"
             ) from None
-        server, schedules = whole_emulator.start(root, stack)
+        server, schedules = start_emulator(root, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")
@@ -61,7 +61,7 @@ def emulator(
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:
-    from pipelines.local.whole_emulator import ACCOUNT, PROJECT, REGION
+    from pipelines.local.services import ACCOUNT, PROJECT, REGION
 
     # Runs execute this checkout's code. As with a pushed image, other code has another digest.
     images, digest = f"{REGION}-docker.pkg.dev/{PROJECT}/images", code_digest()

@@ -1,11 +1,10 @@
 """The commands `status`, `cancel` and `logs`."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipelines import api
 from pipelines.commands import runs_command
 from pipelines.commands.arguments import (
     RUNS,
@@ -16,9 +15,7 @@ from pipelines.commands.arguments import (
     with_settings,
 )
 from pipelines.console import say
-from pipelines.runs import run_folders, screens, this_machine
-from pipelines.runs.screens import Place
-from trainer.errors import InputError
+from pipelines.runs import screens, this_machine
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run that `runs` lists.")]
 _LATEST = "A run that `runs` lists, or latest: the last run started on this machine"
@@ -43,7 +40,7 @@ def status(
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
-    place = _find_place(run, settings, folder, rates)
+    place = api.find_place(run, folder, settings.load, rates)
     found = place.fetch(run)
     batches = [] if found.on_vertex else this_machine.read_batches(found)
     screens.show_status(found, place, batches)
@@ -52,7 +49,7 @@ def status(
 @with_settings
 def cancel(settings: GivenSettings, run: RunName, runs_directory: RunsDirectory = None) -> None:
     """Cancel a run and its training job."""
-    _find_place(run, settings, runs_directory or RUNS).cancel(run)
+    api.find_place(run, runs_directory or RUNS, settings.load).cancel(run)
     say(f"{run} is being cancelled")
 
 
@@ -73,27 +70,10 @@ def logs(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Show the last log lines of a run: of the replica that failed, or of the training job."""
-    place = _find_place(run, settings, runs_directory or RUNS)
+    place = api.find_place(run, runs_directory or RUNS, settings.load)
     found = place.fetch(run)
     error = found.error if replica is None else ""
     if error:
         say(f"error: {error}")
     shown = place.read_log(found, replica, lines)
     say(*(line for line in shown if not (error and error.endswith(line.removeprefix("error: ")))))
-
-
-def _find_place(
-    run: str, settings: GivenSettings, folder: Path, rates: Mapping[str, float] | None = None
-) -> Place:
-    """Return where a run is; raise InputError if it is not here and no project is set."""
-    if run_folders.is_local(folder, run):
-        return this_machine.ThisMachine(folder)
-    from pipelines.runs.vertex_ai import VertexRuns
-
-    resolved = settings.load()
-    if not resolved.project:
-        raise InputError(
-            f"no run {run!r} in the folder {folder}; to look on Vertex AI: "
-            f"{resolved.describe_missing('project')}"
-        )
-    return VertexRuns(settings.connect(), rates or {})

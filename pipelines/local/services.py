@@ -1,4 +1,4 @@
-"""The services of Vertex AI that a run on this machine uses, provided by the emulator."""
+"""The emulator's services: those that a run on this machine uses, and all, for `emulator`."""
 
 import contextlib
 import pathlib
@@ -6,18 +6,33 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines import local_programs
+from pipelines.local import folders
+from pipelines.local.imported_code import digest_code_of
+from pipelines.runs import failures
 from trainer.data import storage
+from vertex_emulator.artifact_registry import ArtifactRegistry
 from vertex_emulator.batch_service import BatchService
+from vertex_emulator.clock import Clock
+from vertex_emulator.cloud_storage import CloudStorage, FolderBuckets
 from vertex_emulator.containers import Containers
 from vertex_emulator.endpoint_service import EndpointService
+from vertex_emulator.engine.pipeline_engine import PipelineEngine
 from vertex_emulator.engine.task_processes import Services
 from vertex_emulator.job_service import JobService
+from vertex_emulator.metadata_service import MetadataService
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import FOLDER_NAME, ModelService
+from vertex_emulator.monitoring_service import MonitoringService
 from vertex_emulator.operations import Operations
+from vertex_emulator.pipeline_service import PipelineService
 from vertex_emulator.processes import Guardian
+from vertex_emulator.project_services import LogEntries, ProjectServices
+from vertex_emulator.schedule_service import ScheduleService
 from vertex_emulator.server import Emulator
 from vertex_emulator.tuning_service import TuningService
+
+PROJECT, REGION = "my-project", "us-central1"
+ACCOUNT = f"training-runner@{PROJECT}.iam.gserviceaccount.com"
 
 
 @contextlib.contextmanager
@@ -30,7 +45,7 @@ def started_services(
     # Runs share the registry: the next run finds the champion there.
     models = ModelService(operations, directory.parent / FOLDER_NAME)
     with ModelServers(logs / "endpoints", guardian, local_programs.server_program) as servers:
-        made = make_services(models, servers, logs, containers=containers)
+        made = _make_services(models, servers, logs, containers=containers)
         jobs, tuning_jobs, batches, _ = made
         resources = (*made, models, operations)
         emulator = Emulator(*resources, background=True, guardian=guardian)
@@ -39,7 +54,7 @@ def started_services(
             yield Services(emulator, kinds, guardian, program, containers)
 
 
-def make_services(
+def _make_services(
     models: ModelService,
     servers: ModelServers,
     directory: pathlib.Path,
@@ -72,3 +87,48 @@ def make_services(
     )
     endpoints = EndpointService(operations, models.folder, clock, models=models, servers=servers)
     return jobs, tuning_jobs, batches, endpoints
+
+
+def start_emulator(
+    root: pathlib.Path, stack: contextlib.ExitStack
+) -> tuple[Emulator, ScheduleService]:
+    """Start an emulator of all services, which `stack` stops; return it and its schedules."""
+    guardian = stack.enter_context(Guardian())
+    clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
+    stack.enter_context(folders.temporary(guardian))
+    engine = PipelineEngine(root, clock, digest_code_of, failures.explain)
+    resources = root / "resources"
+    pipelines = PipelineService(operations, resources, clock, engine=engine)
+    schedules = ScheduleService(operations, resources, clock, pipelines=pipelines)
+    runs = root / "runs"
+    models = ModelService(
+        operations, runs / FOLDER_NAME, clock, uri=engine.to_uri, local=engine.to_local
+    )
+    servers = stack.enter_context(
+        ModelServers(root / "endpoints", guardian, local_programs.server_program)
+    )
+    made = _make_services(models, servers, root / "jobs", resources, runs=runs)
+    jobs, tuning_jobs, batches, endpoints = made
+    server = stack.enter_context(
+        Emulator(
+            pipelines,
+            schedules,
+            stack.enter_context(jobs),
+            LogEntries(jobs.read_log_entries),
+            stack.enter_context(tuning_jobs),
+            stack.enter_context(batches),
+            models,
+            endpoints,
+            MonitoringService(operations, resources, clock, endpoints=endpoints),
+            MetadataService(operations, pipelines.stored, resources),
+            operations,
+            ArtifactRegistry(root / "pipelines"),
+            CloudStorage(FolderBuckets(root / "buckets")),
+            ProjectServices(ACCOUNT),
+            guardian=guardian,
+        )
+    )
+    kinds = (jobs, tuning_jobs, batches)
+    engine.services = Services(server, kinds, guardian, local_programs.component_program)
+    stack.callback(engine.close)
+    return server, schedules

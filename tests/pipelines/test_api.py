@@ -32,5 +32,5 @@ def test_invalid_arguments_raise_an_input_error(elsewhere, tmp_path):
     assert "no recipe 'digts'; did you mean 'digits'" in refused(api.load, "digts")
     with pytest.raises(InputError, match=r"^values: unknown parameter 'epoch'; did you mean"):
         api.run(api.load("digits"), {"epoch": 3})
-    assert "no run 'nothing' in runs" in refused(api.results, "nothing")
+    assert "no run 'nothing' in the folder runs" in refused(api.results, "nothing")
     assert not list(tmp_path.iterdir())

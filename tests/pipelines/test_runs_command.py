@@ -151,7 +151,7 @@ def test_comparison_claims_no_difference_without_evidence(succeed):
     ("arguments", "message"),
     [
         ("runs digits-1", "give two runs to compare, or none"),
-        ("runs digits-1 digits-9", "no run 'digits-9' in runs"),
+        ("runs digits-1 digits-9", "no run 'digits-9' in the folder runs; to look on Vertex AI"),
         ("status latest", "no run 'latest' in runs"),
         ("status digits-9", "in the folder runs; to look on Vertex AI: no project: give --project"),
         ("logs digits-8", "no run 'digits-8' in the folder runs; to look on Vertex AI"),
