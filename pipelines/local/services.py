@@ -46,9 +46,8 @@ def started_services(
     models = ModelService(operations, directory.parent / FOLDER_NAME)
     with ModelServers(logs / "endpoints", guardian, local_programs.server_program) as servers:
         made = _make_services(models, servers, logs, containers=containers)
+        emulator = Emulator(*made, models, operations, background=True, guardian=guardian)
         jobs, tuning_jobs, batches, _ = made
-        resources = (*made, models, operations)
-        emulator = Emulator(*resources, background=True, guardian=guardian)
         with emulator, jobs, tuning_jobs, batches:
             kinds, program = (jobs, tuning_jobs, batches), local_programs.component_program
             yield Services(emulator, kinds, guardian, program, containers)
