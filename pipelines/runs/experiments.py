@@ -8,7 +8,7 @@ PipelineJob.submit(experiment=...) (machine-learning/experiments/add-pipelinerun
 import time
 from typing import Any
 
-from components.vertex.cloud_errors import CONFLICT, CloudError, tolerated, translated
+from components.vertex.cloud_errors import CONFLICT, CloudError, status_of, translated
 from pipelines.project.connection import Connection, console_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import to_id
@@ -58,14 +58,17 @@ def add(connection: Connection, recipe: str, run_id: str) -> str:
         metadata={"experiment_deleted": False},
     )
     with translated(f"adding {run_id!r} to the experiment {experiment!r}"):
-        with tolerated(CONFLICT):
+        try:
             connection.metadata.create_context(
                 parent=store, context=context, context_id=experiment, retry=connection.retry
             )
-        # Runs are contexts, too, and a run may have the recipe's name.
-        kind = connection.metadata.get_context(name=name).schema_title
-        if kind != _SCHEMA:
-            raise CloudError(f"{experiment!r} is already the name of a {kind}")
+        except Exception as error:
+            if status_of(error) != CONFLICT:
+                raise
+            # Runs are contexts, too, and a run may have the recipe's name.
+            kind = connection.metadata.get_context(name=name).schema_title
+            if kind != _SCHEMA:
+                raise CloudError(f"{experiment!r} is already the name of a {kind}") from None
         connection.metadata.add_context_children(context=name, child_contexts=[run_context])
     return experiment
 

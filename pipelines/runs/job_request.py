@@ -9,8 +9,9 @@ from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan
 from pipelines.console import print_error
-from pipelines.package import BUILD, Package
+from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
+from pipelines.prediction_values import batch_name
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe, to_id
 from pipelines.runs.run_folders import check_name
@@ -28,10 +29,10 @@ def compile_package(recipe: Recipe, settings: Settings, *, batch: bool = False) 
     """Compile a recipe, or its batch prediction, with the settings' image; check the image."""
     from pipelines import compilation
 
+    name = batch_name(recipe.name) if batch else recipe.name
+    require_image(settings.image or read_images(BUILD / f"{name}.yaml")[0], settings)
     path = compilation.write_yaml(recipe, BUILD, settings.image, settings.gpu_image, batch=batch)
-    package = Package(path)
-    require_image(package.image, settings)
-    return package
+    return Package(path)
 
 
 def require_image(image: str, settings: Settings) -> None:
