@@ -194,7 +194,7 @@ def test_full_disk_fails_the_run_with_a_summary(small_package, small_disk, tmp_p
     assert result.state == "FAILED"
     error = f"create-records: the disk of {small_disk} is full: the run has written "
     assert f"\nerror: {error}" in shown
-    left = r"and its next file needs more than the [0-9]+\.0 kB that is free; free some space"
+    left = r"and its next file needs more than the [0-9.]+ kB that is free; free some space"
     assert re.search(left, shown)
     summary = json.loads((result.directory / "summary.json").read_text())
     assert summary["error"].startswith(error)
