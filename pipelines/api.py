@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.console import Console, say
 from pipelines.package import BUILD
+from pipelines.printing import Console, say
 from pipelines.recipe import Recipe, list_names, load
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run, find_trial

@@ -16,8 +16,8 @@ from components.machines.price import (
 )
 from components.machines.worker_pools import build_worker_pool_specs
 from components.planning.search_options import SearchOptions
-from pipelines.console import say, show_table
 from pipelines.parameters import ParameterSet
+from pipelines.printing import say, show_table
 from pipelines.run_options import RunOptions, StepMachine
 from trainer.formats import count, duration
 from vertex_facts.quotas import list_quotas

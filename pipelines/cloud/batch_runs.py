@@ -9,8 +9,8 @@ from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
 from pipelines import prediction_values
 from pipelines.cloud import schedules
 from pipelines.cloud.schedules import Applied
-from pipelines.console import say
 from pipelines.package import Package
+from pipelines.printing import say
 from pipelines.project.connection import Connection
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe

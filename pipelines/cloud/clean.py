@@ -28,7 +28,7 @@ from components.vertex.cloud_errors import (
     translated,
 )
 from pipelines.cloud import schedules
-from pipelines.console import Console
+from pipelines.printing import Console
 from pipelines.project.connection import Connection
 from pipelines.runs import vertex_jobs
 from pipelines.runs.run import BATCH_JOBS, ENDED, JOB_ENDED, JOB_KINDS, SEARCHES, job_names

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from components.vertex.recording import VARIABLE
 from components.vertex.vertex_client import is_loopback
 from pipelines.cloud.scrubbing import Scrubber
-from pipelines.console import say
+from pipelines.printing import say
 from pipelines.project.settings import Settings
 from pipelines.version import git_commit, project_version
 from trainer.data import storage

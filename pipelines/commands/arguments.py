@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.api import RUNS
-from pipelines.console import say
+from pipelines.printing import say
 from pipelines.project.settings import Settings, load, option_of, variables_of
 from trainer.errors import InputError
 

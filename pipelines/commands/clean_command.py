@@ -8,7 +8,7 @@ import typer
 
 from components.vertex.cloud_errors import FORBIDDEN, CloudError, status_of
 from pipelines.commands.arguments import GivenSettings, Recipe, confirm, with_settings
-from pipelines.console import print_error, say, show_table
+from pipelines.printing import print_error, say, show_table
 from trainer.errors import InputError
 
 _AGE = re.compile(r"([0-9]+)([dhw])")

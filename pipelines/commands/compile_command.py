@@ -8,8 +8,8 @@ import typer
 
 from pipelines import api, recipe
 from pipelines.commands.arguments import GivenSettings, expand_folder, with_settings
-from pipelines.console import say
 from pipelines.package import BUILD
+from pipelines.printing import say
 
 
 @with_settings

@@ -9,7 +9,7 @@ import typer
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import GivenSettings, RecipeName, with_settings
 from pipelines.commands.monitor_command import load_table_recipe
-from pipelines.console import say, show_table
+from pipelines.printing import say, show_table
 from pipelines.project.settings import Settings
 from trainer.errors import InputError
 

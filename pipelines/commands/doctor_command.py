@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.arguments import GivenSettings, SetOptions, parse_values, with_settings
-from pipelines.console import say
+from pipelines.printing import say
 from trainer.errors import InputError
 
 

@@ -7,7 +7,7 @@ import typer
 
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import GivenSettings
-from pipelines.console import say
+from pipelines.printing import say
 from pipelines.startup import INTERRUPTED
 from trainer.errors import InputError
 

@@ -7,7 +7,7 @@ import typer
 
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
-from pipelines.console import say, show_table
+from pipelines.printing import say, show_table
 from trainer import quiet
 from trainer.errors import InputError
 from trainer.formats import count

@@ -8,8 +8,8 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
-from pipelines.console import Console
 from pipelines.parameters import PARAMETERS, TOPICS
+from pipelines.printing import Console
 from trainer.data.tables.columns import KEYS, MEANINGS, Column, Cross, SplitBy
 from trainer.errors import InputError
 from trainer.fields import default_of, suggest, type_of

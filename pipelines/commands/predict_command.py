@@ -13,7 +13,7 @@ import typer
 from pipelines import instance_files
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
-from pipelines.console import show_table
+from pipelines.printing import show_table
 from trainer import quiet
 from trainer.data.schema import find_training_data
 from trainer.data.tables.columns import list_columns

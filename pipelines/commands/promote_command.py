@@ -18,7 +18,7 @@ from pipelines.commands.arguments import (
     runs_folder,
     with_settings,
 )
-from pipelines.console import say, show_table
+from pipelines.printing import say, show_table
 from trainer.errors import InputError
 
 

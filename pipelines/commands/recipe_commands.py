@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines import recipe as recipes
-from pipelines.console import say, shorten_path, show_table
+from pipelines.printing import say, shorten_path, show_table
 from trainer.errors import EXIT_CODE, InputError, one_line
 
 app = typer.Typer(invoke_without_command=True, help="List the recipes, or write a new one.")

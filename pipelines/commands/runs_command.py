@@ -10,7 +10,7 @@ from rich.padding import Padding
 from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api
 from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
-from pipelines.console import Console, make_cell, say, show_table
+from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from pipelines.runs.this_machine import read_search

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.arguments import GivenSettings, RecipeName, confirm, with_settings
-from pipelines.console import say, show_table
+from pipelines.printing import say, show_table
 
 app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that it declares.")
 

@@ -8,8 +8,8 @@ import typer
 
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.commands.monitor_command import load_table_recipe
-from pipelines.console import say
 from pipelines.local_programs import component_environment
+from pipelines.printing import say
 from trainer.serving import LOG_VARIABLE, PORT, VERSION_VARIABLE
 
 

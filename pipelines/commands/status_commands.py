@@ -14,7 +14,7 @@ from pipelines.commands.arguments import (
     RunsDirectory,
     with_settings,
 )
-from pipelines.console import say
+from pipelines.printing import say
 from pipelines.runs import screens, this_machine
 
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="A run that `runs` lists.")]

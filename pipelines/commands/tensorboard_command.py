@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from pipelines.commands.arguments import RUNS, RunsDirectory
-from pipelines.console import say
 from pipelines.local_programs import QUIET, component_environment
+from pipelines.printing import say
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
 from trainer.data.storage import is_object

@@ -11,7 +11,6 @@ from typing import Any
 from rich.text import Text
 
 from components.planning.code_digest import code_digest
-from pipelines.console import Console, print_error, say, shorten_path
 from pipelines.local import folders, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.imported_code import digest_code_of
@@ -21,6 +20,7 @@ from pipelines.local.services import started_services
 from pipelines.local_programs import PRELOADED, QUIET, component_environment
 from pipelines.package import Package
 from pipelines.parameters import change_machines
+from pipelines.printing import Console, print_error, say, shorten_path
 from pipelines.runs import failures
 from pipelines.runs.live_view import LiveView, PlainView, choose_view
 from pipelines.runs.run import Run

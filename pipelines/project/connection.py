@@ -22,7 +22,7 @@ from components.vertex.vertex_client import (
     local_credentials,
     make_retry,
 )
-from pipelines.console import print_error
+from pipelines.printing import print_error
 from pipelines.project.settings import Settings
 from vertex_facts import regions
 

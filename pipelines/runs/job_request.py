@@ -8,10 +8,10 @@ from typing import Any
 from components.machines.worker_pools import IMAGE
 from components.registry import model_upload
 from pipelines import plan
-from pipelines.console import print_error
 from pipelines.package import BUILD, Package, read_images
 from pipelines.parameters import ParameterSet
 from pipelines.prediction_values import batch_name
+from pipelines.printing import print_error
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe, to_id
 from pipelines.runs.run_folders import check_name

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components.vertex.cloud_errors import CloudError, is_capacity
-from pipelines.console import Console, print_error, say
 from pipelines.parameters import change_machines
+from pipelines.printing import Console, print_error, say
 from pipelines.project.connection import Connection, run_link
 from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe

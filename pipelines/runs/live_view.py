@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import print_plain
+from pipelines.printing import print_plain
 from trainer.formats import clock
 
 STARTING = "starting"

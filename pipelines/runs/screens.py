@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from components.machines.price import format_machines
-from pipelines.console import Console, say, shorten_path
+from pipelines.printing import Console, say, shorten_path
 from pipelines.runs.run import KILLED, Run, TrainingJob
 from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object

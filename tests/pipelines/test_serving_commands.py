@@ -14,7 +14,7 @@ import tensorflow as tf
 from PIL import Image
 
 from pipelines.commands.monitor_command import TITLES
-from pipelines.console import show_table
+from pipelines.printing import show_table
 from tests import tables
 from tests.faulty_emulator import OpenEmulator
 from tests.pipelines.conftest import started
