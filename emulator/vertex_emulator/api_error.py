@@ -1,6 +1,7 @@
 """Errors in the form in which Google's APIs return them."""
 
 import grpc
+from google.api_core import exceptions
 
 _KEPT = 300
 """Characters kept at each end of a long message, up to 12 bytes each: gRPC allows 8 KB."""
@@ -13,19 +14,13 @@ class ApiError(Exception):
         if len(message) > 2 * _KEPT:
             message = f"{message[:_KEPT]} … {message[-_KEPT:]}"
         super().__init__(message)
-        self.status, self.code = status, code or find_http_code(status)
+        self.status = status
+        self.code = code or int(exceptions.from_grpc_status(grpc.StatusCode[status], "").code)
 
     @property
     def json(self) -> dict[str, object]:
         """Return the response's body: a google.rpc.Status as JSON."""
         return {"error": {"code": self.code, "message": str(self), "status": self.status}}
-
-
-def find_http_code(status: str) -> int:
-    """Return the code of HTTP that Google's APIs send with a google.rpc.Code."""
-    from google.api_core import exceptions
-
-    return int(exceptions.exception_class_for_grpc_status(grpc.StatusCode[status]).code)
 
 
 def code_of(status: str) -> int:

@@ -12,10 +12,8 @@ class Clock:
 
     def __init__(self, file: pathlib.Path | None = None) -> None:
         self._file = file
-        seconds = "0"
         try:
-            if file and file.exists():
-                seconds = file.read_text()
+            seconds = file.read_text() if file and file.exists() else "0"
             self._ahead = datetime.timedelta(seconds=float(seconds))
         except (OSError, ValueError, OverflowError) as error:
             raise UsageError(

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from google.protobuf import json_format
+
 from vertex_emulator import messages
 from vertex_emulator.api_error import ApiError, not_found
 from vertex_emulator.field_rules import check_id, check_machine, refuse, refuse_state
@@ -128,8 +130,6 @@ class EndpointService(Resources):
 
         Its server may take a minute to answer.
         """
-        from google.protobuf import json_format
-
         check_required(request)
         endpoint = self.find(request.endpoint)
         split = endpoint.traffic_split

@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from google.longrunning import operations_pb2
+from google.protobuf import json_format
+
 from vertex_emulator.api_error import invalid
 
 SERVICES = ("Endpoint", "Job", "Metadata", "Model", "Pipeline", "Prediction", "Schedule")
@@ -44,8 +47,6 @@ class Method:
     def _build_request(
         self, path: Mapping[str, str], query: Mapping[str, list[str]], field: str, body: bytes
     ) -> Any:
-        from google.protobuf import json_format
-
         try:
             content = json.loads(body or b"{}") if field else {}
             if not isinstance(content, dict):
@@ -75,7 +76,6 @@ def load_methods() -> tuple[Method, ...]:
 
 def _read_methods() -> Iterator[Method]:
     from google.cloud.aiplatform_v1 import types
-    from google.longrunning import operations_pb2
 
     for service in SERVICES:
         module = f"google.cloud.aiplatform_v1.services.{service.lower()}_service.transports"
@@ -115,8 +115,6 @@ def _put(document: dict[str, Any], name: str, value: Any) -> None:
 
 def to_json(message: Any) -> dict[str, Any]:
     """Return a message in the JSON of the REST API; {} for None."""
-    from google.protobuf import json_format
-
     if message is None:
         return {}
     return json_format.MessageToDict(getattr(message, "_pb", message))

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from google.longrunning import operations_pb2
+from google.protobuf import empty_pb2
+
 from vertex_emulator.api_error import ApiError, code_of, not_found
 from vertex_emulator.messages import parent_of
 
@@ -45,8 +48,6 @@ class Operations:
             self._build_operation(name)
 
     def list_operations(self, request: Any) -> Any:
-        from google.longrunning import operations_pb2
-
         names = [name for name in self._known if name.startswith(f"{request.name}/operations/")]
         return operations_pb2.ListOperationsResponse(
             operations=[self._build_operation(name) for name in names]
@@ -58,9 +59,6 @@ class Operations:
         return self._build_operation(request.name)
 
     def _build_operation(self, name: str) -> Any:
-        from google.longrunning import operations_pb2
-        from google.protobuf import empty_pb2
-
         known = self._known[name]
         if isinstance(known, operations_pb2.Operation):
             return known

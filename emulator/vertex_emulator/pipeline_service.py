@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from google.protobuf import json_format
+
 from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
@@ -68,8 +70,6 @@ def make_id(job: Any, time: datetime.datetime, number: str) -> str:
 
 def check_job(job: Any, parent: str) -> None:
     """Refuse a PipelineJob that breaks a rule; `parent` is projects/P/locations/L."""
-    from google.protobuf import json_format
-
     check_common(job, "pipeline_job", parent)
     outside = not job.runtime_config.gcs_output_directory.startswith("gs://")
     refuse(outside, "runtime_config.gcs_output_directory is required, and begins with gs://")

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from google.protobuf import field_mask_pb2
+
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.field_rules import refuse
 
@@ -77,8 +79,6 @@ def check_update(request: Any, update: Any, present: Any, updatable: Sequence[st
 
 def check_mask(field: str, mask: Any, kind: Any) -> Any:
     """Return a mask, cut at the keys of a Struct; refuse one with a field that `kind` lacks."""
-    from google.protobuf import field_mask_pb2
-
     paths = [re.sub(r"^pipeline_spec\..*", "pipeline_spec", path) for path in mask.paths]
     mask = field_mask_pb2.FieldMask(paths=paths)
     if not mask.IsValidForDescriptor(kind.pb().DESCRIPTOR):

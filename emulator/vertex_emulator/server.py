@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
 from vertex_emulator.api_error import ApiError, invalid
 from vertex_emulator.http_rules import Method, load_methods, to_json
@@ -313,8 +314,6 @@ def to_api_error(error: Exception, request: str) -> ApiError:
 
 def check_values(message: Any) -> None:
     """Refuse values that JSON can't express, such as a time after the year 9999 or a NaN."""
-    from google.protobuf import json_format
-
     try:
         json_format.MessageToDict(getattr(message, "_pb", message))
     except (json_format.Error, ValueError) as error:

@@ -42,8 +42,7 @@ from trainer.errors import InputError
 from vertex_emulator.batch_service import BatchJob
 from vertex_emulator.containers import Containers
 from vertex_emulator.engine.output_cache import Journal
-from vertex_emulator.engine.pipeline_engine import run_in_thread
-from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.engine.pipeline_run import PipelineRun, run_in_thread
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_processes import Services, TaskProcesses
 from vertex_emulator.fork_server import ForkServer

@@ -19,6 +19,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from vertex_emulator.messages import to_snake_case
 from vertex_facts import lazy_services
 
 _POLLING_SECONDS = 0.2
@@ -55,12 +56,9 @@ def main() -> None:
             super().__init__(transport=JobServiceGrpcTransport(channel=channel))
 
     def cancel(runner: Any, job_name: str) -> None:
-        if "/batchPredictionJobs/" in job_name:
-            runner.job_client.cancel_batch_prediction_job(name=job_name)
-        elif "/hyperparameterTuningJobs/" in job_name:
-            runner.job_client.cancel_hyperparameter_tuning_job(name=job_name)
-        elif job_name:
-            runner.job_client.cancel_custom_job(name=job_name)
+        if job_name:
+            kind = to_snake_case(job_name.split("/")[-2].removesuffix("s"))
+            getattr(runner.job_client, f"cancel_{kind}")(name=job_name)
 
     job_remote_runner.aiplatform.gapic.JobServiceClient = LoopbackClient
     job_remote_runner.JobRemoteRunner.send_cancel_request = cancel

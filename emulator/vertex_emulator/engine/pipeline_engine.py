@@ -3,18 +3,18 @@
 import concurrent.futures
 import dataclasses
 import json
-import logging
 import pathlib
 import shutil
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from google.protobuf import json_format
+
 from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
 from vertex_emulator.clock import Clock
-from vertex_emulator.engine.pipeline_run import PipelineRun
+from vertex_emulator.engine.pipeline_run import PipelineRun, run_in_thread
 from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_details import describe_tasks
 from vertex_emulator.engine.task_inputs import defaults_of
@@ -51,8 +51,6 @@ class PipelineEngine:
 
     def start(self, job: Any) -> None:
         """Start a PENDING job."""
-        from google.protobuf import json_format
-
         document = json_format.MessageToDict(job._pb)
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self.folder_of(job.name)
@@ -108,8 +106,6 @@ class PipelineEngine:
 
     def update(self, job: Any) -> None:
         """Update a job's state, times, error and job_detail."""
-        from google.protobuf import json_format
-
         parent = parent_of(job.name)
         context = f"{parent}/metadataStores/default/contexts/{id_of(job.name)}"
         job.job_detail.pipeline_run_context.name = context
@@ -177,22 +173,3 @@ class PipelineEngine:
         changed = {name: value for name, value in local.items() if value != defaults[name]}
         given = document.get("runtimeConfig", {}).get("parameterValues", {})
         return changed | {name: self.to_local(value) for name, value in given.items()}
-
-
-def run_in_thread(name: str, function: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
-    """Run a function in a daemon thread; return its future.
-
-    Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
-    marks a running thread as dead.
-    """
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            logging.getLogger(__name__).exception("%s ended early", name)
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future

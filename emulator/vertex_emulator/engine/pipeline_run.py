@@ -12,7 +12,9 @@ one still run, as on Vertex AI by default (PIPELINE_FAILURE_POLICY_FAIL_SLOW).
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import json
+import logging
 import os
 import pathlib
 import re
@@ -179,16 +181,12 @@ class PipelineRun:
         """Run the tasks of a group to their ends, or those of the root."""
         component = group.component if group else self.spec["root"]
         tasks = {task.name: task for task in list(self.tasks) if task.parent is group}
-        results: dict[str, concurrent.futures.Future[Result]] = {
-            name: concurrent.futures.Future() for name in tasks
-        }
+        results: dict[str, concurrent.futures.Future[Result]] = {}
         scope = _Scope({**task_inputs.defaults_of(component), **arguments}, is_new, results)
-
-        def run(task: Task) -> None:
-            results[task.name].set_result(self._run_task(task, scope))
-
+        # Those that a task depends on come before it.
         for name, task in tasks.items():
-            threading.Thread(target=run, args=(task,), name=f"task-{name}", daemon=True).start()
+            run = functools.partial(self._run_task, task, scope)
+            results[name] = run_in_thread(f"task-{name}", run)
         ended = {name: future.result() for name, future in results.items()}
         outputs = collect_outputs(component["dag"].get("outputs", {}), ended)
         return combine(ended.values(), outputs)
@@ -479,3 +477,22 @@ def find_size_problem(outputs: Json) -> str:
         f"its output parameters and the metadata of its artifacts are {total:,} bytes as JSON, "
         f"but Vertex AI allows {TASK_BYTES:,}; write them to an artifact's file"
     )
+
+
+def run_in_thread(name: str, function: Callable[[], Any]) -> "concurrent.futures.Future[Any]":
+    """Run a function in a daemon thread; return its future.
+
+    Wait for the future, not with Thread.join: before Python 3.13, a signal that interrupts join
+    marks a running thread as dead.
+    """
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            logging.getLogger(__name__).exception("%s ended early", name)
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
