@@ -11,6 +11,7 @@ from google.protobuf import json_format
 from vertex_emulator import messages
 from vertex_emulator.api_error import ApiError, not_found
 from vertex_emulator.field_rules import check_id, check_machine, refuse, refuse_state
+from vertex_emulator.http_rules import to_json
 from vertex_emulator.messages import parent_of
 from vertex_emulator.model_server import ModelServers
 from vertex_emulator.model_service import ModelService
@@ -137,7 +138,7 @@ class EndpointService(Resources):
         refuse_state(not split, f"{endpoint.name} has no model with traffic")
         (chosen,) = random.choices(list(split), list(split.values()))  # noqa: S311 - no secret
         deployed = _deployed_by_id(endpoint)[chosen]
-        body = json_format.MessageToDict(request._pb)
+        body = to_json(request)
         del body["endpoint"]
         check_size("request", body)
         server = self.servers.start(*self._server_of(endpoint.name, deployed))

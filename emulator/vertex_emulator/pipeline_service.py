@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from google.protobuf import json_format
-
 from vertex_emulator import messages
 from vertex_emulator.api_error import code_of
 from vertex_emulator.engine.pipeline_engine import PipelineEngine
 from vertex_emulator.field_rules import check_common, refuse, refuse_state
+from vertex_emulator.http_rules import to_json
 from vertex_emulator.messages import state_of
 from vertex_emulator.resources import Resources
 from vertex_facts.jobs import ENDED
@@ -73,7 +72,7 @@ def check_job(job: Any, parent: str) -> None:
     check_common(job, "pipeline_job", parent)
     outside = not job.runtime_config.gcs_output_directory.startswith("gs://")
     refuse(outside, "runtime_config.gcs_output_directory is required, and begins with gs://")
-    check_content(json_format.MessageToDict(job._pb))
+    check_content(to_json(job))
 
 
 def check_content(job: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_details import describe_tasks
 from vertex_emulator.engine.task_inputs import defaults_of
 from vertex_emulator.engine.task_processes import Services, TaskProcesses
+from vertex_emulator.http_rules import to_json
 from vertex_emulator.messages import id_of, parent_of, state_of
 from vertex_facts.json_numbers import to_whole_numbers
 
@@ -51,7 +52,7 @@ class PipelineEngine:
 
     def start(self, job: Any) -> None:
         """Start a PENDING job."""
-        document = json_format.MessageToDict(job._pb)
+        document = to_json(job)
         _, project, _, location, _, job_id = job.name.split("/")
         directory = self.folder_of(job.name)
         artifacts = directory / "artifacts"
