@@ -1,6 +1,6 @@
 """Jobs executed by processes on this machine: the base of training, tuning and batch prediction.
 
-The folder of a `FolderJob` holds its state, which other processes read.
+The folder of a job holds its state, which other processes read.
 """
 
 import dataclasses
@@ -13,9 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from vertex_emulator import job_state, messages
+from vertex_emulator import files, job_state, messages
 from vertex_emulator.api_error import ApiError, code_of, not_found
 from vertex_emulator.clock import Clock
+from vertex_emulator.http_rules import to_json
 from vertex_emulator.messages import state_of
 from vertex_emulator.processes import Guardian, Process
 from vertex_emulator.resource_store import warn
@@ -40,14 +41,17 @@ class End(NamedTuple):
 class BackgroundJob(threading.Thread):
     """A job that runs in its own thread; `run` returns in a final state, with no process left."""
 
+    file_name: ClassVar[str]  # of the file in its folder that holds the job
     failure: ClassVar[str] = ""  # begins the error of a job that an exception ends
     replicas: Sequence[Any] = ()  # of a training job
     trials: Sequence[Any] = ()  # of a search
     failed_replica: Any = None  # the Replica that failed the job, if one did
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Any, directory: pathlib.Path) -> None:
         super().__init__(name="job", daemon=True)
         self.message = message  # updated in place
+        self.directory = directory  # the job's folder, locked while the job runs
+        self._folder_lock = job_state.lock(directory)
         # The labels of the run and of the task whose launcher created the job; empty if none did.
         self.launched_by = (message.labels.get(RUN_LABEL, ""), message.labels.get(TASK_LABEL, ""))
         self.cancelled = threading.Event()  # set once the job is to be cancelled
@@ -61,10 +65,11 @@ class BackgroundJob(threading.Thread):
             end = End("FAILED", "INTERNAL", f"{self.failure}{type(error).__name__}: {error}")
             if isinstance(error, UsageError):
                 end = End("FAILED", "INVALID_ARGUMENT", str(error))
-            if self.cancelled.is_set():
+            if self.is_cancelled:
                 end = End("CANCELLED", "CANCELLED")
         self.stop(end.state)
         self.set_state(*end)
+        os.close(self._folder_lock)  # The stored state is final.
 
     def execute(self) -> End:
         """Do the job's work; return how it ends."""
@@ -93,18 +98,27 @@ class BackgroundJob(threading.Thread):
             self.message.start_time = now
         if state in ENDED:
             self.message.end_time = now
-        self.message.update_time = now
         self.message.state = f"JOB_STATE_{state}"
         self.store()
 
     def store(self) -> None:
-        """Store the job for other processes."""
-        raise NotImplementedError
+        """Write the job's file, which other processes read."""
+        self.message.update_time = Clock().now()
+        files.write_checked(self.directory / self.file_name, to_json(self.message))
 
     @property
     def processes(self) -> list[Process]:
         """Return the job's processes, including processes that have ended."""
         raise NotImplementedError
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether this process or another has asked the job to end."""
+        return self.cancelled.is_set() or (self.directory / CANCEL_FILE_NAME).exists()
+
+    def wait_for_cancel(self) -> bool:
+        """Wait a moment; return `is_cancelled`."""
+        return self.cancelled.wait(_POLL_SECONDS) or self.is_cancelled
 
     def cancel(self) -> None:
         """Ask the job to end, with a grace period; don't wait for it."""
@@ -117,33 +131,23 @@ class BackgroundJob(threading.Thread):
             process.kill()
 
 
-class FolderJob(BackgroundJob):
-    """A job that locks its folder while it runs."""
-
-    def __init__(self, message: Any, directory: pathlib.Path) -> None:
-        super().__init__(message)
-        self.directory = directory  # the job's folder, which other processes read
-        self._lock = job_state.lock(directory)
-
-    def wait_for_cancel(self) -> bool:
-        """Wait a moment; return whether this process or another has asked the job to end."""
-        return self.cancelled.wait(_POLL_SECONDS) or (self.directory / CANCEL_FILE_NAME).exists()
-
-    def run(self) -> None:
-        super().run()
-        os.close(self._lock)  # The stored state is final.
-
-
 J = TypeVar("J", bound=BackgroundJob)
-F = TypeVar("F", bound=FolderJob)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class BackgroundJobs(Resources, Generic[J]):
-    """Resources that jobs run for; a context manager that cancels the jobs on exit."""
+    """A service of jobs that also finds the jobs of other processes, by their folders.
+
+    A context manager that cancels the jobs of this process on exit.
+    """
+
+    file_name: ClassVar[str]  # of the jobs' files
+    patterns: ClassVar[tuple[str, ...]] = ("*",)  # of the jobs' folders, in a folder of logs
 
     directory: pathlib.Path  # gets a folder for each job
     guardian: Guardian
+    # Has folders of runs, with one folder per job in their logs; None: no runs.
+    runs: pathlib.Path | None = None
     # Folders of the logs of pipelines' runs, by the label that their jobs have.
     run_logs: dict[str, pathlib.Path] = dataclasses.field(default_factory=dict, init=False)
     # Every job that was accepted, in order of creation.
@@ -177,10 +181,7 @@ class BackgroundJobs(Resources, Generic[J]):
 
     def cancel_job(self, request: Any) -> None:
         """Ask a job of any process to end; do nothing if it has ended."""
-        self.find(request.name)
-        for job in self.jobs:
-            if job.message.name == request.name:
-                job.cancel()
+        (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
 
     def logs_of(self, job: Any) -> pathlib.Path:
         """Return the folder for a job's own folder: that of its run's logs, if it has one."""
@@ -191,19 +192,9 @@ class BackgroundJobs(Resources, Generic[J]):
         for job in self.jobs:
             job.join()
 
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class FolderJobs(BackgroundJobs[F]):
-    """A service of jobs that also finds the jobs of other processes, by their folders."""
-
-    # Has folders of runs, with one folder per job in their logs; None: no runs.
-    runs: pathlib.Path | None = None
-
-    patterns: ClassVar[tuple[str, ...]]  # of the files of the jobs' states, in a folder of logs
-
     def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
         """Return the job in a folder in the JSON of the REST API; raise UsageError if damaged."""
-        raise NotImplementedError
+        return job_state.read_message(folder / self.file_name)
 
     def next_id(self, resource: Any) -> str:
         return str(time.time_ns())
@@ -211,17 +202,15 @@ class FolderJobs(BackgroundJobs[F]):
     def store(self, job: Any) -> None:
         """Do nothing: the job writes its own files."""
 
-    def add(self, job: F) -> None:
+    def add(self, job: J) -> None:
         """Add a job; forget an earlier one of its folder, such as that of a deleted run."""
         kept = [earlier for earlier in self.jobs if earlier.directory != job.directory]
         self.jobs = [*kept, job]
 
-    def cancel_job(self, request: Any) -> None:
-        (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
-
     def delete(self, request: Any) -> Any:
         """Cancel and hide a job; keep its logs."""
         folder = self._find_folder(request.name)
+        self.check_deletable(self.read(folder))
         (folder / CANCEL_FILE_NAME).touch()
         (folder / _DELETED).touch()
         return self.operations.start(request.name)
@@ -238,7 +227,11 @@ class FolderJobs(BackgroundJobs[F]):
             return kind(current[0])
         is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
         job = kind.from_json(json.dumps(self.read_state(folder)))
-        return job if is_running else end_killed_job(job)
+        if not is_running and state_of(job) not in ENDED:
+            job.state = "JOB_STATE_FAILED"
+            job.end_time = job.update_time
+            job.error = {"code": code_of("INTERNAL"), "message": "the job's process was killed"}
+        return job
 
     def list_all(self) -> list[Any]:
         return [self.read(folder) for folder in self.find_folders().values()]
@@ -255,7 +248,8 @@ class FolderJobs(BackgroundJobs[F]):
 
     def _list_folders(self) -> list[pathlib.Path]:
         places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
-        paths = [path for place in places for form in self.patterns for path in place.glob(form)]
+        forms = [f"{pattern}/{self.file_name}" for pattern in self.patterns]
+        paths = [path for place in places for form in forms for path in place.glob(form)]
         folders = sorted(path.parent for path in paths)
         return [folder for folder in folders if not (folder / _DELETED).exists()]
 
@@ -269,15 +263,6 @@ class FolderJobs(BackgroundJobs[F]):
                 self.read_state(folder)  # A damaged file may be that of the job.
             raise not_found(name)
         return folders[name]
-
-
-def end_killed_job(job: Any) -> Any:
-    """Set the final state of a job whose process ended before it could; return the job."""
-    if state_of(job) not in ENDED:
-        job.state = "JOB_STATE_FAILED"
-        job.end_time = job.update_time
-        job.error = {"code": code_of("INTERNAL"), "message": "the job's process was killed"}
-    return job
 
 
 def name_folder(job: Any) -> str:

@@ -13,20 +13,22 @@ import concurrent.futures
 import dataclasses
 import itertools
 import json
+import pathlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vertex_emulator import environment, files, messages
+from vertex_emulator import environment, files
 from vertex_emulator.api_error import code_of
-from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, End, end_killed_job
+from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, End, name_folder
 from vertex_emulator.batch_input import Instance, read_instances
 from vertex_emulator.batch_rules import check_input, check_model, check_output
 from vertex_emulator.field_rules import check_machine, refuse, refuse_state
-from vertex_emulator.messages import id_of, state_of
+from vertex_emulator.job_state import BATCH_FILE_NAME
+from vertex_emulator.messages import state_of
 from vertex_emulator.model_server import HEALTH_SECONDS, ModelServer
 from vertex_emulator.model_service import ModelService
-from vertex_emulator.processes import Process
+from vertex_emulator.processes import Process, new_folder
 from vertex_facts import UsageError
 from vertex_facts.jobs import ENDED
 
@@ -39,13 +41,18 @@ _POLL_SECONDS = 0.1
 class BatchJob(BackgroundJob):
     """A run of a BatchPredictionJob that a service has accepted, by a version of a model."""
 
-    def __init__(self, message: Any, model: Any, service: "BatchService") -> None:
-        super().__init__(message)
+    file_name = BATCH_FILE_NAME
+
+    def __init__(
+        self, message: Any, directory: pathlib.Path, model: Any, service: "BatchService"
+    ) -> None:
+        super().__init__(message, directory)
         self._model, self._service, self._models = model, service, service.models
         self._storage = service.storage
         self._first_failure = ""
         self._servers: list[ModelServer] = []
         self._lock = threading.Lock()
+        self.set_state("PENDING")
 
     @property
     def processes(self) -> list[Process]:
@@ -55,19 +62,17 @@ class BatchJob(BackgroundJob):
         """Start the servers and predict to the end of the input."""
         chunks = self._read_chunks()
         artifacts = self._models.artifacts(f"{self._model.name}@{self._model.version_id}")
-        logs = self._service.logs_of(self.message)
-        logs = logs / f"batch-prediction-{id_of(self.message.name)}"
         for number in range(self.message.dedicated_resources.starting_replica_count or 1):
-            log = logs / f"server-{number}.log"
+            log = self.directory / f"server-{number}.log"
             program = self._service.program(self._model)
             server = ModelServer(self._model, program, artifacts, log, self._service.guardian)
             self._servers.append(server)
         for server in self._servers:
             self._wait_until_healthy(server)
         self.set_state("RUNNING")
-        if not self.cancelled.is_set():
+        if not self.is_cancelled:
             self._predict(chunks)
-        if self.cancelled.is_set():
+        if self.is_cancelled:
             return End("CANCELLED", "CANCELLED")
         if not self.message.completion_stats.successful_count:
             error = self._first_failure or "the input has no instance"
@@ -100,7 +105,7 @@ class BatchJob(BackgroundJob):
                 return
             if process.finished.wait(_POLL_SECONDS):
                 break
-            if self.cancelled.is_set():
+            if self.is_cancelled:
                 return
         raise UsageError(
             "model server never became ready. Please validate that your model file or container "
@@ -125,7 +130,7 @@ class BatchJob(BackgroundJob):
         results, failures = part % "results", part % "errors_stats"
         open_file = self._storage.open_file
         with open_file(results, "wb") as good, open_file(failures, "wb") as bad:
-            while not self.cancelled.is_set():
+            while not self.is_cancelled:
                 with self._lock:
                     chunk = next(chunks, None)
                 if chunk is None:
@@ -156,15 +161,13 @@ class BatchJob(BackgroundJob):
             stats.failed_count += len(failures)
             self._first_failure = self._first_failure or "".join(failures[:1])
 
-    def store(self) -> None:
-        self._service.store(self.message)
-
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class BatchService(BackgroundJobs[BatchJob]):
     """The service of BatchPredictionJobs."""
 
     kind = "BatchPredictionJob"
+    file_name = BATCH_FILE_NAME
     models: ModelService  # holds the models that predict
     # Returns the program that serves a Model.
     program: Callable[[Any], environment.Program] = environment.run_server
@@ -182,13 +185,8 @@ class BatchService(BackgroundJobs[BatchJob]):
     def begin(self, job: Any) -> None:
         model = self.models.find_servable(job.model)
         job.model_version_id = model.version_id
-        job.state = messages.JobState.JOB_STATE_PENDING
-        self.jobs.append(BatchJob(job, model, self))
-
-    def refresh(self, job: Any) -> Any:
-        """Return a job; one of an earlier process that was killed has failed."""
-        known = any(known.message.name == job.name for known in self.jobs)
-        return job if known else end_killed_job(job)
+        directory = new_folder(self.logs_of(job), name_folder(job))
+        self.add(BatchJob(job, directory, model, self))
 
     def check_deletable(self, job: Any) -> None:
         refuse_state(state_of(job) not in ENDED, f"{job.name} has not ended; cancel it first")

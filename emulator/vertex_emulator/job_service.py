@@ -8,10 +8,11 @@ import dataclasses
 import pathlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from vertex_emulator import job_rules, job_state
-from vertex_emulator.background_jobs import End, FolderJob, FolderJobs, name_folder
+from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, End, name_folder
+from vertex_emulator.clock import Clock
 from vertex_emulator.containers import Containers
 from vertex_emulator.environment import Program, run_command
 from vertex_emulator.http_rules import to_json
@@ -30,9 +31,10 @@ SHUTDOWN_GRACE_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 
 
-class CustomJob(FolderJob):
+class CustomJob(BackgroundJob):
     """A run of a CustomJob that `job_rules.check` has accepted."""
 
+    file_name = job_state.FILE_NAME
     failure = "a replica could not be started: "
     replicas: list[Replica]
 
@@ -152,7 +154,7 @@ class CustomJob(FolderJob):
             running = [pair for pair in running if pair[0].state == "RUNNING"]
 
     def store(self) -> None:
-        """Write job.json, which other processes read."""
+        self.message.update_time = Clock().now()
         content = job_state.JobFile(
             job=to_json(self.message), retries=self.retries, replicas=[*self.replicas]
         )
@@ -160,18 +162,15 @@ class CustomJob(FolderJob):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class JobService(FolderJobs[CustomJob]):
+class JobService(BackgroundJobs[CustomJob]):
     """The service of CustomJobs, which runs them and also lists the jobs of other processes."""
 
     kind = "CustomJob"
+    file_name = job_state.FILE_NAME
+    patterns = ("*", f"*/{_TRIAL_FOLDER}*")
     containers: Containers | None = None
     # Without containers, returns the program that runs in place of an image with a command.
     program: Callable[[str, Sequence[str]], Program] = run_command
-
-    patterns: ClassVar[tuple[str, ...]] = (
-        f"*/{job_state.FILE_NAME}",
-        f"*/{_TRIAL_FOLDER}*/{job_state.FILE_NAME}",
-    )
 
     def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
         return job_state.read(folder).job

@@ -12,6 +12,8 @@ from vertex_facts import UsageError
 FILE_NAME = "job.json"
 TUNING_FILE_NAME = "tuning_job.json"
 """File of a HyperparameterTuningJob."""
+BATCH_FILE_NAME = "batch_job.json"
+"""File of a BatchPredictionJob."""
 _LOCK_FILE_NAME = ".lock"
 
 T = TypeVar("T")
@@ -57,12 +59,12 @@ def read(folder: pathlib.Path) -> JobFile:
     return content
 
 
-def read_tuning_job(folder: pathlib.Path) -> dict[str, Any]:
-    """Read the HyperparameterTuningJob in a folder, in the JSON of the REST API.
+def read_message(path: pathlib.Path) -> dict[str, Any]:
+    """Read the job of another kind in a file, in the JSON of the REST API.
 
     Raise UsageError for a damaged file. If the job's process was killed, the state is not final.
     """
-    return _read(folder / TUNING_FILE_NAME, dict[str, Any])
+    return _read(path, dict[str, Any])
 
 
 def _read(path: pathlib.Path, form: type[T]) -> T:

@@ -6,18 +6,17 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 import contextlib
 import dataclasses
 import pathlib
-from typing import Any, ClassVar
+from typing import Any
 
-from vertex_emulator import files, job_state, messages, tuning_rules
+from vertex_emulator import messages, tuning_rules
 from vertex_emulator.background_jobs import (
     CANCEL_FILE_NAME,
+    BackgroundJob,
+    BackgroundJobs,
     End,
-    FolderJob,
-    FolderJobs,
     name_folder,
 )
 from vertex_emulator.clock import Clock
-from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import is_empty
 from vertex_emulator.job_service import TRIAL_LABEL, CustomJob, JobService
 from vertex_emulator.job_state import TUNING_FILE_NAME
@@ -32,9 +31,10 @@ _LONGEST_NAME = 100
 _TRIAL_ENDED = ("SUCCEEDED", "INFEASIBLE")
 
 
-class TuningJob(FolderJob):
+class TuningJob(BackgroundJob):
     """A run of a HyperparameterTuningJob; it starts unfinished trials before new ones."""
 
+    file_name = TUNING_FILE_NAME
     failure = "the search failed: "
 
     def __init__(self, message: Any, directory: pathlib.Path, jobs: JobService) -> None:
@@ -194,24 +194,15 @@ class TuningJob(FolderJob):
                 else:
                     trial.state = "STOPPING"
 
-    def store(self) -> None:
-        """Write tuning_job.json, which other processes read."""
-        self.message.update_time = Clock().now()
-        files.write_checked(self.directory / TUNING_FILE_NAME, to_json(self.message))
-
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class TuningService(FolderJobs[TuningJob]):
+class TuningService(BackgroundJobs[TuningJob]):
     """The service of HyperparameterTuningJobs; it also lists those of other processes."""
 
     kind = "HyperparameterTuningJob"
+    file_name = TUNING_FILE_NAME
     unlisted = "trials"
     trials: JobService  # runs the trials' jobs; to be closed after this service
-
-    patterns: ClassVar[tuple[str, ...]] = (f"*/{TUNING_FILE_NAME}",)
-
-    def read_state(self, folder: pathlib.Path) -> dict[str, Any]:
-        return job_state.read_tuning_job(folder)
 
     def check(self, job: Any, parent: str) -> None:
         tuning_rules.check(job, parent)
@@ -223,7 +214,7 @@ class TuningService(FolderJobs[TuningJob]):
     def _take_over(self, job: Any) -> pathlib.Path | None:
         """Give a job the trials of an earlier one of its task and study; return their folder."""
         task = job.labels.get(TASK_LABEL)
-        for path in sorted(self.logs_of(job).glob(self.patterns[0])) if task else ():
+        for path in sorted(self.logs_of(job).glob(f"*/{TUNING_FILE_NAME}")) if task else ():
             earlier = self.read(path.parent)
             is_same = earlier.labels.get(TASK_LABEL) == task
             if is_same and earlier.study_spec == job.study_spec and state_of(earlier) in ENDED:

@@ -57,7 +57,6 @@ def _make_services(
     models: ModelService,
     servers: ModelServers,
     directory: pathlib.Path,
-    folder: pathlib.Path | None = None,
     *,
     runs: pathlib.Path | None = None,
     containers: Containers | None = None,
@@ -66,25 +65,24 @@ def _make_services(
 
     Args:
         directory: gets a folder for each job.
-        folder: keeps the batch predictions; None: memory only.
         runs: has the folders of runs, whose jobs are listed, too; None: no runs.
         containers: run the replicas; None: processes do.
     """
-    operations, clock = models.operations, models.clock
-    common: dict[str, Any] = {"directory": directory, "guardian": servers.guardian}
+    operations = models.operations
+    common: dict[str, Any] = {"directory": directory, "guardian": servers.guardian, "runs": runs}
     program = local_programs.component_program
-    jobs = JobService(operations, program=program, containers=containers, runs=runs, **common)
-    tuning_jobs = TuningService(operations, trials=jobs, runs=runs, **common)
+    jobs = JobService(operations, program=program, containers=containers, **common)
+    tuning_jobs = TuningService(operations, trials=jobs, **common)
     batches = BatchService(
         operations,
-        folder,
-        clock,
         models=models,
         program=local_programs.server_program,
         storage=storage,
         **common,
     )
-    endpoints = EndpointService(operations, models.folder, clock, models=models, servers=servers)
+    endpoints = EndpointService(
+        operations, models.folder, models.clock, models=models, servers=servers
+    )
     return jobs, tuning_jobs, batches, endpoints
 
 
@@ -106,7 +104,7 @@ def start_emulator(
     servers = stack.enter_context(
         ModelServers(root / "endpoints", guardian, local_programs.server_program)
     )
-    made = _make_services(models, servers, root / "jobs", resources, runs=runs)
+    made = _make_services(models, servers, root / "jobs", runs=runs)
     jobs, tuning_jobs, batches, endpoints = made
     server = stack.enter_context(
         Emulator(

@@ -87,7 +87,7 @@ def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
     """Return the trials of a run's search; none if its file is damaged."""
     for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
         with contextlib.suppress(UsageError):
-            return read_trials(job_state.read_tuning_job(path.parent))
+            return read_trials(job_state.read_message(path))
     return ()
 
 

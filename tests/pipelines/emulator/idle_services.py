@@ -104,8 +104,7 @@ class Services:
             )
         models = ModelService(operations, folder)
         endpoints = EndpointService(operations, folder, models=models, servers=servers)
-        kept = folder / "batchPredictionJobs"
-        batches = BatchService(operations, kept, models=models, program=server_program, **processes)
+        batches = BatchService(operations, models=models, program=server_program, **processes)
         self.batches = stack.enter_context(batches)
         metadata = MetadataService(operations)
         self.experiments = metadata.experiments

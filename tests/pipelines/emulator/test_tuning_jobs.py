@@ -72,7 +72,9 @@ def starts(folder):
 
 def read(folder):
     """Return the job of a folder as another process reads it."""
-    return HyperparameterTuningJob.from_json(json.dumps(job_state.read_tuning_job(folder)))
+    return HyperparameterTuningJob.from_json(
+        json.dumps(job_state.read_message(folder / job_state.TUNING_FILE_NAME))
+    )
 
 
 @contextlib.contextmanager
