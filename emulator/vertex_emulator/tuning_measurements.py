@@ -56,19 +56,20 @@ def add_report(spec: Any, trial: Any, report: dict[str, Any]) -> None:
     except (KeyError, TypeError, ValueError):
         return
     values = {name: value for name, value in values.items() if math.isfinite(value)}
+    if not values:
+        return
     measurements = list(map(messages.Measurement, trial.measurements))
-    for name, value in values.items():
-        same = [
-            measurement
-            for measurement in measurements
-            if measurement.step_count == step and (step or name not in _metrics(measurement))
-        ]
-        if not same:
-            elapsed = datetime.timedelta(seconds=max(0.0, now - trial.start_time.timestamp()))
-            same = [messages.Measurement(step_count=step, elapsed_duration=elapsed)]
-            measurements += same
-        changed = {**_metrics(same[-1]), name: value}
-        same[-1].metrics = [{"metric_id": name, "value": value} for name, value in changed.items()]
+    same = [
+        measurement
+        for measurement in measurements
+        if measurement.step_count == step and (step or not values.keys() & _metrics(measurement))
+    ]
+    if not same:
+        elapsed = datetime.timedelta(seconds=max(0.0, now - trial.start_time.timestamp()))
+        same = [messages.Measurement(step_count=step, elapsed_duration=elapsed)]
+        measurements += same
+    metrics = {**_metrics(same[-1]), **values}
+    same[-1].metrics = [{"metric_id": name, "value": value} for name, value in metrics.items()]
     measurements.sort(key=lambda other: (other.step_count, other.elapsed_duration))
     trial.measurements = measurements
 
