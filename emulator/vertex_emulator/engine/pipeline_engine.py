@@ -6,7 +6,7 @@ import json
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from google.protobuf import json_format
@@ -54,7 +54,7 @@ class PipelineEngine:
         """Start a PENDING job."""
         document = to_json(job)
         _, project, _, location, _, job_id = job.name.split("/")
-        directory = self.folder_of(job.name)
+        directory = self.folder / "runs" / f"{job_id}.{location}.{project}"
         artifacts = directory / "artifacts"
         # A deleted job of the same name may have left files.
         shutil.rmtree(directory, ignore_errors=True)
@@ -67,12 +67,16 @@ class PipelineEngine:
         uri = self._uris[str(artifacts)] = f"{root}/{project}/{job_id}"
         (directory / _LOCATION_FILE).write_text(json.dumps({"uri": uri}))
         spec = document["pipelineSpec"]
+        given = document.get("runtimeConfig", {}).get("parameterValues", {})
+        values = {**defaults_of(spec["root"]), **given}
         logs = directory / "logs"
         logs.mkdir()
         number = str(time.time_ns())
         run = PipelineRun(
             spec=spec,
-            parameters=to_whole_numbers(self._localize_parameters(document)),
+            parameters={
+                name: to_whole_numbers(self.to_local(value)) for name, value in values.items()
+            },
             folder=directory,
             artifacts=str(artifacts),
             constants=make_constants(job_id, project, location),
@@ -80,14 +84,7 @@ class PipelineEngine:
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
         )
-
-        def execute() -> str:
-            try:
-                return run.execute()
-            finally:
-                run.processes.close()
-
-        self._runs[job.name] = (run, run_in_thread(job_id, execute))
+        self._runs[job.name] = (run, run_in_thread(job_id, run.execute))
 
     def cancel(self, job: Any) -> None:
         """Cancel a job that is CANCELLING."""
@@ -154,11 +151,6 @@ class PipelineEngine:
                 return path.replace(folder, uri, 1)
         return path.replace(f"{self.folder}/buckets/", "gs://", 1)
 
-    def folder_of(self, name: str) -> pathlib.Path:
-        """Return the folder of a job's run."""
-        _, project, _, location, _, job_id = name.split("/")
-        return self.folder / "runs" / f"{job_id}.{location}.{project}"
-
     def to_local(self, value: Any) -> Any:
         """Return a value, with a URI in one of `folder`'s buckets replaced by a local path."""
         if not isinstance(value, str) or "gs://" not in value:
@@ -166,11 +158,3 @@ class PipelineEngine:
         prefix, _, name = value.partition("gs://")
         buckets = self.folder / "buckets"
         return f"{prefix}{buckets / name}" if (buckets / name.split("/")[0]).exists() else value
-
-    def _localize_parameters(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a job's parameters, and the defaults of others that are URIs in buckets."""
-        defaults = defaults_of(document["pipelineSpec"]["root"])
-        local = {name: self.to_local(value) for name, value in defaults.items()}
-        changed = {name: value for name, value in local.items() if value != defaults[name]}
-        given = document.get("runtimeConfig", {}).get("parameterValues", {})
-        return changed | {name: self.to_local(value) for name, value in given.items()}

@@ -133,7 +133,10 @@ class PipelineRun:
 
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
-        result = self._run_dag(None, self.parameters, is_new=False)
+        try:
+            result = self._run_dag(None, self.parameters, is_new=False)
+        finally:
+            self.processes.close()
         self.close(result.state)
         return result.state
 
