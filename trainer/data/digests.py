@@ -10,12 +10,11 @@ from trainer.data.source import DIGEST_BYTES
 
 def digest_halves(digests: pa.ChunkedArray) -> np.ndarray:
     """Return digests as uint64 [n, 2], which sort in the same order."""
-    chunks = [
-        np.frombuffer(chunk.buffers()[1], ">u8", 2 * len(chunk), chunk.offset * DIGEST_BYTES)
-        for chunk in digests.chunks
-        if len(chunk)
-    ]
-    return np.concatenate([np.empty(0, np.uint64), *chunks]).astype(np.uint64).reshape(-1, 2)
+    joined = digests.combine_chunks()
+    halves = np.frombuffer(
+        joined.buffers()[1], ">u8", 2 * len(joined), joined.offset * DIGEST_BYTES
+    )
+    return halves.astype(np.uint64).reshape(-1, 2)
 
 
 def draw_splits(hashes: np.ndarray, shares: Sequence[float]) -> np.ndarray:

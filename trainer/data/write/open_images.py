@@ -75,7 +75,8 @@ class OpenImages(OpenSource):
             self._fetch, self._list_rows(rows), uri=self.location
         ):
             try:
-                self._check_content(row, content)
+                if isinstance(content, RejectedError):
+                    raise content
                 records = self._encode_records(row["key"], content, row["label"], variants)
             except RejectedError as error:
                 yield Piece(b"", {}, [Rejection(row["key"], str(error))], 1)
@@ -108,29 +109,25 @@ class OpenImages(OpenSource):
                 yield {**row, "label": label, "counted": counted}
 
     def _fetch(self, row: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        """Return a row with what the source fetched for it, or the RejectedError that it raised."""
+        """Return a row with what the source fetched for it, or the RejectedError that it raised.
+
+        Raise InputError if that is gone, or has changed since it was listed: then its split may
+        have changed, too.
+        """
+        key, remedy = row["key"], "leave the source alone while it is read"
         try:
-            return row, self.opened.fetch(Reference(row["key"], row["position"]))
+            content = self.opened.fetch(Reference(key, row["position"]))
         except RejectedError as error:
             return row, error
         except OSError as error:
             raise InputError(
-                f"{row['key']} was listed but can no longer be read "
-                f"({error.strerror or error}); leave the source alone while it is read"
+                f"{key} was listed but can no longer be read ({error.strerror or error}); {remedy}"
             ) from None
-
-    def _check_content(self, row: dict[str, Any], content: Any) -> None:
-        """Raise the error of `_fetch`, or InputError for content that has changed.
-
-        The split of content that has changed since it was listed may have changed, too.
-        """
-        if isinstance(content, RejectedError):
-            raise content
         if self.opened.digest(content) != row["digest"]:
             raise InputError(
-                f"{row['key'] or self.location} has changed since it was listed; leave "
-                "the source alone while it is read, and run again"
+                f"{key or self.location} has changed since it was listed; {remedy}, and run again"
             )
+        return row, content
 
     def _encode_records(self, key: str, content: Any, label: Any, variants: int) -> list[bytes]:
         """Return the records of an example and its augmented copies, in the file's format."""
