@@ -117,13 +117,19 @@ class Processes:
             RuntimeError: a process failed or was killed.
         """
         remaining, busy = iter(tasks), set(self._workers)
+
+        def send_task(connection: Connection) -> None:
+            task = next(remaining, None)
+            if task is None:
+                busy.discard(connection)
+            else:
+                connection.send((TASK, task))
+
         connection = None
         try:
             for connection in self._workers:
                 connection.send((WORK, work))
-            for connection in self._workers:
-                if not _send_task(connection, remaining):
-                    busy.discard(connection)
+                send_task(connection)
             while busy:
                 for ready in wait(list(busy)):
                     assert isinstance(ready, Connection)
@@ -134,8 +140,7 @@ class Processes:
                     elif isinstance(message, Exception):
                         raise message
                     else:
-                        if not _send_task(connection, remaining):
-                            busy.discard(connection)
+                        send_task(connection)
                         yield message
         except (EOFError, ConnectionError):
             assert connection is not None
@@ -192,14 +197,6 @@ def start_process(modules: Iterable[str]) -> tuple[Connection, subprocess.Popen]
     )
     child_end.close()
     return parent_end, process
-
-
-def _send_task(connection: Connection, tasks: Iterator[Any]) -> bool:
-    """Send the next task, if any; return whether there was one."""
-    task = next(tasks, None)
-    if task is not None:
-        connection.send((TASK, task))
-    return task is not None
 
 
 def _death_error(process: subprocess.Popen) -> RuntimeError:
