@@ -15,14 +15,11 @@ from components.planning.code_digest import code_digest
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.preparation import check_job, find_warm_start, prepare
 from components.registry.model_upload import check_serving_image, to_label
-from components.registry.registered_model import (
-    RegisteredModel,
-    digest_dataset,
-    training_labels,
-)
+from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
 from components.typed import component
 from trainer.data import schema
 from trainer.data.write.record_options import EngineOptions
+from trainer.errors import InputError
 from trainer.fields import default_of
 from trainer.models import find_user_module
 from trainer.tasks import name_task
@@ -161,8 +158,14 @@ def _find_unchanged(
         if drifts is None:
             print(f"{champion.name} has no {schema.FILE_NAME}: drift since its training is unknown")
             return "", ""
-        drift.check(drifts, champion.name, options.max_drift)
-        if drift.is_small(drifts, options.min_drift):
+        drifted = drift.format_drifts(drifts.columns, options.max_drift)
+        if options.max_drift and drifted:
+            raise InputError(
+                f"max_drift={options.max_drift:g}: the training data have drifted since "
+                f"{champion.name}: {drifted}; correct the source or, if the data are right, set "
+                "max_drift=0 for this run"
+            )
+        if options.min_drift and not drift.format_drifts(drifts.columns, options.min_drift):
             reason = f"no drift of min_drift={options.min_drift:g} since {champion.name}"
             return champion.name, reason
     return "", ""

@@ -25,7 +25,6 @@ from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.dates import name_day
 from trainer.data.tables.values import list_boolean_forms
-from trainer.errors import InputError
 from trainer.evaluation.stability_index import FALSE_ALARMS, compute_indices, simulate_noise
 
 LABEL = "label"
@@ -91,29 +90,33 @@ def measure_since_training(model: str, now: Dataset) -> Drifts | None:
 
 def measure(before: Dataset, now: Dataset) -> Drifts:
     """Compare labels and columns of the training splits of two datasets."""
-    counts = [dataset.splits["train"].class_counts for dataset in (before, now)]
-    rows, others = sum(counts[1]), {}
-    # Several labels, and numbers, are not counted by class: they have statistics.
-    pairs = list(zip((before, now), counts, strict=True))
-    if all(len(dataset.classes) == len(count) for dataset, count in pairs):
-        zeros: dict[str, float] = dict.fromkeys([*before.classes, *now.classes], 0)
-        others[LABEL] = [
-            zeros | dict(zip(dataset.classes, count, strict=True)) for dataset, count in pairs
-        ]
-    return measure_columns(before, now.features, rows, others)
+    rows = sum(now.splits["train"].class_counts)
+    return measure_columns(before, now.features, rows, count_classes(now, "train"))
+
+
+def count_classes(dataset: Dataset, split: str) -> dict[str, float]:
+    """Return the rows of each class; none if labels have statistics instead."""
+    counts = dataset.splits[split].class_counts
+    is_counted = len(counts) == len(dataset.classes)
+    return dict(zip(dataset.classes, map(float, counts), strict=True)) if is_counted else {}
 
 
 def measure_columns(
     before: Dataset,
     now: Sequence[Feature],
     rows_now: int,
-    others: Mapping[str, list[dict[str, float]]] | None = None,
+    classes: Mapping[str, float] | None = None,
 ) -> Drifts:
     """Compare a dataset's columns with columns that have statistics over `rows_now` rows.
 
-    `others` are additional histograms to compare, before and now, by name.
+    `classes` are the rows of each class now, which are compared, too.
     """
-    compared, not_compared, numbers = dict(others or {}), {}, set()
+    # For each name, histograms before and now, and the least share of a bin.
+    compared: dict[str, tuple[list[dict[str, float]], float]] = {}
+    not_compared = {}
+    if classes and (trained_on := count_classes(before, "train")):
+        zeros = dict.fromkeys([*trained_on, *classes], 0.0)
+        compared[LABEL] = [zeros | trained_on, zeros | dict(classes)], 0.0
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier, later = (
         {
@@ -127,13 +130,9 @@ def measure_columns(
         if reason := _find_obstacle(earlier.get(name), later.get(name)):
             not_compared[name] = reason
             continue
-        compared[name] = _build_histograms(earlier[name], later[name], rows)
-        if "quantiles" in later[name].statistics:
-            numbers.add(name)
-    drifts = [
-        _measure_drift(name, pair, len(compared), _LEAST_SHARE if name in numbers else 0.0)
-        for name, pair in compared.items()
-    ]
+        least = _LEAST_SHARE if "quantiles" in later[name].statistics else 0.0
+        compared[name] = _build_histograms(earlier[name], later[name], rows), least
+    drifts = [_measure_drift(name, *of, len(compared)) for name, of in compared.items()]
     return Drifts(sorted(drifts, key=lambda drift: -drift.index), not_compared)
 
 
@@ -227,7 +226,7 @@ def _count_categories(
 
 
 def _measure_drift(
-    name: str, pair: list[dict[str, float]], columns: int, least_share: float
+    name: str, pair: list[dict[str, float]], least_share: float, columns: int
 ) -> Drift:
     # Imported here: takes half a second, which only a run with a champion needs.
     from scipy import stats
@@ -254,24 +253,6 @@ def _measure_drift(
         missing=(missing[0], missing[1]),
         bins={bin: (float(p), float(q)) for bin, p, q in zip(kept, *shares, strict=True)},
     )
-
-
-def check(drifts: Drifts, champion: str, max_drift: float) -> None:
-    """Raise InputError if an index exceeds both its noise and `max_drift`, unless that is 0.
-
-    `champion` is the model@version whose training data are the earlier dataset.
-    """
-    drifted = format_drifts(drifts.columns, max_drift)
-    if max_drift and drifted:
-        raise InputError(
-            f"max_drift={max_drift:g}: the training data have drifted since {champion}: {drifted}; "
-            "correct the source or, if the data are right, set max_drift=0 for this run"
-        )
-
-
-def is_small(drifts: Drifts, min_drift: float) -> bool:
-    """Return True if no column has drifted by more than `min_drift`, unless that is 0."""
-    return min_drift > 0 and not format_drifts(drifts.columns, min_drift)
 
 
 def format_drifts(drifts: Iterable[Drift], threshold: float = THRESHOLD) -> str:

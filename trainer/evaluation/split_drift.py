@@ -9,7 +9,7 @@ from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_columns
 from trainer.data.tables.statistics import SAMPLE
 from trainer.evaluation.column_statistics import describe
-from trainer.evaluation.drift import LABEL, Drifts, measure_columns
+from trainer.evaluation.drift import Drifts, count_classes, measure_columns
 from trainer.evaluation.prediction import read_stored_batches
 
 _BATCH = 4096
@@ -31,12 +31,6 @@ def measure(dataset: Dataset) -> Drifts | None:
         for column in columns
     ]
     rows = min(SAMPLE, dataset.splits["test"].examples)
-    labels = {}
-    if len(dataset.classes) == len(counts := dataset.splits["test"].class_counts):
-        share = rows / sum(counts)
-        before = dataset.splits["train"].class_counts
-        labels[LABEL] = [
-            dict(zip(dataset.classes, map(float, before), strict=True)),
-            {name: n * share for name, n in zip(dataset.classes, counts, strict=True)},
-        ]
-    return measure_columns(dataset, now, rows, labels)
+    share = rows / sum(dataset.splits["test"].class_counts)
+    classes = {name: count * share for name, count in count_classes(dataset, "test").items()}
+    return measure_columns(dataset, now, rows, classes)
