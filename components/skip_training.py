@@ -1,6 +1,5 @@
 """The component that records a skipped training."""
 
-import json
 from typing import NamedTuple
 
 from kfp import dsl
@@ -24,7 +23,7 @@ def skip_training(decision: dsl.Output[dsl.Artifact], reason: str, version: str)
         version: Existing version of the model.
     """
     verdict = {"verdict": "skipped", "role": "none", "reason": reason, "version": version}
-    storage.write_atomically(decision.uri, f"{json.dumps(verdict, indent=1)}\n".encode())
+    storage.write_json(decision.uri, verdict)
     decision.metadata.update(verdict)
     print(f"skipped: {reason}")
     return Skipped("skipped")

@@ -6,7 +6,6 @@ request. Each change therefore ends with what is there, not with what was sent.
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,15 +22,12 @@ from components.vertex.cloud_errors import (
     status_of,
     tolerated,
 )
-from components.vertex.vertex_client import finish
-from trainer.formats import duration
+from components.vertex.vertex_client import Wait, finish
 
 # Google documents minutes; pulling a large image takes longest.
 _LONGEST_SECONDS = 3600.0
 _APPEAR_SECONDS = 60.0
 """Time in which a server that lists no operations shows a change."""
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
-_FIRST_LINE_SECONDS, _LINE_SECONDS = 5.0, 60.0
 _REFUSED = 400
 _UNLISTED = (_REFUSED, FORBIDDEN, NOT_FOUND, 405, NOT_IMPLEMENTED)
 """Statuses with which a server answers that lists no operations, or not to this account."""
@@ -69,7 +65,7 @@ class EndpointChanges:
 
         If the server lists no operations, wait until `is_done` is true for the endpoint.
         """
-        wait = _Wait(self.say, what, seconds)
+        wait = Wait(seconds, what, self.say)
         while True:
             operations = self.list_operations(name)
             endpoint = self.client.get_endpoint(name=name)
@@ -89,7 +85,7 @@ class EndpointChanges:
                 parent=parent, endpoint=endpoint, endpoint_id=endpoint_id, retry=self.client.retry
             )
             self._finish(operation, f"creates the endpoint {endpoint_id}")
-        wait = _Wait(self.say, f"the endpoint {endpoint_id} is being created", _APPEAR_SECONDS)
+        wait = Wait(_APPEAR_SECONDS, f"the endpoint {endpoint_id} is being created", self.say)
         while not (created := self.find(f"{parent}/endpoints/{endpoint_id}")):
             if not wait.pause():
                 raise CloudError(f"the endpoint {endpoint_id} was not created; try again")
@@ -103,8 +99,8 @@ class EndpointChanges:
         name, number = request.endpoint, request.deployed_model.id
         before = self.list_operations(name) or ()
         ended = {operation.name for operation in before if operation.done}
-        wait = _Wait(self.say, f"{version} is being deployed", _LONGEST_SECONDS)
-        running, stays = False, _Wait(self.say, "", _APPEAR_SECONDS)
+        wait = Wait(_LONGEST_SECONDS, f"{version} is being deployed", self.say)
+        running, stays = False, Wait(_APPEAR_SECONDS)
         while True:
             # Sent again only if nothing is under way: it conflicts with the version that it, or
             # another command, has deployed or is deploying.
@@ -113,7 +109,7 @@ class EndpointChanges:
             endpoint, running = self.client.get_endpoint(name=name), _running(operations)
             new = [operation for operation in operations if operation.name not in ended]
             if not _has(endpoint, number):
-                stays = _Wait(self.say, "", _APPEAR_SECONDS)
+                stays = Wait(_APPEAR_SECONDS)
             # Without an operation that says so, a version that stays listed is deployed.
             elif done or (not running and (new or stays.is_over)):
                 return endpoint
@@ -125,7 +121,7 @@ class EndpointChanges:
             if not wait.pause():
                 raise _failure(version, "it is not done after an hour", endpoint)
 
-    def _start_deployment(self, request: Any, version: str, wait: "_Wait", change: Change) -> bool:
+    def _start_deployment(self, request: Any, version: str, wait: Wait, change: Change) -> bool:
         """Deploy a version and return True, unless the request conflicts with another."""
         try:
             operation = self.client.deploy_model(request)
@@ -138,20 +134,18 @@ class EndpointChanges:
             return False
         change.begun = True
         try:
-            return self._finish(operation, f"deploys {version}", wait.report)
+            return self._finish(operation, f"deploys {version}", wait)
         except Exception as error:
             endpoint = self.client.get_endpoint(name=request.endpoint)
             raise _failure(version, message_of(error), endpoint) from None
 
-    def _finish(
-        self, operation: Any, does: str, report: Callable[[float], None] = lambda _: None
-    ) -> bool:
+    def _finish(self, operation: Any, does: str, wait: Wait | None = None) -> bool:
         """Wait for the end of an operation and raise its error.
 
         Return False if it can't be read: then the endpoint shows how it ends.
         """
         try:
-            finish(operation, self.client.retry, _LONGEST_SECONDS, report)
+            finish(operation, self.client.retry, wait or Wait(_LONGEST_SECONDS))
         except Exception as error:
             if operation.operation.done:
                 raise
@@ -245,34 +239,6 @@ class EndpointChanges:
         # An earlier request, whose answer was lost, may have deleted it.
         if self.find(name):
             raise failure
-
-
-class _Wait:
-    """Pauses between looks at a server, with a line of output a minute."""
-
-    def __init__(self, say: Callable[[str], None], what: str, seconds: float) -> None:
-        self._say, self._what = say, what
-        self._begin = time.monotonic()
-        self._seconds, self._pause, self._next = seconds, _FIRST_PAUSE_SECONDS, _FIRST_LINE_SECONDS
-
-    @property
-    def is_over(self) -> bool:
-        """Return True once the time is over."""
-        return time.monotonic() - self._begin > self._seconds
-
-    def pause(self) -> bool:
-        """Sleep; return False instead once the time is over."""
-        if self.is_over:
-            return False
-        self.report(time.monotonic() - self._begin)
-        time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-        return True
-
-    def report(self, waited: float) -> None:
-        if waited >= self._next:
-            self._say(f"{self._what} ({duration(waited)})")
-            self._next = waited + _LINE_SECONDS
 
 
 def shares(endpoint: Any) -> dict[str, int]:

@@ -41,6 +41,7 @@ _UNSIGNED = "Getting metadata from plugin failed"
 _CREATES = ("create_", "upload_", "import_")
 _READS = ("get_", "list_", "predict")
 _FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 10.0
+_FIRST_REPORT_SECONDS, _REPORT_SECONDS = 5.0, 60.0
 _SILENT_SECONDS = 5.0
 """Time after which a line says that an answer is still missing."""
 _LINE_SECONDS = 120.0
@@ -150,30 +151,41 @@ def import_client_class(name: str) -> Any:
     return getattr(module, f"{name.title()}ServiceClient")
 
 
-def finish(
-    operation: Any,
-    retry: Any,
-    seconds: float = OPERATION_SECONDS,
-    report: Callable[[float], None] = lambda _: None,
-) -> None:
-    """Wait for a long-running operation; raise its error.
+class Wait:
+    """Pauses between looks at a server, with a line of output a minute if `what` is not empty."""
 
-    Args:
-        seconds: longest time to wait.
-        report: called with the seconds so far before each look at the operation.
-    """
-    begin, pause = time.monotonic(), _FIRST_POLL_SECONDS
+    def __init__(self, seconds: float, what: str = "", say: Callable[[str], None] = print) -> None:
+        self.seconds, self._what, self._say = seconds, what, say
+        self._begin, self._pause = time.monotonic(), _FIRST_POLL_SECONDS
+        self._next_line = _FIRST_REPORT_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        """Return True once the time is over."""
+        return time.monotonic() - self._begin > self.seconds
+
+    def pause(self) -> bool:
+        """Sleep; return False instead once the time is over."""
+        if self.is_over:
+            return False
+        waited = time.monotonic() - self._begin
+        if self._what and waited >= self._next_line:
+            self._say(f"{self._what} ({duration(waited)})")
+            self._next_line = waited + _REPORT_SECONDS
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_POLL_SECONDS)
+        return True
+
+
+def finish(operation: Any, retry: Any, wait: Wait | None = None) -> None:
+    """Wait for a long-running operation, by default for five minutes; raise its error."""
+    wait = wait or Wait(OPERATION_SECONDS)
     with Change() as change:
         change.begun = True
         while not retry(operation.done)():
-            waited = time.monotonic() - begin
-            if waited > seconds:
-                name = operation.operation.name
-                after = duration(seconds)
+            if not wait.pause():
+                name, after = operation.operation.name, duration(wait.seconds)
                 raise CloudError(f"{name} has not ended after {after}, and may still succeed")
-            report(waited)
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_POLL_SECONDS)
     operation.result()
 
 

@@ -40,8 +40,6 @@ def elsewhere(elsewhere, monkeypatch):
     monkeypatch.setattr(vertex_client, "_RETRY_SECONDS", 2.0)
     monkeypatch.setattr(vertex_client, "_FIRST_POLL_SECONDS", 0.01)
     monkeypatch.setattr(vertex_client, "_LONGEST_POLL_SECONDS", 0.02)
-    monkeypatch.setattr(endpoint_changes, "_FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(endpoint_changes, "_LONGEST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(endpoint_changes, "_APPEAR_SECONDS", 0.4)
     monkeypatch.setattr(experiments, "_POLLING_SECONDS", 0.01)
     monkeypatch.setattr(launch, "POLLING_SECONDS", 0.01)
