@@ -15,7 +15,6 @@ from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, predict
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.worst_examples import WorstExamples
-from trainer.tasks import task_of
 
 WORST_KEPT = 24
 
@@ -40,7 +39,7 @@ def evaluate(model_uri: str, dataset_uri: str) -> Any:
     answers = predict(model, worst, values)
     seconds = time.monotonic() - start
     print(f"Evaluated {total:,} test examples in {seconds:.1f} s ({total / seconds:,.0f} a second)")
-    return task_of(dataset).evaluate(
+    return model.task.evaluate(
         answers,
         values,
         model=model_uri,

@@ -8,9 +8,9 @@ digest of this list identifies the model; the Model Registry keeps it as a label
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 from trainer.data import storage
+from trainer.data.file_listing import list_files
 from trainer.data.schema import EXTRA_ASSETS, join
 from trainer.errors import InputError
 
@@ -23,7 +23,8 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError)
 
 def write_digests(model: str, *beside: str) -> None:
     """Write the digests of all files in a SavedModel's folder (URI), and of files beside it."""
-    files = [*sorted(_list_files(model)), *(f"{_ABOVE}{name}" for name in beside)]
+    inside = sorted(file.path for file in list_files(model))
+    files = [*inside, *(f"{_ABOVE}{name}" for name in beside)]
     lines = [f"{storage.sha256(_locate(model, name))}  {name}\n" for name in files if name != LIST]
     storage.write_atomically(join(model, LIST), "".join(lines).encode())
 
@@ -84,13 +85,3 @@ def _read_digests(model: str) -> dict[str, str]:
     except _NO_FILE:
         return {}
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-
-
-def _list_files(folder: str, prefix: str = "") -> Iterator[str]:
-    """Yield the paths of all files in a folder, relative to it."""
-    for name, is_folder in storage.list_entries(join(folder, prefix) if prefix else folder):
-        path = f"{prefix}/{name}" if prefix else name
-        if is_folder:
-            yield from _list_files(folder, path)
-        else:
-            yield path
