@@ -59,11 +59,11 @@ class Cut:
             sizes: numbers of rows, int [groups].
             figures: metrics by name, float [groups] each; NaN if undefined.
         """
+        columns = [_to_optional(of) for of in figures.values()]
+        rows = zip(self.names, sizes.tolist(), *columns, strict=True)
         slices = [
             Slice(name=name, examples=size, figures=dict(zip(figures, of, strict=True)))
-            for name, size, *of in zip(
-                self.names, sizes.tolist(), *map(_to_optional, figures.values()), strict=True
-            )
+            for name, size, *of in rows
             if size
         ]
         return Slices(column=self.column, by=self.by, slices=slices)

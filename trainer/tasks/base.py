@@ -114,7 +114,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def is_overfitted(self, train: float, validation: float) -> bool:
-        """Return whether values of the first metric, in training and validation, are too apart."""
+        """Return whether the first metric's values in training and validation differ too much."""
 
     def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
         """Return a finding if the content of a job's metrics.json shows overfitting."""
@@ -191,7 +191,7 @@ class Evaluation(abc.ABC):
     def find_weak_slice(
         self, figure: str, whole: float, deviation: float, *, rises: bool = True
     ) -> Iterator[Finding]:
-        """Yield the slice that is most standard errors worse than the whole split, if by enough.
+        """Yield the slice that is most standard errors worse than the split, if beyond chance.
 
         Args:
             figure: name of the figure by which slices are compared.
