@@ -142,6 +142,11 @@ class Answers(DiskColumns, abc.ABC):
         """Return the labels of the examples from `start` to `stop`, as in the records."""
         return self.read("label", start, stop)
 
+    def format_column(self, name: Any, start: int, stop: int) -> list[str | None]:
+        """Return a float32 column as text, each with as many digits as it has; None for NaN."""
+        values = pa.array(self.read(name, start, stop), from_pandas=True)
+        return values.cast(pa.string()).to_pylist()
+
     def key_batches(self) -> Iterator[list[bytes]]:
         """Yield the keys in the batches in which they were added."""
         self._key_writer.close()

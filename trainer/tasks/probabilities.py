@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from trainer.metrics import BLOCK
 from trainer.metrics.classifier import Curve
@@ -43,10 +42,9 @@ class ProbabilityAnswers(Answers):
             print(f"predictions.csv holds no probabilities: more than {MOST_PROBABILITIES:,}")
         return ["label", "prediction", self.loss, *(f"probability_{of}" for of in self._shown)]
 
-    def format_probabilities(self, start: int, stop: int) -> list[list[str]]:
-        """Return the columns of predictions.csv; as text, each has as many digits as a float32."""
-        columns = (pa.array(self.read(number, start, stop)) for number in range(len(self._shown)))
-        return [column.cast(pa.string()).to_pylist() for column in columns]
+    def format_probabilities(self, start: int, stop: int) -> list[Sequence[Any]]:
+        """Return the columns of predictions.csv with probabilities."""
+        return [self.format_column(number, start, stop) for number in range(len(self._shown))]
 
     @property
     def _shown(self) -> list[str]:

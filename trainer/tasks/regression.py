@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import pyarrow as pa
 import tensorflow as tf
 
 from trainer.data.schema import Dataset
@@ -248,10 +247,8 @@ class NumberAnswers(Answers):
         return ["label", "prediction", "squared_error", "low", "high"]
 
     def format_rows(self, start: int, stop: int) -> list[Sequence[Any]]:
-        # As text, each has as many digits as a float32.
         label, value, low, high = (
-            pa.array(self.read(name, start, stop), from_pandas=True).cast(pa.string()).to_pylist()
-            for name in ("label", "value", "low", "high")
+            self.format_column(name, start, stop) for name in ("label", "value", "low", "high")
         )
         losses = self.scores(start, stop).losses
         assert losses is not None
