@@ -112,8 +112,11 @@ def split_by_quantiles(labels: np.ndarray, blocks: Iterable[Figures], parts: int
     labels.sort()
     edges = np.unique(labels[np.arange(1, parts) * len(labels) // parts])
     edges = edges[edges > labels[0]]
-    groups = ((np.searchsorted(edges, of[0]["mean"], side="right"), of) for of in blocks)
-    sizes, means = average_groups(groups, len(edges) + 1)
+    grouped = (
+        (np.searchsorted(edges, figures["mean"], side="right"), (figures, weights))
+        for figures, weights in blocks
+    )
+    sizes, means = average_groups(grouped, len(edges) + 1)
     ends = [float(labels[0]), *edges.tolist(), float(labels[-1])]
     figures = (means[name].tolist() for name in ("mean", "mae", "bias", "coverage"))
     return [
