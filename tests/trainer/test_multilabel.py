@@ -12,7 +12,7 @@ from sklearn import metrics
 from pipelines.parameters import check_parameters
 from tests import replicas, tables
 from tests.trainer.report.report_page import HISTORY, TRAINING, Page
-from tests.trainer.training_runs import train
+from tests.trainer.training_runs import evaluate_untrained, train, train_and_evaluate
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.evaluation import drift, gate, prediction_file
@@ -64,20 +64,14 @@ def dataset(tmp_path_factory) -> Dataset:
     return write(tmp_path_factory.mktemp("notes"), lines(2400))
 
 
-def train_and_evaluate(dataset: Dataset, folder, **options) -> LabelEvaluation:
-    export(train(dataset, folder, **OPTIONS, **options).model, dataset, str(folder / "model"))
-    return evaluate(str(folder / "model"), dataset.uri)
-
-
 @pytest.fixture(scope="module")
 def evaluation(dataset, tmp_path_factory) -> LabelEvaluation:
-    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), epochs=5)
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), **OPTIONS, epochs=5)
 
 
 @pytest.fixture(scope="module")
-def weak(dataset, tmp_path_factory) -> LabelEvaluation:
-    folder = tmp_path_factory.mktemp("weak")
-    return train_and_evaluate(dataset, folder, epochs=1, wide_learning_rate=0.01)
+def untrained(dataset, tmp_path_factory) -> LabelEvaluation:
+    return evaluate_untrained(dataset, tmp_path_factory.mktemp("untrained"), **OPTIONS)
 
 
 def test_metrics_are_those_of_scikit_learn(dataset, evaluation, tmp_path):
@@ -203,7 +197,7 @@ def judge(evaluation, champion=None, **options) -> gate.Verdict:
     return gate.judge(evaluation, GateOptions(**options), registry=True, champion=champion)
 
 
-def test_gate_compares_f1_of_examples(evaluation, weak):
+def test_gate_compares_f1_of_examples(evaluation, untrained):
     first = judge(evaluation, floors={"micro_f1": 0.5, "exact_match": 0.1})
     assert (first.accepted, first.role) == (True, "champion")
     assert ", above always answering " in first.line
@@ -211,11 +205,11 @@ def test_gate_compares_f1_of_examples(evaluation, weak):
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
     missed = judge(evaluation, floors={"example_f1": 0.999})
     assert missed.reason.endswith("is below its floor 0.999")
-    better = judge(evaluation, score("notes@1", weak.model, evaluation))
+    better = judge(evaluation, score("notes@1", untrained.model, evaluation))
     assert better.accepted and better.comparison and better.comparison.metric == "example_f1"
     assert better.comparison.candidate == pytest.approx(evaluation.example_f1.value)
-    assert better.comparison.champion == pytest.approx(weak.example_f1.value)
-    difference = evaluation.example_f1.value - weak.example_f1.value
+    assert better.comparison.champion == pytest.approx(untrained.example_f1.value)
+    difference = evaluation.example_f1.value - untrained.example_f1.value
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     assert f"right alone on {better.comparison.candidate_only} against " in better.reason
@@ -225,12 +219,12 @@ def test_gate_compares_f1_of_examples(evaluation, weak):
 
 
 @pytest.mark.slow
-def test_champion_of_other_labels_is_compared_by_their_names(evaluation, weak, tmp_path):
+def test_champion_of_other_labels_is_compared_by_their_names(evaluation, tmp_path):
     """A label that the records do not have is wrong."""
     rows = [line.replace("price", "cost") for line in lines(2400)]
     other = write(tmp_path, rows)
     assert other.classes == ["bug", "cost", "rare", "ship"]
-    renamed = train_and_evaluate(other, tmp_path / "run", epochs=5)
+    renamed = train_and_evaluate(other, tmp_path / "run", **OPTIONS, epochs=5)
     champion = score("notes@3", renamed.model, evaluation)
     assert champion.pairs
     share = 1 - champion.pairs.losses[1] / evaluation.examples
@@ -242,9 +236,8 @@ def test_classifier_is_no_champion_of_labels(evaluation, row_model):
     assert "has no signature serving_examples with the outputs probabilities and labels" in problem
 
 
-def test_constant_answers_are_not_accepted(dataset, tmp_path):
-    options = {"epochs": 1, "steps_per_epoch": 1, "wide_learning_rate": 1e-6}
-    verdict = judge(train_and_evaluate(dataset, tmp_path, **options, learning_rate=1e-6))
+def test_constant_answers_are_not_accepted(untrained):
+    verdict = judge(untrained)
     assert not verdict.accepted and ", not above always answering '" in verdict.reason
 
 
@@ -286,7 +279,7 @@ def test_labels_without_examples_are_told(tmp_path):
     rows += [f"1,crash,A,bug;ship,{split}" for split in ["validation", "test"] * 20]
     table = tables.write_csv(tmp_path / "notes.csv", rows, "number,note,shop,tags,split")
     dataset = tables.write(table, tmp_path / "records", **NOTES, split_by={"column": "split"})
-    evaluation = train_and_evaluate(dataset, tmp_path / "run", epochs=1)
+    evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
     names = {one.kind: one.values.get("names") for one in evaluation.find_findings()}
     assert names["unlearned"] == ["new"] and names["absent"] == ["price", "rare"]
     assert "new" in names["never_given"]

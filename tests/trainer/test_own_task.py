@@ -9,10 +9,8 @@ from pipelines.parameters import check_parameters
 from tests import tables
 from tests.child_processes import ROOT
 from tests.refusals import refused
-from tests.trainer.training_runs import train
-from trainer.evaluation.scoring import evaluate
+from tests.trainer.training_runs import export_and_evaluate, train
 from trainer.tasks import task_of
-from trainer.training.export import export
 
 PAGE = ROOT / "docs" / "tasks.md"
 MODULE = re.search(r"`pricing.py`:\n\n```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1]
@@ -38,8 +36,7 @@ def test_own_task_trains_with_its_loss_and_reports_its_metric(table, tmp_path, c
     dataset = tables.write(table, tmp_path / "records", **HOMES, task="pricing:Careful")
     options = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 0.01, "epochs": 6}
     trained = train(dataset, tmp_path / "run", **options)
-    export(trained.model, dataset, str(tmp_path / "model"))
-    found = evaluate(str(tmp_path / "model"), dataset.uri)
+    found = export_and_evaluate(dataset, tmp_path, trained.model)
     share = float((found.answers.read("value") > found.answers.read("label")).mean())
     # The mean, which the loss of regression learns, is above 56% of log-normal prices.
     assert share < 0.45

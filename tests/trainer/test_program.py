@@ -21,14 +21,20 @@ PROGRAM = "tests.trainer.own_program:main"
 OPTIONS = f'--model={PROGRAM} --model_options={{"units":32,"epochs":4}}'
 
 
-def train(records, folder, roles):
-    replicas.run("trainer.task", replicas.flags(records, folder, OPTIONS), roles, folder / "logs")
-    return folder
+@pytest.fixture(scope="module")
+def run_here():
+    """Run a task in this process; return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        # It would hold for all tests that follow.
+        patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+        yield task.main
 
 
 @pytest.fixture(scope="module")
-def alone(digit_records, tmp_path_factory):
-    return train(digit_records, tmp_path_factory.mktemp("alone"), replicas.ALONE)
+def alone(run_here, digit_records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    assert run_here(replicas.flags(digit_records, folder, OPTIONS)) == 0
+    return folder
 
 
 def test_program_leaves_what_the_pipeline_reads(digit_records, alone):
@@ -43,9 +49,10 @@ def test_program_leaves_what_the_pipeline_reads(digit_records, alone):
 
 @pytest.mark.slow
 def test_program_learns_the_same_on_two_workers(digit_records, alone, tmp_path):
-    two = train(digit_records, tmp_path, replicas.CHIEF_AND_WORKER)
-    assert json.loads((two / "metrics.json").read_text())["replicas"] == 2
-    pairs = zip(exported(two), exported(alone), strict=True)
+    flags = replicas.flags(digit_records, tmp_path, OPTIONS)
+    replicas.run("trainer.task", flags, replicas.CHIEF_AND_WORKER, tmp_path / "logs")
+    assert json.loads((tmp_path / "metrics.json").read_text())["replicas"] == 2
+    pairs = zip(exported(tmp_path), exported(alone), strict=True)
     for (shape, values), (_, expected) in pairs:
         if shape:
             found, known = (np.frombuffer(of, np.float32) for of in (values, expected))
@@ -67,11 +74,9 @@ def test_program_learns_with_parameter_servers(digit_records, tmp_path):
     assert (model.answer(batch)["probabilities"].max(axis=1) > 0.2).any()
 
 
-def test_program_without_a_model_is_an_error(digit_records, tmp_path, monkeypatch, capfd):
-    # It would hold for all tests that follow.
-    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
+def test_program_without_a_model_is_an_error(run_here, digit_records, tmp_path, capfd):
     flags = replicas.flags(digit_records, tmp_path, "--model=tests.trainer.own_program:forgets")
-    assert task.main(flags) == 2
+    assert run_here(flags) == 2
     assert "forgets' returned NoneType; return a keras.Model" in capfd.readouterr().err
 
 

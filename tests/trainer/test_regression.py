@@ -21,7 +21,12 @@ from pipelines.parameters import check_parameters
 from tests import replicas, tables
 from tests.refusals import refused
 from tests.trainer.report.report_page import HISTORY, TRAINING, Page
-from tests.trainer.training_runs import train
+from tests.trainer.training_runs import (
+    evaluate_untrained,
+    export_and_evaluate,
+    train,
+    train_and_evaluate,
+)
 from trainer.data.schema import Dataset
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
@@ -77,19 +82,14 @@ def dataset(tmp_path_factory) -> Dataset:
     return write(tmp_path_factory.mktemp("homes"), lines(2400))
 
 
-def train_and_evaluate(dataset: Dataset, folder, **options) -> NumberEvaluation:
-    export(train(dataset, folder, **OPTIONS, **options).model, dataset, str(folder / "model"))
-    return evaluate(str(folder / "model"), dataset.uri)
-
-
 @pytest.fixture(scope="module")
 def evaluation(dataset, tmp_path_factory) -> NumberEvaluation:
-    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), epochs=8)
+    return train_and_evaluate(dataset, tmp_path_factory.mktemp("run"), **OPTIONS, epochs=8)
 
 
 @pytest.fixture(scope="module")
-def weak(dataset, tmp_path_factory) -> NumberEvaluation:
-    return train_and_evaluate(dataset, tmp_path_factory.mktemp("weak"), epochs=1)
+def untrained(dataset, tmp_path_factory) -> NumberEvaluation:
+    return evaluate_untrained(dataset, tmp_path_factory.mktemp("untrained"), **OPTIONS)
 
 
 def test_metrics_are_those_of_scikit_learn(evaluation, tmp_path):
@@ -179,7 +179,7 @@ def test_adaptive_intervals_are_as_wide_as_errors_are_large(tmp_path):
         folder.mkdir()
         label = {"column": "price", "type": "numeric", "adaptive": adaptive}
         dataset = write(folder, lines(4000), label=label)
-        answers = train_and_evaluate(dataset, folder / "run", epochs=12).answers
+        answers = train_and_evaluate(dataset, folder / "run", **OPTIONS, epochs=12).answers
         label, value, low, high = (answers.read(name) for name in ("label", "value", "low", "high"))
         assert ((low <= value) & (value <= high)).all()
         inside, fifth = (low <= label) & (label <= high), np.argsort(value)[: len(value) // 5]
@@ -211,7 +211,7 @@ def test_quantiles_are_learned_by_the_pinball_loss(tmp_path):
 def test_few_validation_examples_give_no_intervals(tmp_path):
     dataset = write(tmp_path, lines(400))
     assert dataset.splits["validation"].examples < 50
-    evaluation = train_and_evaluate(dataset, tmp_path / "run", epochs=1)
+    evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
     assert evaluation.coverage is None and "interval_width" not in evaluation.scalars()
     assert "no_intervals" in [finding.kind for finding in evaluation.find_findings()]
     rows = evaluation.answers.format_rows(0, 2)
@@ -224,7 +224,7 @@ def judge(evaluation, champion=None, **options) -> gate.Verdict:
     return gate.judge(evaluation, GateOptions(**options), registry=True, champion=champion)
 
 
-def test_gate_compares_squared_errors(evaluation, weak):
+def test_gate_compares_squared_errors(evaluation, untrained):
     first = judge(evaluation, floors={"r2": 0.8}, ceilings={"mae": 1e6})
     assert (first.accepted, first.role) == (True, "champion")
     assert first.line.startswith(f"accepted: r2 {evaluation.r2.value:.4f} (at least 0.8000), RMSE ")
@@ -235,14 +235,14 @@ def test_gate_compares_squared_errors(evaluation, weak):
         f"r2 {evaluation.r2.value:.6g} is below its floor 0.999; rmse "
         f"{evaluation.rmse.value:.6g} is above its ceiling 10"
     )
-    better = judge(evaluation, score("homes@1", weak.model, evaluation))
+    better = judge(evaluation, score("homes@1", untrained.model, evaluation))
     assert better.accepted and better.comparison and better.comparison.metric == "r2"
     for verdict, of in (
         (better.comparison.candidate, evaluation),
-        (better.comparison.champion, weak),
+        (better.comparison.champion, untrained),
     ):
         assert verdict == pytest.approx(of.r2.value)
-    difference = evaluation.r2.value - weak.r2.value
+    difference = evaluation.r2.value - untrained.r2.value
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     closer = better.comparison.candidate_only, better.comparison.champion_only
@@ -252,11 +252,11 @@ def test_gate_compares_squared_errors(evaluation, weak):
     assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted
 
 
-def test_champion_that_contradicts_its_record_is_not_compared(evaluation, weak):
-    recorded = {"rootMeanSquaredError": weak.rmse.value}
-    assert score("homes@1", weak.model, evaluation, recorded).pairs
+def test_champion_that_contradicts_its_record_is_not_compared(evaluation, untrained):
+    recorded = {"rootMeanSquaredError": untrained.rmse.value}
+    assert score("homes@1", untrained.model, evaluation, recorded).pairs
     recorded["rootMeanSquaredError"] *= 1.01
-    problem = score("homes@1", weak.model, evaluation, recorded).problem
+    problem = score("homes@1", untrained.model, evaluation, recorded).problem
     assert "its RMSE on these records was" in problem
 
 
@@ -265,11 +265,8 @@ def test_classifier_is_no_champion_of_numbers(evaluation, row_model):
     assert "has no signature serving_examples with the outputs value" in problem
 
 
-def test_constant_answers_are_not_accepted(dataset, tmp_path):
-    evaluation = train_and_evaluate(
-        dataset, tmp_path, epochs=1, steps_per_epoch=1, augmentation="none"
-    )
-    verdict = judge(evaluation)
+def test_constant_answers_are_not_accepted(untrained):
+    verdict = judge(untrained)
     assert not verdict.accepted
     assert "not better than always answering the mean, " in verdict.reason
 
@@ -343,8 +340,7 @@ def test_ink_of_digits_is_learned_from_pictures(tmp_path):
     records = tmp_path.with_name("ink-records")
     dataset = create_tfrecords(RecordOptions(**options), str(records), progress=lambda line: None)
     trained = train(dataset, tmp_path, model="small_cnn", epochs=10)
-    export(trained.model, dataset, str(tmp_path / "model"))
-    found = evaluate(str(tmp_path / "model"), dataset.uri)
+    found = export_and_evaluate(dataset, tmp_path, trained.model)
     assert found.r2.value > 0.9 and found.coverage  # 0.954 to 0.973 with four seeds.
     predictor = Predictor("ink@1")
     predictor.load(found.model)

@@ -11,16 +11,14 @@ from scipy import stats
 from tests import tables
 from tests.refusals import refused
 from tests.trainer.data.picture_folders import rejected
-from tests.trainer.training_runs import train
+from tests.trainer.training_runs import export_and_evaluate, train
 from trainer.data.read.input_share import InputShare
 from trainer.data.read.reader import read_evaluation_batches
 from trainer.evaluation import prediction_file
-from trainer.evaluation.scoring import evaluate
 from trainer.metrics.classifier import Share
 from trainer.metrics.comparison import Pairs, compare
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.tasks import task_of
-from trainer.training.export import export
 from trainer.training.loop import make_validation
 
 DESCRIBED = {
@@ -56,8 +54,7 @@ def dataset(tmp_path_factory):
 @pytest.mark.slow
 def test_rows_count_by_their_weight(dataset, tmp_path):
     trained = train(dataset, tmp_path, **OPTIONS)
-    export(trained.model, dataset, str(tmp_path / "model"))
-    evaluation = evaluate(str(tmp_path / "model"), dataset.uri)
+    evaluation = export_and_evaluate(dataset, tmp_path, trained.model)
     assert evaluation.accuracy > 0.95
     # Two of three labels are wrong.
     assert sum(row.right for row in evaluation.per_class) < 0.4 * evaluation.examples

@@ -1,14 +1,43 @@
-"""Train in this process, without replicas of its own."""
+"""Train in this process, without replicas of its own, and evaluate."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
 
 from trainer import fields
+from trainer.data.schema import Dataset
+from trainer.evaluation.scoring import evaluate
+from trainer.models import check_model
 from trainer.training import loop
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
+from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import Run
 
 
-def train(dataset, folder, **options) -> Run:
+def train(dataset: Dataset, folder: Path, **options: Any) -> Run:
     config = fields.build(TrainingConfig, options)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
     return loop.train(job, Cluster())
+
+
+def train_and_evaluate(dataset: Dataset, folder: Path, **options: Any) -> Any:
+    """Train, export and evaluate a model, which `.model` of the result names."""
+    return export_and_evaluate(dataset, folder, train(dataset, folder, **options).model)
+
+
+def evaluate_untrained(
+    dataset: Dataset, folder: Path, *, model: str, model_options: dict[str, Any], **_: Any
+) -> Any:
+    """Export and evaluate a model as it is before training."""
+    keras.utils.set_random_seed(0)
+    return export_and_evaluate(
+        dataset, folder, check_model(model, dataset, model_options).build(dataset)
+    )
+
+
+def export_and_evaluate(dataset: Dataset, folder: Path, network: keras.Model) -> Any:
+    export(network, dataset, str(folder / "model"))
+    return evaluate(str(folder / "model"), dataset.uri)

@@ -144,9 +144,7 @@ def test_unusable_dates_are_refused(tmp_path, changes, message):
 @pytest.mark.slow
 def test_time_of_day_is_learned(tmp_path):
     """The kind depends on the hour and the month alone, which the day as a number hides."""
-    from tests.trainer.training_runs import train
-    from trainer.evaluation.scoring import evaluate
-    from trainer.training.export import export
+    from tests.trainer.training_runs import train_and_evaluate
 
     days = draw_days(3000)
     moments = [datetime.datetime.fromisoformat(day) for day in days]
@@ -155,5 +153,4 @@ def test_time_of_day_is_learned(tmp_path):
     table = tables.write_csv(tmp_path / "t.csv", rows, "sold,kind")
     dataset = tables.write(table, tmp_path / "records", **DESCRIBED)
     options = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 0.01, "epochs": 8}
-    export(train(dataset, tmp_path, **options).model, dataset, str(tmp_path / "model"))
-    assert evaluate(str(tmp_path / "model"), dataset.uri).accuracy > 0.95
+    assert train_and_evaluate(dataset, tmp_path, **options).accuracy > 0.95

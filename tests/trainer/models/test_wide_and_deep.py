@@ -12,17 +12,15 @@ import tensorflow as tf
 from pipelines.recipe import load
 from tests import tables
 from tests.trainer.report.report_page import report
-from tests.trainer.training_runs import train
+from tests.trainer.training_runs import evaluate_untrained, train, train_and_evaluate
 from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.evaluation.scoring import evaluate
 from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
 from trainer.tasks.classification import ClassEvaluation as Evaluation
 from trainer.training.config import TrainingConfig
-from trainer.training.export import export
 from trainer.training.optimization import Schedule, create_optimizer
 
 OPTIONS = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 5e-3}
@@ -32,12 +30,6 @@ OPTIONS["model_options"] = {"hidden_units": [16]}
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Dataset:
     return tables.records(tmp_path_factory.mktemp("table"))
-
-
-def train_and_evaluate(dataset: Dataset, folder, **options) -> Evaluation:
-    """Train, export and evaluate a model, which `.model` of the result names."""
-    export(train(dataset, folder, **options).model, dataset, str(folder / "model"))
-    return evaluate(str(folder / "model"), dataset.uri)
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +210,7 @@ def test_texts_are_learned_and_their_signatures_agree(comments, tmp_path):
 
 
 def test_report_shows_the_start_of_texts_as_text(comments, tmp_path):
-    network = check_model("wide_and_deep", comments, {}).build(comments)
-    export(network, comments, str(tmp_path / "model"))
-    evaluation = evaluate(str(tmp_path / "model"), comments.uri)
+    evaluation = evaluate_untrained(comments, tmp_path, **OPTIONS)
     (mistake, *_) = evaluation.worst
     assert len(mistake.row["comment"]) == 500 and mistake.row["comment"].endswith("\u2026")
     page = report(tmp_path / "report.html", evaluation, comments).source
