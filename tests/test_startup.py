@@ -66,9 +66,10 @@ GOOGLE = "kfp google.cloud.aiplatform google.cloud.aiplatform_v1"
         ("-m pipelines recipes", 0, "digits", LIBRARIES),
         (f"-c {SOURCES}", 0, "images:URI (a folder", LIBRARIES),
         ("-m pipelines run digits --local --set source=images:no", 2, "/no does not", "kfp grpc"),
+        ("-m pipelines compile digits", 0, "digits.yaml", "tensorflow google.cloud.aiplatform"),
         ("-m pipelines status one --project my-project", 1, "none.json was not found; cor", GOOGLE),
     ],
-    ids=["recipes", "sources", "a missing source", "missing credentials"],
+    ids=["recipes", "sources", "a missing source", "compile", "missing credentials"],
 )
 def test_quick_command_imports_no_slow_library(arguments, code, words, slow):
     credentials = {"GOOGLE_APPLICATION_CREDENTIALS": "none.json"}

@@ -17,11 +17,11 @@ from google.cloud.aiplatform_v1.types import (
     StudySpec,
     Trial,
 )
-from google_cloud_pipeline_components.v1 import hyperparameter_tuning_job as components
 from google_cloud_pipeline_components.v1.custom_job import CustomTrainingJobOp
 from kfp import dsl
 
 from components.vertex.vertex_client import connect_service, local_credentials
+from pipelines import search_job
 from tests.child_processes import ROOT, started
 from tests.pipelines.emulator.conftest import emulated
 from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
@@ -280,37 +280,58 @@ def test_killed_job_has_failed_and_the_next_takes_over_its_trials(tmp_path):
     assert [len(trial.measurements) for trial in job.trials] == [3] * 5
 
 
-@dsl.pipeline(name="tuned")
-def tuned(pools: list, folder: str, parameters: list, metrics: list):
-    pool = changed(POOL, container_spec__command=["true"])
-    # Each kind of job has a launcher of its own.
-    train = CustomTrainingJobOp(display_name="train", worker_pool_specs=[pool])
-    search = components.HyperparameterTuningJobRunOp(
-        display_name="search",
-        base_output_directory=folder,
-        worker_pool_specs=pools,
-        study_spec_metrics=metrics,
-        study_spec_parameters=parameters,
-        max_trial_count=3,
-        parallel_trial_count=1,
+@pytest.fixture(scope="module")
+def googles_search():
+    """Google's component of a search, whose import takes two seconds."""
+    from google_cloud_pipeline_components.v1 import hyperparameter_tuning_job
+
+    return hyperparameter_tuning_job.HyperparameterTuningJobRunOp
+
+
+@pytest.fixture(scope="module")
+def tuned(googles_search, tmp_path_factory):
+    """A compiled pipeline of a training job and a search, each with a launcher of its own."""
+
+    @dsl.pipeline(name="tuned")
+    def pipeline(pools: list, folder: str, parameters: list, metrics: list):
+        pool = changed(POOL, container_spec__command=["true"])
+        train = CustomTrainingJobOp(display_name="train", worker_pool_specs=[pool])
+        search = googles_search(
+            display_name="search",
+            base_output_directory=folder,
+            worker_pool_specs=pools,
+            study_spec_metrics=metrics,
+            study_spec_parameters=parameters,
+            max_trial_count=3,
+            parallel_trial_count=1,
+        )
+        search.after(train)
+
+    return compile_to(tmp_path_factory.mktemp("build"), pipeline)
+
+
+def test_our_search_has_the_launcher_of_googles(googles_search):
+    ours, theirs = (
+        one.component_spec.implementation.container for one in (search_job.search, googles_search)
     )
-    search.after(train)
+    assert (ours.image, ours.command) == (theirs.image, theirs.command)
 
 
 def parameters_of(folder, *actions):
     """Return the parameters of a run of `tuned`."""
     spec = StudySpec.ParameterSpec(double(0.25, 1))
+    metric = StudySpec.MetricSpec(metric_id="accuracy", goal="MAXIMIZE")
     return {
         "pools": [pool_of(folder, *actions)],
         "folder": str(folder / "out"),
-        "metrics": components.serialize_metrics({"accuracy": "maximize"}),
+        "metrics": [StudySpec.MetricSpec.to_dict(metric)],
         "parameters": [StudySpec.ParameterSpec.to_dict(spec)],
     }
 
 
-def test_resumed_run_continues_the_search_of_its_launcher(tmp_path):
+def test_resumed_run_continues_the_search_of_its_launcher(tuned, tmp_path):
     parameters = parameters_of(tmp_path, "fail:1")
-    ended, shown = run_package(compile_to(tmp_path, tuned), tmp_path / "runs", parameters)
+    ended, shown = run_package(tuned, tmp_path / "runs", parameters)
     assert ended.state == "FAILED"
     assert starts(tmp_path) == ["1"]
     assert "status of 3" in shown
@@ -320,8 +341,8 @@ def test_resumed_run_continues_the_search_of_its_launcher(tmp_path):
     assert [trial.state.name for trial in job.trials] == ["INFEASIBLE", "SUCCEEDED", "SUCCEEDED"]
 
 
-def test_cancelled_run_cancels_its_search_and_trials(tmp_path):
-    spec = yaml.safe_load(compile_to(tmp_path, tuned).read_text())
+def test_cancelled_run_cancels_its_search_and_trials(tuned, tmp_path):
+    spec = yaml.safe_load(tuned.read_text())
     values = {**parameters_of(tmp_path, "hang:1"), "folder": "gs://my-project/out"}
     config = {"gcsOutputDirectory": "gs://my-project/runs", "parameterValues": values}
     run = {"displayName": "tuned", "pipelineSpec": spec, "runtimeConfig": config}
