@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import signal
-import time
 
 import pytest
 from requests import Session
@@ -11,6 +10,7 @@ from requests import Session
 from components.vertex import vertex_client
 from tests.pipelines.cloud.test_deploy import deployed, put_champion, traffic
 from tests.pipelines.conftest import started
+from tests.pipelines.local.conftest import wait_for
 
 EXITED = "Model server terminated: exit code 1"
 REPEAT = "it may have taken effect: repeat the command, which does nothing twice"
@@ -89,13 +89,6 @@ def test_version_that_somebody_undeploys_is_not_deployed_again(vertex, champion,
     assert vertex.names().count("DeployModel") == 1
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_killed_deployment_is_completed_by_the_same_command(vertex, champion, succeed):
     vertex.servers.polls = 9999
     with started("deploy", "digits") as process:
@@ -157,11 +150,11 @@ def test_operation_that_can_not_be_read_is_replaced_by_the_endpoint(
 @pytest.mark.parametrize(
     ("before", "name", "action"),
     [
-        ([], "CreateEndpoint", ""),
+        pytest.param([], "CreateEndpoint", "", marks=pytest.mark.slow),
         ([], "DeployModel", ""),
-        ([""], "UpdateEndpoint", "--traffic 10"),
+        pytest.param([""], "UpdateEndpoint", "--traffic 10", marks=pytest.mark.slow),
         (["", "--traffic 10"], "UpdateEndpoint", "--rollback"),
-        (["", "--traffic 10"], "UpdateEndpoint", "--undeploy"),
+        pytest.param(["", "--traffic 10"], "UpdateEndpoint", "--undeploy", marks=pytest.mark.slow),
         (["", "--traffic 10"], "UndeployModel", "--undeploy"),
     ],
 )

@@ -16,9 +16,8 @@ from google.cloud.aiplatform_v1 import types
 from components.vertex.recording import VARIABLE
 from pipelines.cloud import first_hour
 from tests.child_processes import ROOT
-from tests.faulty_emulator import OpenEmulator
 from tests.gcs.proxy import write_certificate
-from tests.pipelines.cloud.cloud_servers import tcp_server, write_key
+from tests.pipelines.cloud.cloud_servers import TokenServer, tcp_server, write_key
 from tests.pipelines.cloud.vertex_emulator import VertexEmulator
 from vertex_emulator.operations import Operations
 from vertex_emulator.server import forward
@@ -133,18 +132,10 @@ def test_tokens_are_not_recorded(vertex, command, record, tmp_path, monkeypatch)
     assert TOKEN_VARIABLE not in text
 
 
-class Tokens(OpenEmulator):
-    """OAuth's token endpoint."""
+class Tokens(TokenServer):
+    """A token endpoint that accepts every account."""
 
-    routes = (("POST", "/token", "Issue"),)
-
-    def __init__(self):
-        super().__init__(self)
-
-    def noted(self, name, request):
-        return None
-
-    def issue(self, request):
+    def refresh(self, request):
         return {"access_token": "ya29.issued", "expires_in": 3600}
 
 

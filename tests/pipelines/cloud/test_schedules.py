@@ -155,9 +155,11 @@ def job_of(schedule):
     ("old", "new", "fields"),
     [
         ("0 3 * * 1", "0 4 * * 1", "cron"),
-        ("Europe/Berlin", "UTC", "cron"),
+        pytest.param("Europe/Berlin", "UTC", "cron", marks=pytest.mark.slow),
         ("_runs = 2", "_runs = 1", "max_concurrent_run_count, max_concurrent_active_run_count"),
-        ("epochs = 20", "epochs = 30", "create_pipeline_job_request"),
+        pytest.param(
+            "epochs = 20", "epochs = 30", "create_pipeline_job_request", marks=pytest.mark.slow
+        ),
         ("learning_rate = ", "learning_rate = 1", "create_pipeline_job_request"),
     ],
 )
@@ -174,10 +176,10 @@ def test_change_updates_only_its_fields(vertex, apply, declared, old, new, field
 @pytest.mark.parametrize(
     ("line", "later", "field"),
     [
-        (START, "", "start_time"),
+        pytest.param(START, "", "start_time", marks=pytest.mark.slow),
         (START, START.replace("2031-01", "2031-02"), "start_time"),
         (END, "", "end_time"),
-        ("max_runs = 7\n", "", "max_run_count"),
+        pytest.param("max_runs = 7\n", "", "max_run_count", marks=pytest.mark.slow),
     ],
 )
 def test_other_change_recreates_the_schedule(vertex, succeed, apply, declared, line, later, field):

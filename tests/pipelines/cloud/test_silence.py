@@ -32,7 +32,7 @@ def test_doctor_calls_a_silent_server_once(silent, command):
         assert f", {name}" in rest
 
 
-@pytest.mark.parametrize("transport", ["rest", "grpc"])
+@pytest.mark.parametrize("transport", ["rest", pytest.param("grpc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_gives_up_on_a_silent_server(silent, command, line, transport):
     code, out, err = command(f"{line} --endpoint {silent} --transport {transport}")

@@ -24,13 +24,16 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 BATCH = ("run", "digits", "--local", "--batch")
 
 
-def test_images_are_predicted_as_evaluated(command, untrained_model, digit_records, tmp_path):
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_images_are_predicted_as_evaluated(
+    command, untrained_model, digit_records, tmp_path, replicas
+):
     register(tmp_path, "digits", untrained_model)
     expected, examples = judged(untrained_model, digit_records)
     lines = [{"image": pixels_of(example).tolist(), "key": n} for n, example in enumerate(examples)]
     for half in (0, 1):
         Path(f"scans{half}.jsonl").write_text("\n".join(map(json.dumps, lines[half::2])))
-    settings = ["--set=output=answers", "--set=batch_size=16", "--set=replica_count=2"]
+    settings = ["--set=output=answers", "--set=batch_size=16", f"--set=replica_count={replicas}"]
     code, shown, errors = command(*BATCH, "scans*.jsonl", *settings)
     assert (code, errors) == (0, ""), shown
     results = sorted(
@@ -44,7 +47,9 @@ def test_images_are_predicted_as_evaluated(command, untrained_model, digit_recor
     assert re.fullmatch(r"prediction-digits-20.*Z", output.name)
     kinds = "errors_stats", "results"
     assert sorted(file.name for file in output.iterdir()) == [
-        f"prediction.{kind}-0000{n}-of-00002" for kind in kinds for n in (0, 1)
+        f"prediction.{kind}-0000{number}-of-0000{replicas}"
+        for kind in kinds
+        for number in range(replicas)
     ]
     for text in (shown, command("status", "latest")[1]):
         assert f"instances {len(lines)} predicted, 0 failed\n" in text

@@ -139,18 +139,18 @@ ALL = {"restart_job_on_worker_restart": True}
     [
         # Transient: the whole job is retried three times.
         ("exit:134", {}, 134, [4, 4]),
-        ("exit:139", {}, 139, [4, 4]),
+        pytest.param("exit:139", {}, 139, [4, 4], marks=pytest.mark.slow),
         ("abort", {}, 134, [4, 4]),
         # Lost: the replica is restarted five times in each of the four attempts.
-        ("die", {}, 137, [4, 24]),
+        pytest.param("die", {}, 137, [4, 24], marks=pytest.mark.slow),
         ("exit:1", {}, 1, [1, 1]),
         ("exit:7", {}, 7, [1, 1]),
         ("complain", {}, 2, [1, 1]),
         ("exit:134", ONCE, 134, [1, 1]),
-        ("exit:134", {**ONCE, **ALL}, 134, [1, 1]),
+        pytest.param("exit:134", {**ONCE, **ALL}, 134, [1, 1], marks=pytest.mark.slow),
         # The replica is restarted alone; the job is not retried.
         ("die", ONCE, 137, [1, 6]),
-        ("die", {**ONCE, **ALL}, 137, [1, 6]),
+        pytest.param("die", {**ONCE, **ALL}, 137, [1, 6], marks=pytest.mark.slow),
     ],
 )
 def test_exit_code_decides_restarts(client, service, tmp_path, action, scheduling, status, starts):

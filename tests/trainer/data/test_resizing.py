@@ -19,6 +19,11 @@ SIZES = [(17, 11), (36, 36), (40, 33), (53, 41), (61, 47), (121, 120), (217, 223
 SIZES += [(359, 31), (19, 171), (14, 72), (98, 256)]
 """Width and height of pictures; many are odd, so that halving leaves half a block."""
 
+QUICK = [("bilinear", 3), ("area", 3)]
+"""Methods and channels."""
+
+RARE = [("bilinear", 1), *((method, 3) for method in RESIZE_METHODS if (method, 3) not in QUICK)]
+
 
 def random_picture(size: tuple[int, int], cells: tuple[int, int] = (7, 7)) -> Image.Image:
     """Return a picture in color of random cells, by default as smooth as photos are."""
@@ -44,7 +49,8 @@ def save_formats(picture: Image.Image, folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("method", "channels"), [*((method, 3) for method in RESIZE_METHODS), ("bilinear", 1)]
+    ("method", "channels"),
+    [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in RARE)],
 )
 def test_every_format_and_method_gives_the_pixels_of_the_record(tmp_path, method, channels):
     source = tmp_path / "in"
