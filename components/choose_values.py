@@ -50,7 +50,7 @@ def choose_values(
     from trainer.report.search_page import render_search
 
     asked = build(SearchOptions, search)
-    verdict = search_verdict.judge(
+    verdict = search_verdict.judge_search(
         schema.load_dataset(records.uri),
         training.uri,
         join(training.uri, TRIALS),
@@ -74,12 +74,12 @@ def choose_values(
         "p_value": verdict.comparison.p_value,
         "trials": [
             {
-                "trial": one.name,
-                "values": one.values,
-                "value": one.value if one.is_finished else None,
-                "epochs": len(one.history),
+                "trial": trial.name,
+                "values": trial.values,
+                "value": trial.value if trial.is_finished else None,
+                "epochs": len(trial.history),
             }
-            for one in (verdict.defaults, *verdict.trials)
+            for trial in (verdict.defaults, *verdict.trials)
         ],
     }
     storage.write_atomically(trials.uri, f"{json.dumps(content, indent=1)}\n".encode())

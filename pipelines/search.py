@@ -48,8 +48,8 @@ def check(
     except InputError as error:
         raise InputError(f"{place}: {error}") from None
     for point in points:
-        inner = {name.partition(".")[2]: of for name, of in point.items() if "." in name}
-        values = {name: of for name, of in point.items() if "." not in name}
+        inner = {name.partition(".")[2]: value for name, value in point.items() if "." in name}
+        values = {name: value for name, value in point.items() if "." not in name}
         if inner:
             values["model_options"] = {**parameters.training.model_options, **inner}
         check_values(values)

@@ -7,7 +7,7 @@ from typing import Any
 UNDEFINED = "–"  # noqa: RUF001 - a dash in tables
 _CENT = 0.01
 _LARGE = 1000
-"""Least number that is shown without decimals."""
+"""Smallest number that is shown without decimals."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:

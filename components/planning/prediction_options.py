@@ -24,7 +24,7 @@ class ServingOptions:
     """Machines of a version at an endpoint, billed while it is deployed."""
 
     machine_type: str = option("n1-standard-4", help="Machine type.")
-    min_replicas: int = option(1, help="Least number of machines.", minimum=1)
+    min_replicas: int = option(1, help="Minimum number of machines.", minimum=1)
     max_replicas: int = option(
         1, help="Largest number of machines, added as the load rises.", minimum=1
     )

@@ -108,7 +108,7 @@ class SearchedParameter:
         if self.values and _is_number(self.values[0]):
             spec["discrete_value_spec"] = {"values": sorted(self.values)}
         elif self.values:
-            spec["categorical_value_spec"] = {"values": [_to_text(one) for one in self.values]}
+            spec["categorical_value_spec"] = {"values": [_to_text(value) for value in self.values]}
         else:
             kind = "integer_value_spec" if self.is_whole else "double_value_spec"
             spec[kind] = {"min_value": self.low, "max_value": self.high}
@@ -119,23 +119,23 @@ class SearchedParameter:
 def read_parameters(search: SearchOptions, config: TrainingConfig) -> list[SearchedParameter]:
     """Return the parameters of a search; raise InputError for one that can't be searched."""
     found = [_read(name, spec, config) for name, spec in search.parameters.items()]
-    by_name = {one.name: one for one in found}
-    for one in found:
-        if one.when is None:
+    by_name = {parameter.name: parameter for parameter in found}
+    for parameter in found:
+        if parameter.when is None:
             continue
-        parent, wanted = one.when
+        parent, wanted = parameter.when
         values = by_name[parent].values if parent in by_name else ()
-        if by_name.get(parent, one).when or not {*wanted} <= {*values}:
+        if by_name.get(parent, parameter).when or not {*wanted} <= {*values}:
             raise InputError(
-                f"{one.name}: when names {parent}={list(wanted)}, which are no values that the "
-                "search has for an option without a condition"
+                f"{parameter.name}: when names {parent}={list(wanted)}, which are no values that "
+                "the search has for an option without a condition"
             )
     if search.algorithm == "grid":
-        for one in found:
-            if not one.values and not one.is_whole:
+        for parameter in found:
+            if not parameter.values and not parameter.is_whole:
                 raise InputError(
-                    f"algorithm='grid' needs values or whole numbers, but {one.name} has a range; "
-                    "give a list"
+                    f"algorithm='grid' needs values or whole numbers, but {parameter.name} has a "
+                    "range; give a list"
                 )
     return found
 
@@ -143,15 +143,15 @@ def read_parameters(search: SearchOptions, config: TrainingConfig) -> list[Searc
 def build_study_spec(search: SearchOptions, config: TrainingConfig) -> dict[str, Any]:
     """Return the StudySpec of a search for the options of `config`."""
     parameters = read_parameters(search, config)
-    specs = {one.name: one.describe() for one in parameters}
-    for one in parameters:
-        if one.when:
-            parent, wanted = one.when
+    specs = {parameter.name: parameter.describe() for parameter in parameters}
+    for parameter in parameters:
+        if parameter.when:
+            parent, wanted = parameter.when
             condition = "parent_discrete_values" if _is_number(wanted[0]) else (
                 "parent_categorical_values"
             )  # fmt: skip
             values = wanted if _is_number(wanted[0]) else [_to_text(value) for value in wanted]
-            child = {"parameter_spec": specs[one.name], condition: {"values": [*values]}}
+            child = {"parameter_spec": specs[parameter.name], condition: {"values": [*values]}}
             specs[parent].setdefault("conditional_parameter_specs", []).append(child)
     keeps_best = config.keep_epoch == "best" and config.monitor == search.metric
     spec: dict[str, Any] = {
@@ -161,7 +161,7 @@ def build_study_spec(search: SearchOptions, config: TrainingConfig) -> dict[str,
                 "goal": "MAXIMIZE" if search.is_rising else "MINIMIZE",
             }
         ],
-        "parameters": [specs[one.name] for one in parameters if not one.when],
+        "parameters": [specs[parameter.name] for parameter in parameters if not parameter.when],
         "algorithm": ALGORITHMS[search.algorithm],
         "measurement_selection_type": "BEST_MEASUREMENT" if keeps_best else "LAST_MEASUREMENT",
     }
@@ -198,14 +198,14 @@ def _find_type(name: str, config: TrainingConfig) -> type:
     """Return the type of an option; raise InputError if it can't be searched."""
     group, _, inner = name.partition(".")
     known: dict[str, type] = {
-        one.name: fields.type_of(TrainingConfig, one.name)
-        for one in dataclasses.fields(TrainingConfig)
-        if one.name not in _FIXED
+        field.name: fields.type_of(TrainingConfig, field.name)
+        for field in dataclasses.fields(TrainingConfig)
+        if field.name not in _FIXED
     }
     if group == "model_options" and inner:
         model = find_model_class(config.model)
-        known = {f"{group}.{one.name}": fields.type_of(model, one.name)
-                 for one in dataclasses.fields(model)}  # fmt: skip
+        known = {f"{group}.{field.name}": fields.type_of(model, field.name)
+                 for field in dataclasses.fields(model)}  # fmt: skip
     known = {key: kind for key, kind in known.items() if kind not in (list, dict)}
     if name not in known:
         raise InputError(f"{name!r} can't be searched{fields.suggest(name, known)}")
@@ -214,7 +214,7 @@ def _find_type(name: str, config: TrainingConfig) -> type:
 
 def _read_values(name: str, table: Mapping[str, Any]) -> tuple[Any, ...]:
     values = table["values"]
-    kinds = {_is_number(one) for one in values} if isinstance(values, list) else set()
+    kinds = {_is_number(value) for value in values} if isinstance(values, list) else set()
     if len(kinds) != 1 or len({*map(repr, values)}) != len(values) or len(values) < 2:
         raise InputError(
             f"{name} = {values!r} is no list of two or more different values of one type"
@@ -244,7 +244,7 @@ def _to_text(value: Any) -> str:
 
 def list_points(parameters: list[SearchedParameter]) -> Iterator[dict[str, Any]]:
     """Yield values of single options to check, each with those that its condition names."""
-    for one in parameters:
-        for value in one.extremes:
-            condition = {one.when[0]: one.when[1][0]} if one.when else {}
-            yield {**condition, one.name: value}
+    for parameter in parameters:
+        for value in parameter.extremes:
+            condition = {parameter.when[0]: parameter.when[1][0]} if parameter.when else {}
+            yield {**condition, parameter.name: value}

@@ -12,7 +12,7 @@ from scipy import stats
 from tests import replicas
 from tests.conftest import TRAINED
 from tests.refusals import refused
-from trainer.evaluation.search_verdict import estimate_optimism, judge
+from trainer.evaluation.search_verdict import estimate_optimism, judge_search
 from trainer.metrics.comparison import Pairs, Scores, compare
 from trainer.report.search_page import render_search
 
@@ -41,7 +41,7 @@ def searched(shared, digit_records, trained):
 def test_better_trial_is_chosen(metric, searched, digit_records):
     options = {"metric": metric, "is_rising": metric == "accuracy", "confidence": 0.95}
     folders = str(searched / "defaults"), str(searched / "trials")
-    verdict = judge(digit_records, *folders, **options)
+    verdict = judge_search(digit_records, *folders, **options)
     values = {one.name: one.value for one in verdict.trials if one.is_finished}
     assert values.keys() == {"1", "2"}
     assert len(verdict.trials) == 3
@@ -60,14 +60,16 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
 def test_recipe_stays_without_a_better_trial(searched, digit_records):
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
     good = str(searched / "trials" / "run" / "2")
-    verdict = judge(digit_records, good, str(searched / "trials"), **options)
+    verdict = judge_search(digit_records, good, str(searched / "trials"), **options)
     assert verdict.chosen.directory == good
     assert "is no better than the recipe's values beyond noise" in verdict.reason
 
 
 def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_path):
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
-    message = refused(judge, digit_records, str(searched / "defaults"), str(tmp_path), **options)
+    message = refused(
+        judge_search, digit_records, str(searched / "defaults"), str(tmp_path), **options
+    )
     assert message == f"no trial in {tmp_path} has finished with a validation loss"
 
 
@@ -102,6 +104,6 @@ def test_trials_of_an_earlier_run_are_judged_too(searched, digit_records, tmp_pa
     for run in ("first", "second"):
         (trials / run).symlink_to(searched / "trials" / "run")
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
-    verdict = judge(digit_records, str(searched / "defaults"), str(trials), **options)
+    verdict = judge_search(digit_records, str(searched / "defaults"), str(trials), **options)
     assert [one.name for one in verdict.trials if one.is_finished][::2] == ["first/1", "second/1"]
     assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 4)

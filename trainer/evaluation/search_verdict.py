@@ -67,7 +67,7 @@ class SearchVerdict:
     @property
     def reason(self) -> str:
         """Return the verdict in one line."""
-        best, finished = self.best, sum(one.is_finished for one in self.trials)
+        best, finished = self.best, sum(trial.is_finished for trial in self.trials)
         shown = self.metric.replace("_", " ")
         return (
             f"trial {best.name} is {'better' if self.is_better else 'no better'} than the "
@@ -78,10 +78,10 @@ class SearchVerdict:
         )
 
 
-def judge(
+def judge_search(
     dataset: Dataset,
-    defaults: str,
-    trials: str,
+    defaults_uri: str,
+    trials_uri: str,
     *,
     metric: str,
     is_rising: bool,
@@ -90,23 +90,25 @@ def judge(
     """Judge the trials in a folder; raise InputError if none has finished.
 
     Args:
-        defaults: base_output_directory of the training with the recipe's values.
-        trials: folder with one for each run that has searched, in which each trial has one.
+        defaults_uri: base_output_directory of the training with the recipe's values.
+        trials_uri: folder with one for each run that has searched, in which each trial has one.
         metric: validation metric that decides which trial is the best.
         is_rising: whether the metric is better if it is higher.
     """
-    known = read_trial(defaults, metric)
-    runs = _list(trials)
+    defaults = read_trial(defaults_uri, metric)
+    runs = _list(trials_uri)
     read = [
-        read_trial(join(trials, run, number), metric, f"{run}/{number}" if runs[1:] else number)
+        read_trial(
+            join(trials_uri, run, number), metric, f"{run}/{number}" if len(runs) > 1 else number
+        )
         for run in runs
-        for number in sorted(filter(str.isdigit, _list(join(trials, run))), key=int)
+        for number in sorted(filter(str.isdigit, _list(join(trials_uri, run))), key=int)
     ]
-    finished = [one for one in read if one.is_finished]
-    if not finished or not known.is_finished:
-        raise InputError(f"no trial in {trials} has finished with a validation {metric}")
-    best = (max if is_rising else min)(finished, key=lambda one: one.value)
-    base = _score(known, dataset)
+    finished = [trial for trial in read if trial.is_finished]
+    if not finished or not defaults.is_finished:
+        raise InputError(f"no trial in {trials_uri} has finished with a validation {metric}")
+    best = (max if is_rising else min)(finished, key=lambda trial: trial.value)
+    base = _score(defaults, dataset)
     sums = []
     for trial in finished:
         scores = _score(trial, dataset)
@@ -118,7 +120,7 @@ def judge(
     return SearchVerdict(
         metric=metric,
         is_rising=is_rising,
-        defaults=known,
+        defaults=defaults,
         trials=read,
         best=best,
         comparison=compared,
@@ -180,8 +182,8 @@ def _score(trial: Trial, dataset: Dataset) -> Scores:
             scores = scores._replace(weights=weights)
         parts.append(scores)
     joined = [
-        None if any(one is None for one in of) else np.concatenate(of)
-        for of in zip(*parts, strict=True)
+        None if any(part is None for part in column) else np.concatenate(column)
+        for column in zip(*parts, strict=True)
     ]
     return Scores(*joined)
 

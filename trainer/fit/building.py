@@ -21,14 +21,14 @@ def build_without_data(model: keras.Model) -> bool:
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         return True
-    return model.built and all(one.built for one in list_optimizers(model))
+    return model.built and all(optimizer.built for optimizer in list_optimizers(model))
 
 
 def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: Any) -> None:
     """Build a model, its metrics and its optimizers for batches of a tf.data specification."""
     # Not from a batch itself, because a dataset may shuffle otherwise after an iterator was made.
     data = keras.tree.map_structure(
-        lambda of: of if isinstance(of, tf.TensorSpec) else None, specification
+        lambda spec: spec if isinstance(spec, tf.TensorSpec) else None, specification
     )
     with strategy.scope():
         try:
@@ -65,4 +65,4 @@ def _build_optimizers(
 
 def _record(used: dict[int, keras.Variable], gradients: Any, variables: Any) -> None:
     """Add the variables that an optimizer's `apply` is given to `used`."""
-    used.update({id(one): one for one in variables})
+    used.update({id(variable): variable for variable in variables})

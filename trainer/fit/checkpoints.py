@@ -51,14 +51,16 @@ class Checkpoints(keras.callbacks.Callback):
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         self._measured = [variable for metric in model.metrics for variable in metric.variables]
         measured = {id(variable) for variable in self._measured}
-        variables = [one for one in model.variables if id(one) not in measured]
-        variables += [one for of in list_optimizers(model) for one in of.variables]
+        variables = [variable for variable in model.variables if id(variable) not in measured]
+        variables += [
+            variable for optimizer in list_optimizers(model) for variable in optimizer.variables
+        ]
         unseeded = draws.get_unseeded(model.distribute_strategy)
         self._variables = [*variables, unseeded.state]
         # The finished epochs and steps, the history and the callbacks' numbers; and their arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
         checkpoint = tf.train.Checkpoint(
-            variables=[one.value for one in self._variables],
+            variables=[variable.value for variable in self._variables],
             numbers=self._numbers,
             arrays=self._arrays,
         )
@@ -72,12 +74,12 @@ class Checkpoints(keras.callbacks.Callback):
         if not self._newest:
             return
         shapes = tf.train.load_checkpoint(self._newest).get_variable_to_shape_map()
-        for place, one in enumerate(self._variables):
+        for place, variable in enumerate(self._variables):
             saved = shapes.get(f"variables/{place}/.ATTRIBUTES/VARIABLE_VALUE")
-            if saved != [*one.shape]:
+            if saved != [*variable.shape]:
                 raise InputError(
-                    f"{self._newest} is of another model or optimizer: {one.path} has the shape "
-                    f"{[*one.shape]}, there {saved}; give another directory"
+                    f"{self._newest} is of another model or optimizer: {variable.path} has the "
+                    f"shape {[*variable.shape]}, there {saved}; give another directory"
                 )
         self._manager.checkpoint.restore(self._newest).assert_consumed()
         self._history.history = json.loads(self._numbers.numpy())["history"]
@@ -126,21 +128,24 @@ class Checkpoints(keras.callbacks.Callback):
             for attribute, value in vars(callback).items():
                 if isinstance(value, bool | int | float | np.number):
                     numbers[name][attribute] = value
-                if isinstance(value, list) and all(isinstance(one, np.ndarray) for one in value):
+                if isinstance(value, list) and all(isinstance(item, np.ndarray) for item in value):
                     lists[name][attribute] = value
         arrays = io.BytesIO()
         named: Any = {
             f"{name}/{attribute}/{place}": array
-            for name, of in lists.items()
-            for attribute, value in of.items()
+            for name, found in lists.items()
+            for attribute, value in found.items()
             for place, array in enumerate(value)
         }
         if step:
-            named |= {f"metrics/{place}": np.array(one) for place, one in enumerate(self._measured)}
+            named |= {
+                f"metrics/{place}": np.array(variable)
+                for place, variable in enumerate(self._measured)
+            }
         np.savez(arrays, **named)
         counts = {
-            name: {attribute: len(value) for attribute, value in of.items()}
-            for name, of in lists.items()
+            name: {attribute: len(value) for attribute, value in found.items()}
+            for name, found in lists.items()
         }
         state = {"epoch": epoch, "step": step, "callbacks": numbers, "arrays": counts}
         state["history"] = self._history.history

@@ -49,7 +49,7 @@ class DividedBatches(EpochIterator):
             count = (place + 1) * total // self._replicas - start
             start = tf.minimum(start, total - 1)
             stop = start + tf.maximum(count, 1)
-            rows = keras.tree.map_structure(lambda of, a=start, b=stop: of[a:b], data)
+            rows = keras.tree.map_structure(lambda tensor, a=start, b=stop: tensor[a:b], data)
             parts.append((rows, start, count))
         checksum = tf.cond(number == 0, lambda: _hash(tensors), lambda: tf.constant(0, tf.int64))
         return tuple(parts), total, checksum
@@ -68,14 +68,14 @@ def unwrap(batch: Any) -> Any:
 
 def _hash(tensors: Sequence[Any]) -> tf.Tensor:
     """Return a checksum of tensors, below 2^20, int64 []."""
-    serialized = tf.strings.join([tf.io.serialize_tensor(one) for one in tensors])
+    serialized = tf.strings.join([tf.io.serialize_tensor(tensor) for tensor in tensors])
     return tf.strings.to_hash_bucket_fast(serialized, 2**20)
 
 
 def check_dense(dataset: tf.data.Dataset) -> None:
     """Raise InputError for batches that can't be divided."""
-    for one in tf.nest.flatten(dataset.element_spec):
-        if isinstance(one, tf.RaggedTensorSpec | tf.SparseTensorSpec):
+    for spec in tf.nest.flatten(dataset.element_spec):
+        if isinstance(spec, tf.RaggedTensorSpec | tf.SparseTensorSpec):
             raise InputError(
-                f"the data has {one}, which can't be divided among replicas; make it dense"
+                f"the data has {spec}, which can't be divided among replicas; make it dense"
             )

@@ -128,8 +128,9 @@ class FitLoop(abc.ABC):
 
     def _check_metrics(self) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        listed = [one for of in self.model.metrics for one in getattr(of, "metrics", [of])]
-        own = [one for one in listed if not type(one).__module__.startswith("keras.")]
+        metrics = self.model.metrics
+        listed = [metric for outer in metrics for metric in getattr(outer, "metrics", [outer])]
+        own = [metric for metric in listed if not type(metric).__module__.startswith("keras.")]
         if not own:
             return
         data = unwrap(next(iter(self.data)))
@@ -138,12 +139,16 @@ class FitLoop(abc.ABC):
         @tf.function(autograph=False)
         def measure() -> Any:
             def replica_measure() -> Any:
-                variables = [[variable.value for variable in one.variables] for one in own]
+                variables = [[variable.value for variable in metric.variables] for metric in own]
                 states = [tf.nest.map_structure(tf.identity, variables)]
                 for rows in (slice(None), slice(half), slice(half, None)):
-                    self.model.test_step(keras.tree.map_structure(lambda of, r=rows: of[r], data))
+                    self.model.test_step(
+                        keras.tree.map_structure(lambda tensor, r=rows: tensor[r], data)
+                    )
                     states.append(tf.nest.map_structure(tf.identity, variables))
-                tf.nest.map_structure(lambda one, value: one.assign(value), variables, states[0])
+                tf.nest.map_structure(
+                    lambda variable, value: variable.assign(value), variables, states[0]
+                )
                 return states
 
             return self.take_first(self.strategy.run(replica_measure))

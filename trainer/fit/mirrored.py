@@ -116,13 +116,15 @@ class MirroredFit(FitLoop):
                 share.value = count / total
                 number = keras.tree.flatten(rows)[0].shape[0]  # None if it differs between batches.
                 draws.set_rows(place, number or tf.maximum(count, 1))
-                states = [one.value for of in self.model.metrics for one in of.variables]
+                states = [
+                    variable.value for metric in self.model.metrics for variable in metric.variables
+                ]
                 before = [tf.convert_to_tensor(state) for state in states]
                 logs = function(rows)
                 if has_own_logs:  # Of which metrics are replaced at the end of the epoch.
                     logs = {
-                        name: replica_sums.mean(of, share.value)
-                        for name, of in flatten(logs).items()
+                        name: replica_sums.mean(value, share.value)
+                        for name, value in flatten(logs).items()
                     }
                 for state, value in zip(states, before, strict=True):
                     state.assign(tf.where(count > 0, state, value))
@@ -130,12 +132,12 @@ class MirroredFit(FitLoop):
                 return logs, stops
 
             summed = [
-                replica_sums.sum_gradients(one, share)
-                for one in replica_sums.list_optimizers(self.model)
+                replica_sums.sum_gradients(optimizer, share)
+                for optimizer in replica_sums.list_optimizers(self.model)
             ]
             with contextlib.ExitStack() as stack:
-                for one in (replica_sums.means_of_local_rows(), draws.by_place(), *summed):
-                    stack.enter_context(one)
+                for change in (replica_sums.means_of_local_rows(), draws.by_place(), *summed):
+                    stack.enter_context(change)
                 results = self.strategy.run(replica_step)
             return self.take_first(results)
 

@@ -67,7 +67,9 @@ def _has_fixed_rows(gradient: Any) -> bool:
         is_input = operation.type == "Placeholder" and operation.outputs[0].dtype != tf.resource
         if is_input or (operation.op_def.is_stateful and not is_read):
             return False
-        fresh = {one.op.name: one.op for one in operation.inputs if one.op.name not in seen}
+        fresh = {
+            tensor.op.name: tensor.op for tensor in operation.inputs if tensor.op.name not in seen
+        }
         seen.update(fresh)
         waiting += fresh.values()
     return True
@@ -76,7 +78,7 @@ def _has_fixed_rows(gradient: Any) -> bool:
 def list_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return the model's optimizer, and others that a train_step of the user's own may use."""
     listed = [model.optimizer, *vars(model).values()]
-    return [*{id(one): one for one in listed if isinstance(one, keras.Optimizer)}.values()]
+    return [*{id(value): value for value in listed if isinstance(value, keras.Optimizer)}.values()]
 
 
 @contextlib.contextmanager
@@ -90,15 +92,23 @@ def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local)
 
     def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
         replica_context = tf.distribute.get_replica_context()
-        parts = [_scale(one, share.value) for one in grads if one is not None]
-        fixed = [_has_fixed_rows(one) for one in parts]
-        sent = [one.values if keeps else one for one, keeps in zip(parts, fixed, strict=True)]
+        parts = [_scale(gradient, share.value) for gradient in grads if gradient is not None]
+        fixed = [_has_fixed_rows(gradient) for gradient in parts]
+        sent = [
+            gradient.values if keeps else gradient
+            for gradient, keeps in zip(parts, fixed, strict=True)
+        ]
         summed = replica_context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
-        for place, one in enumerate(parts):
+        for place, gradient in enumerate(parts):
             if fixed[place]:
-                summed[place] = tf.IndexedSlices(summed[place], one.indices, one.dense_shape)
+                summed[place] = tf.IndexedSlices(
+                    summed[place], gradient.indices, gradient.dense_shape
+                )
         known = iter(summed)
-        return apply([one if one is None else next(known) for one in grads], trainable_variables)
+        return apply(
+            [gradient if gradient is None else next(known) for gradient in grads],
+            trainable_variables,
+        )
 
     inner: Any = optimizer
     with contextlib.ExitStack() as stack:

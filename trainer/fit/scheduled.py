@@ -53,9 +53,11 @@ class ScheduledFit(FitLoop):
         return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
-        self._variables = [one for of in self.model.metrics for one in of.variables]
+        self._variables = [
+            variable for metric in self.model.metrics for variable in metric.variables
+        ]
         self.model.reset_metrics()
-        self._initial = [np.array(one) for one in self._variables]
+        self._initial = [np.array(variable) for variable in self._variables]
         self._workers = len(self.cluster.addresses["worker"])
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
@@ -75,8 +77,8 @@ class ScheduledFit(FitLoop):
         running = Steps(self._coordinator, self._train_step, self._batches)
         states, logs = self._initial, {}
         scheduled = done
-        counts = [one.iterations for one in list_optimizers(self.model)]
-        before = [int(one) for one in counts]
+        counts = [optimizer.iterations for optimizer in list_optimizers(self.model)]
+        before = [int(count) for count in counts]
         while True:
             while (
                 scheduled < self.steps
@@ -109,8 +111,8 @@ class ScheduledFit(FitLoop):
         return self.get_logs(logs)
 
     def _assign(self, states: list[np.ndarray]) -> None:
-        for one, value in zip(self._variables, states, strict=True):
-            one.assign(value)
+        for variable, value in zip(self._variables, states, strict=True):
+            variable.assign(value)
 
     def _make_reader(self) -> Callable[[], tf.data.Dataset]:
         """Return a function that reads a worker's batches, without an end."""
@@ -144,8 +146,8 @@ class ScheduledFit(FitLoop):
             ):
                 logs = function(unwrap(batch))
             changes = [
-                tf.convert_to_tensor(states[id(one)]) - value
-                for one, value in zip(self._variables, self._initial, strict=True)
+                tf.convert_to_tensor(states[id(variable)]) - value
+                for variable, value in zip(self._variables, self._initial, strict=True)
             ]
             return logs, changes
 
@@ -163,8 +165,8 @@ def _exact_counts(model: keras.Model) -> Iterator[None]:
     Keras assigns the sum.
     """
     with contextlib.ExitStack() as stack:
-        for one in list_optimizers(model):
-            count = one.iterations
+        for optimizer in list_optimizers(model):
+            count = optimizer.iterations
             stack.enter_context(mock.patch.object(count, "assign_add", count.value.assign_add))
         yield
 
@@ -175,22 +177,24 @@ def _local_metrics(
 ) -> Iterator[dict[int, Any]]:
     """Let metrics keep their states in the dict that is yielded, by id of variable."""
     states: dict[int, Any] = {
-        id(one): tf.constant(value) for one, value in zip(variables, initial, strict=True)
+        id(variable): tf.constant(value) for variable, value in zip(variables, initial, strict=True)
     }
 
     def keep_local(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            known = [(one, states[id(one)]) for one in variables]
+            known = [(variable, states[id(variable)]) for variable in variables]
             with keras.StatelessScope(known) as scope:
                 result = function(*arguments, **options)
-            states.update({id(one): scope.get_current_value(one) for one in variables})
+            states.update(
+                {id(variable): scope.get_current_value(variable) for variable in variables}
+            )
             return result
 
         return call
 
     with contextlib.ExitStack() as stack:
-        for one in metrics:
+        for metric in metrics:
             for name in ("update_state", "result"):
-                local = keep_local(getattr(one, name))
-                stack.enter_context(mock.patch.object(one, name, local))
+                local = keep_local(getattr(metric, name))
+                stack.enter_context(mock.patch.object(metric, name, local))
         yield states

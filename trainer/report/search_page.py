@@ -19,19 +19,19 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
     `recipe` has the recipe's values of the options that were searched.
     """
     metric = verdict.metric.replace("_", " ")
-    finished = [one for one in verdict.trials if one.is_finished]
+    finished = [trial for trial in verdict.trials if trial.is_finished]
     label = f"validation {metric}"
     extreme = max if verdict.is_rising else min
-    values = [one.value for one in finished]
+    values = [trial.value for trial in finished]
     over_time = plots.draw_trials(
-        [place for place, one in enumerate(verdict.trials, 1) if one.is_finished],
+        [place for place, trial in enumerate(verdict.trials, 1) if trial.is_finished],
         values,
         x_label="trial",
         y_label=label,
         description=f"{label} of each trial, and the best so far",
         best=[*itertools.accumulate(values, extreme)],
     )
-    names = [*dict.fromkeys(name for one in verdict.trials for name in one.values)]
+    names = [*dict.fromkeys(name for trial in verdict.trials for name in trial.values)]
     return render(
         "search.html.j2",
         title=title,
@@ -40,8 +40,8 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
         metric=metric,
         names=names,
         rows=[
-            (one, [_format_value((one.values or recipe).get(name, "")) for name in names])
-            for one in (verdict.defaults, *verdict.trials)
+            (trial, [_format_value((trial.values or recipe).get(name, "")) for name in names])
+            for trial in (verdict.defaults, *verdict.trials)
         ],
         over_time=over_time,
         effects=[(name, _draw_effect(name, finished, label)) for name in names],
@@ -59,8 +59,8 @@ def _format_value(value: Any) -> str:
 
 def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:
     """Draw the metric by the values of one option, in the trials that have it."""
-    having = [one for one in trials if name in one.values]
-    texts = [one.values[name] for one in having]
+    having = [trial for trial in trials if name in trial.values]
+    texts = [trial.values[name] for trial in having]
     try:
         x: list[Any] = [float(text) for text in texts]
         is_log = min(x) > 0 and max(x) / min(x) > _SPREAD
@@ -68,7 +68,7 @@ def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:
         x, is_log = texts, False
     return plots.draw_trials(
         x,
-        [one.value for one in having],
+        [trial.value for trial in having],
         x_label=name.replace("_", " "),
         y_label=label,
         description=f"{label} by {name}",

@@ -1,8 +1,8 @@
 """Tasks: what a label is, what a model is trained to answer, and how its answers are judged.
 
-A task is one file of this folder, with its part of the report beside it and its kind in kinds.py,
-or a subclass in a user's module, which the option `task` names. Everything else asks the task of
-its dataset:
+A task is one file of this folder, with its part of the report beside it and its kind in
+label_kinds.py, or a subclass in a user's module, which the option `task` names. Everything else
+asks the task of its dataset:
 
     task = task_of(dataset)
     task.outputs                    # number of outputs that a model has for each example

@@ -99,7 +99,9 @@ class AsynchronousRun(Run):
 
             def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
                 gradients, sums = compute(inputs, labels, weights, examples)
-                self.optimizer.apply([embeddings.add_rows(one) for one in gradients], variables)
+                self.optimizer.apply(
+                    [embeddings.add_rows(gradient) for gradient in gradients], variables
+                )
                 return sums
 
             sums = self.strategy.run(replica_step, args=(inputs, labels, weights))

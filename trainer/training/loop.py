@@ -402,7 +402,7 @@ def make_gradient_function(
             penalty = objective.find_penalty(network)
             scaled = scale(objective.part_of_mean(labels, outputs, weights, penalty, examples))
         gradients = tape.gradient(scaled, variables)
-        complete = [embeddings.complete(*one) for one in zip(gradients, variables, strict=True)]
+        complete = [embeddings.complete(*pair) for pair in zip(gradients, variables, strict=True)]
         return complete, objective.sums(labels, outputs, weights, penalty)
 
     # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
@@ -440,7 +440,7 @@ def make_training_step(
             local, local_sums = compute(inputs, labels, weights, examples, own_place)
             report = tf.concat([local_sums, [stop]], axis=0)
             *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
-            optimizer.apply([embeddings.add_rows(one) for one in summed], variables)
+            optimizer.apply([embeddings.add_rows(gradient) for gradient in summed], variables)
             return report
 
         with draw_by_place(), branch_across_replicas(optimizer):

@@ -51,7 +51,9 @@ class Objective:
     def sums(self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
         """Return what is added up over examples, float32 [k + 1]; last, their weights."""
         scores = self.task.scores(labels, outputs)
-        return tf.stack([*(tf.reduce_sum(one * weights) for one in scores), tf.reduce_sum(weights)])
+        return tf.stack(
+            [*(tf.reduce_sum(score * weights) for score in scores), tf.reduce_sum(weights)]
+        )
 
     def add(self, total: Sums, sums: list[float]) -> None:
         """Add the `sums` of a step to a total."""
@@ -89,12 +91,12 @@ class CompiledObjective(Objective):
         self._metrics = [
             (weighted, metric)
             for weighted, lists in enumerate(kinds)
-            for one in lists
-            for metric in (one.metrics if one else ())
+            for listed in lists
+            for metric in (listed.metrics if listed else ())
             if metric.name not in task.measured
         ]
-        self._variables = [one for _, of in self._metrics for one in of.variables]
-        self._initial = [np.array(one) for one in self._variables]
+        self._variables = [variable for _, metric in self._metrics for variable in metric.variables]
+        self._initial = [np.array(variable) for variable in self._variables]
         self.measured = (*task.measured, *self._read(self._initial))
         self._check_own_metrics(model)
 
@@ -106,23 +108,26 @@ class CompiledObjective(Objective):
 
     def find_penalty(self, network: keras.Model) -> tf.Tensor:
         """Return the sum of the penalties of regularizers and of add_loss."""
-        return tf.add_n([tf.zeros([]), *(tf.cast(one, tf.float32) for one in network.losses)])
+        return tf.add_n(
+            [tf.zeros([]), *(tf.cast(penalty, tf.float32) for penalty in network.losses)]
+        )
 
     def sums(self, labels: Any, outputs: Any, weights: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
         loss = self._sum(labels, outputs, weights) + penalty * tf.reduce_sum(weights)
         _, *scores, examples = tf.unstack(super().sums(labels, outputs, weights, penalty))
         states = self._update(self._initial, labels, outputs, weights)
         changes = [
-            tf.reshape(tf.cast(one - first, tf.float32), [-1])
-            for one, first in zip(states, self._initial, strict=True)
+            tf.reshape(tf.cast(state - first, tf.float32), [-1])
+            for state, first in zip(states, self._initial, strict=True)
         ]
         return tf.concat([[loss, *scores], *changes, [examples]], axis=0)
 
     def means(self, total: Sums) -> dict[str, float]:
         changes = iter(total.states)
         states = [
-            one + np.reshape([*itertools.islice(changes, one.size)], one.shape).astype(one.dtype)
-            for one in self._initial
+            state
+            + np.reshape([*itertools.islice(changes, state.size)], state.shape).astype(state.dtype)
+            for state in self._initial
         ]
         return super().means(total) | self._read(states)
 
@@ -138,7 +143,7 @@ class CompiledObjective(Objective):
             for weighted, metric in self._metrics:
                 counts = weights if weighted else tf.cast(weights > 0, tf.float32)
                 metric.update_state(labels, outputs, sample_weight=counts)
-        return [scope.get_current_value(one) for one in self._variables]
+        return [scope.get_current_value(variable) for variable in self._variables]
 
     def _read(self, states: list[Any]) -> dict[str, float]:
         """Return the metrics by name; one of several numbers has a name for each."""
@@ -154,7 +159,11 @@ class CompiledObjective(Objective):
 
     def _check_own_metrics(self, model: keras.Model) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        own = [one for _, one in self._metrics if not type(one).__module__.startswith("keras.")]
+        own = [
+            metric
+            for _, metric in self._metrics
+            if not type(metric).__module__.startswith("keras.")
+        ]
         if not own:
             return
         batches = reader.read_for_keras(self.task.dataset, "train", _TRIED_ROWS)
@@ -188,8 +197,8 @@ def make_objective(model: keras.Model, task: Task, config: TrainingConfig) -> Ob
 
 def _check_options(config: TrainingConfig) -> None:
     """Raise InputError for options that would have no effect."""
-    known = {**vars(TrainingConfig())}
-    changed = [name for name in _REPLACED if getattr(config, name) != known[name]]
+    defaults = vars(TrainingConfig())
+    changed = [name for name in _REPLACED if getattr(config, name) != defaults[name]]
     if changed:
         raise InputError(
             f"model={config.model!r} returns a compiled model, which replaces "

@@ -57,7 +57,7 @@ class StepProfiler:
         newest = max(tf.io.gfile.glob(pattern), key=os.path.dirname)
         spans = []
         for plane in XSpace.FromString(storage.read(newest)).planes:
-            names = {key: of.name for key, of in plane.event_metadata.items()}
+            names = {key: metadata.name for key, metadata in plane.event_metadata.items()}
             for line in plane.lines:
                 for event in line.events:
                     if _ALL_REDUCE.search(names[event.metadata_id]):

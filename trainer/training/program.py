@@ -30,7 +30,7 @@ class Trained:
         return rows
 
     def measure(self, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """Return what metrics.json tells of the training, from the rows of history.csv."""
+        """Return the content of metrics.json, from the rows of history.csv."""
         last, prefix = rows[-1], "validation_"
         splits: dict[str, dict[str, Any]] = {"train": {}, "validation": {}}
         for name in sorted(last.keys() - {"epoch", "phase"}):

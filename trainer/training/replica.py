@@ -31,15 +31,15 @@ from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, Run, TerminatedError
 
-RETRIED = "retry attempts failed"
-PEER_GONE = (
+_STORAGE_GAVE_UP = "retry attempts failed"
+_PEER_GONE = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,  # At startup, TensorFlow waits for peers for an hour.
 )
 
-REPLACED = (
+_REPLACED = (
     "Unable to find the relevant tensor remote_handle",
     "Resource input tensor contains an invalid device",
 )
@@ -69,12 +69,12 @@ def run(job: Job) -> int:
         return RETRY_EXIT_CODE
     except PeerTerminatedError as stop:
         raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
-    except (*PEER_GONE, tf.errors.InvalidArgumentError) as error:
-        is_replaced = any(text in str(error) for text in REPLACED)
+    except (*_PEER_GONE, tf.errors.InvalidArgumentError) as error:
+        is_replaced = any(text in str(error) for text in _REPLACED)
         if isinstance(error, tf.errors.InvalidArgumentError) and not is_replaced:
             raise
         # The Cloud Storage client raises an error of the same type when its retries fail.
-        if RETRIED not in str(error):
+        if _STORAGE_GAVE_UP not in str(error):
             raise PeerGoneError(f"a peer of {cluster.name} is gone ({first_line(error)})") from None
         print(f"error: storage does not answer: {first_line(error)}", file=sys.stderr)
         return RETRY_EXIT_CODE
@@ -154,13 +154,13 @@ def _wait_for_peers(strategy: tf.distribute.Strategy, job: Job) -> None:
     """
     try:
         strategies.barrier(strategy)
-    except PEER_GONE:
+    except _PEER_GONE:
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
             raise
 
 
 def _measure(trained: Run, seconds: float) -> dict[str, Any]:
-    """Return what metrics.json tells of a run of the training loop."""
+    """Return the content of metrics.json for a run of the training loop."""
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]
     # The first epoch includes tracing the step.

@@ -1,4 +1,4 @@
-"""The tasks of a run as Vertex AI tells of them: PipelineTaskDetails, in the REST API's JSON."""
+"""The tasks of a run as Vertex AI reports them: PipelineTaskDetails, in the REST API's JSON."""
 
 import json
 from collections.abc import Callable, Iterator
