@@ -3,7 +3,6 @@
 import json
 from typing import Any, NamedTuple
 
-from components.machines.price import limit_trials
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import SearchOptions, build_study_spec
 from components.typed import component
@@ -43,10 +42,9 @@ def plan_search(
         run: Name of the pipeline run, and of the folder of its trials.
     """
     asked = build(SearchOptions, search)
-    cost, price = options.max_cost, options.price_per_hour
-    trials = limit_trials(asked.trials, job.timeout, cost, price, worker_pool_specs, rates)
+    trials = options.cost_of(worker_pool_specs, rates).limit_trials(asked.trials, job.timeout)
     if trials < asked.trials:
-        print(f"max_cost={cost:g} pays for {trials} of {asked.trials} trials")
+        print(f"max_cost={options.max_cost:g} pays for {trials} of {asked.trials} trials")
     spec: dict[str, Any] = {
         "worker_pool_specs": [_without_directory(pool) for pool in worker_pool_specs],
         "scheduling": {

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from components.machines.price import job_price, limit_timeout
 from components.machines.worker_pools import (
     MachineOptions,
     build_worker_pool_specs,
@@ -99,8 +98,8 @@ def plan_training(
         "config": config_uri(training.uri),
     }
     pools = build_worker_pool_specs(machines, [f"--{name}={uri}" for name, uri in uris.items()])
-    timeout = limit_timeout(job.timeout, options.max_cost, options.price_per_hour, pools, rates)
-    price = job_price(pools, options.price_per_hour, rates, rates_of)
+    cost = options.cost_of(pools, rates)
+    timeout, price = cost.limit_timeout(job.timeout), cost.describe(rates_of)
     if not unchanged:
         # A resumed job keeps its initial weights, even if the champion has changed since.
         start = find_warm_start(training.uri) if options.resume_from else None

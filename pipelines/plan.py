@@ -8,10 +8,10 @@ from typing import Any
 
 from components.machines import price_table
 from components.machines.price import (
+    JobCost,
     UnknownPriceError,
     format_money,
-    limit_timeout,
-    limit_trials,
+    parse_seconds,
     part_names,
 )
 from components.machines.worker_pools import build_worker_pool_specs
@@ -95,12 +95,13 @@ class _Plan:
         """Return the worker pools that the step plan_training will build."""
         return build_worker_pool_specs(self.parameters.machines)
 
+    @property
+    def cost(self) -> JobCost:
+        return self.parameters.pipeline.cost_of(self.pools, self.prices.rates)
+
     def timeout(self) -> str:
-        """Return the job's timeout, which max_cost may shorten; raise as `limit_timeout`."""
-        asked, options = self.parameters.job.timeout, self.parameters.pipeline
-        return limit_timeout(
-            asked, options.max_cost, options.price_per_hour, self.pools, self.prices.rates
-        )
+        """Return the job's timeout, which max_cost may shorten; raise as JobCost does."""
+        return self.cost.limit_timeout(self.parameters.job.timeout)
 
     def show_pools(self) -> None:
         """Print a row for each pool: its machines and their prices."""
@@ -128,7 +129,7 @@ class _Plan:
         timeout = self.parameters.job.timeout
         try:
             timeout = self.timeout()
-            priced = list(self._format_prices(_parse_seconds(timeout)))
+            priced = list(self._format_prices(parse_seconds(timeout)))
         except UnknownPriceError as error:
             priced = [("price", str(error))]
         strategy = self.parameters.pipeline.scheduling_strategy
@@ -167,16 +168,15 @@ class _Plan:
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (
             "strategy",
-            f"{provided}, ended after at most {duration(float(_parse_seconds(timeout)))}",
+            f"{provided}, ended after at most {duration(float(parse_seconds(timeout)))}",
         )
 
     def format_search(self, search: SearchOptions) -> str:
         """Return the number of trainings of a search, their price and their time."""
-        options, timeout = self.parameters.pipeline, self.parameters.job.timeout
-        cost, given_price, rates = options.max_cost, options.price_per_hour, self.prices.rates
+        timeout = self.parameters.job.timeout
         try:
-            trials = limit_trials(search.trials, timeout, cost, given_price, self.pools, rates)
-            price = Decimal(str(given_price)) or self.prices.hourly_price(self.pools)
+            trials = self.cost.limit_trials(search.trials, timeout)
+            price = self.cost.hourly_price()
         except UnknownPriceError as error:
             return str(error)
         # The chosen one goes on where its training ended.
@@ -184,7 +184,7 @@ class _Plan:
             f"{trials} of {count(search.trials, 'trial')}, {search.parallel} at the same time, and "
             "a training with the recipe's values"
         )
-        seconds, rounds = _parse_seconds(timeout), math.ceil(trials / search.parallel)
+        seconds, rounds = parse_seconds(timeout), math.ceil(trials / search.parallel)
         worst = format_money(price * seconds / 3600 * (trials + 1))
         text = f"{done}: at most {worst} {self.prices.currency}, if each is ended by its timeout"
         if not self.minutes:
@@ -215,10 +215,9 @@ class _Plan:
 
     def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
-        given_price, prices = Decimal(str(self.parameters.pipeline.price_per_hour)), self.prices
+        prices, hourly = self.prices, {"on demand": self.cost.hourly_price()}
         # The parameter price_per_hour has no price of spot machines.
-        hourly = {"on demand": given_price or prices.hourly_price(self.pools)}
-        if not given_price:
+        if not self.parameters.pipeline.price_per_hour:
             hourly["spot"] = prices.hourly_price(self.pools, spot=True)
         width = max(len(format_money(price)) for price in [*hourly.values(), prices.run])
         for name, price in hourly.items():
@@ -235,7 +234,7 @@ class _Plan:
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""
-        if _parse_seconds(timeout) >= Decimal(str(self.minutes)) * 60:
+        if parse_seconds(timeout) >= Decimal(str(self.minutes)) * 60:
             return
         reason, remedy = f"timeout={timeout}", f"set it to {math.ceil(self.minutes * 60)}s or more"
         if timeout != self.parameters.job.timeout:
@@ -243,7 +242,7 @@ class _Plan:
             remedy = "raise it, or use cheaper machines"
         yield (
             "cut off",
-            f"{reason} ends the job after {duration(float(_parse_seconds(timeout)))}, before the "
+            f"{reason} ends the job after {duration(float(parse_seconds(timeout)))}, before the "
             f"expected {self.minutes:g} min are over: {remedy}",
         )
 
@@ -268,7 +267,3 @@ class _Plan:
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
             yield "", "FLEX_START has prices of its own, which are not in the table"
-
-
-def _parse_seconds(timeout: str) -> Decimal:
-    return Decimal(timeout.removesuffix("s"))

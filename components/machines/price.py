@@ -1,6 +1,7 @@
 """Compute the hourly price of worker pools, and how long they may run at a given cost."""
 
 import collections
+import dataclasses
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from typing import Any
@@ -46,29 +47,73 @@ def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for pool in pools for name, _ in _list_parts(pool)))
 
 
-def job_price(
-    pools: Sequence[Mapping[str, Any]],
-    price_per_hour: float,
-    rates: Mapping[str, float],
-    rates_of: str,
-) -> dict[str, Any] | None:
-    """Return the price of a job for its report, or None if a resource has no rate.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobCost:
+    """What a training job costs, and may cost."""
 
-    `machines` describes the machines, `per_hour` is the price of all in US dollars, and `basis`
-    says where it comes from, worded to follow "0.93 USD an hour".
+    pools: Sequence[Mapping[str, Any]]  # worker pools
+    rates: Mapping[str, float]  # as of `hourly_price`
+    price_per_hour: float  # of all replicas; 0: that of the rates
+    max_cost: float  # 0: no limit
 
-    Args:
-        price_per_hour: price of all replicas; 0: compute it from `rates` and `pools`.
-        rates_of: region and date of the rates.
-    """
-    basis = f"at the list prices of {rates_of}, without discounts"
-    if price_per_hour:
-        basis = "by the parameter price_per_hour"
-    try:
-        price = price_per_hour or float(hourly_price(pools, rates))
-    except UnknownPriceError:
-        return None
-    return {"machines": format_machines(pools), "per_hour": price, "basis": basis}
+    def hourly_price(self) -> Decimal:
+        """Return the price per hour of all replicas; raise UnknownPriceError as `hourly_price`."""
+        return Decimal(str(self.price_per_hour)) or hourly_price(self.pools, self.rates)
+
+    def describe(self, rates_of: str) -> dict[str, Any] | None:
+        """Return the job's price for its report, or None if a resource has no rate.
+
+        `machines` describes the machines, `per_hour` is the price of all in US dollars, and `basis`
+        says where it comes from, worded to follow "0.93 USD an hour". `rates_of` is the region and
+        date of the rates.
+        """
+        basis = f"at the list prices of {rates_of}, without discounts"
+        if self.price_per_hour:
+            basis = "by the parameter price_per_hour"
+        try:
+            price = float(self.hourly_price())
+        except UnknownPriceError:
+            return None
+        return {"machines": format_machines(self.pools), "per_hour": price, "basis": basis}
+
+    def limit_timeout(self, timeout: str) -> str:
+        """Return `timeout`, such as "3600s", shortened if needed so that the job costs `max_cost`.
+
+        Raise InputError if less than a minute remains, or a resource has no rate.
+        """
+        if not self.max_cost or not (price := self.hourly_price()):
+            return timeout
+        seconds = Decimal(str(self.max_cost)) * 3600 / price
+        whole_seconds = int(seconds.to_integral_value(ROUND_FLOOR))
+        if whole_seconds < _MIN_SECONDS:
+            raise InputError(
+                f"max_cost={self.max_cost:g} pays for {whole_seconds} s of machines that cost "
+                f"{price:.2f} an hour; raise max_cost, or use smaller machines"
+            )
+        return min(timeout, f"{whole_seconds}s", key=parse_seconds)
+
+    def limit_trials(self, trials: int, timeout: str) -> int:
+        """Return `trials`, fewer if needed so that a search costs at most `max_cost`.
+
+        It also has a training with the recipe's values; each may take its whole `timeout`. Raise
+        InputError if no trial remains, or a resource has no rate.
+        """
+        if not self.max_cost or not (price := self.hourly_price()):
+            return trials
+        each = price * parse_seconds(timeout) / 3600
+        affordable = int(Decimal(str(self.max_cost)) // each) - 1
+        if affordable < 1:
+            raise InputError(
+                f"max_cost={self.max_cost:g} does not pay for a trial beside the training with the "
+                f"recipe's values, if each takes timeout={timeout}; raise max_cost, or lower "
+                "timeout"
+            )
+        return min(trials, affordable)
+
+
+def parse_seconds(timeout: str) -> Decimal:
+    """Return the seconds of a duration such as "3600s"."""
+    return Decimal(timeout.removesuffix("s"))
 
 
 def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:
@@ -90,63 +135,6 @@ def format_machines(pools: Sequence[Mapping[str, Any]]) -> str:
 def format_money(amount: Decimal) -> str:
     """Format an amount to the cent: 1.25."""
     return str(amount.quantize(Decimal("0.01"), ROUND_HALF_UP))
-
-
-def limit_timeout(
-    timeout: str,
-    max_cost: float,
-    price_per_hour: float,
-    pools: Sequence[Mapping[str, Any]],
-    rates: Mapping[str, float],
-) -> str:
-    """Return `timeout`, shortened if needed so that the job costs at most `max_cost`.
-
-    Raise InputError if less than a minute remains, or a resource has no rate.
-
-    Args:
-        timeout: duration in seconds, such as "3600s".
-        max_cost: 0 for no limit.
-        price_per_hour: price of all replicas; 0: compute it from `rates` and `pools`.
-    """
-    if not max_cost:
-        return timeout
-    price = Decimal(str(price_per_hour)) or hourly_price(pools, rates)
-    if not price:
-        return timeout
-    seconds = Decimal(str(max_cost)) * 3600 / price
-    whole_seconds = int(seconds.to_integral_value(ROUND_FLOOR))
-    if whole_seconds < _MIN_SECONDS:
-        raise InputError(
-            f"max_cost={max_cost:g} pays for {whole_seconds} s of machines that cost {price:.2f} "
-            "an hour; raise max_cost, or use smaller machines"
-        )
-    return timeout if Decimal(timeout.removesuffix("s")) <= whole_seconds else f"{whole_seconds}s"
-
-
-def limit_trials(
-    trials: int,
-    timeout: str,
-    max_cost: float,
-    price_per_hour: float,
-    pools: Sequence[Mapping[str, Any]],
-    rates: Mapping[str, float],
-) -> int:
-    """Return `trials`, fewer if needed so that a search costs at most `max_cost`.
-
-    It also has a training with the recipe's values; each may take its whole `timeout`. Raise
-    InputError if no trial remains, or a resource has no rate. Arguments are as of `limit_timeout`.
-    """
-    price = Decimal(str(price_per_hour)) or (hourly_price(pools, rates) if max_cost else Decimal(0))
-    each = price * Decimal(timeout.removesuffix("s")) / 3600
-    if not max_cost or not each:
-        return trials
-    affordable = int(Decimal(str(max_cost)) // each) - 1
-    if affordable < 1:
-        raise InputError(
-            f"max_cost={max_cost:g} does not pay for a trial beside the training with the recipe's "
-            f"values, if each takes timeout={timeout}; raise max_cost, or lower timeout"
-        )
-    return min(trials, affordable)
 
 
 def _list_parts(pool: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -2,7 +2,10 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from components.machines.price import JobCost
 from trainer.errors import InputError
 from trainer.fields import option
 from vertex_facts.jobs import SCHEDULING_STRATEGIES
@@ -70,6 +73,12 @@ class PipelineOptions:
                 f"min_drift={self.min_drift:g} is not below max_drift={self.max_drift:g}, so that "
                 "no drift would lead to training; lower min_drift, or raise max_drift"
             )
+
+    def cost_of(self, pools: Sequence[Mapping[str, Any]], rates: Mapping[str, float]) -> JobCost:
+        """Return the cost of a training job with these worker pools, at hourly prices by name."""
+        return JobCost(
+            pools=pools, rates=rates, price_per_hour=self.price_per_hour, max_cost=self.max_cost
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

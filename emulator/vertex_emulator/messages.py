@@ -10,6 +10,8 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # Imports ask for __path__.
+        raise AttributeError(name)
     from google.cloud.aiplatform_v1 import types
 
     return getattr(types, name)

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from components.machines import price_table
-from components.machines.price import format_money, limit_timeout
+from components.machines.price import JobCost, format_money
 from components.machines.worker_pools import build_worker_pool_specs
 from pipelines import recipe
 from tests.child_processes import ROOT
@@ -147,7 +147,9 @@ def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
 def test_timed_out_job_costs_at_most_max_cost(max_cost, seconds):
     rates = {**price_table.load_table().rates, "n1-standard-4": 0.731 * seconds}
     hour = price_table.load_table().override(rates).hourly_price(pools())
-    timeout = limit_timeout("86400s", max_cost, 0.0, pools(), rates)
+    timeout = JobCost(
+        pools=pools(), rates=rates, price_per_hour=0.0, max_cost=max_cost
+    ).limit_timeout("86400s")
     longest = Decimal(timeout.removesuffix("s"))
     assert hour * longest / 3600 <= Decimal(str(max_cost))
     # A second more would cost more.
