@@ -162,7 +162,7 @@ class Evaluation(abc.ABC):
     @property
     @abc.abstractmethod
     def baseline(self) -> Any:
-        """Return a dataclass of the best constant answers, compared with the model."""
+        """Return a dataclass of the best constant answers, with `p_value` of the comparison."""
 
     @abc.abstractmethod
     def compare_with_baseline(self, confidence: float) -> tuple[bool, str]:
@@ -187,6 +187,13 @@ class Evaluation(abc.ABC):
     @abc.abstractmethod
     def page(self, dataset: Dataset) -> dict[str, Any]:
         """Return what the template shows besides the evaluation: pictures and tables."""
+
+    def find_uncertainty(self, low: float, high: float) -> Iterator[Finding]:
+        """Yield the comparison with constant answers, and a wide interval of the headline."""
+        by_chance = self.baseline.p_value > CHANCE
+        yield Finding("not_above_baseline" if by_chance else "baseline", by_chance, {})
+        if high - low > WIDE_INTERVAL:
+            yield Finding("wide_interval", True, {})
 
     def find_weak_slice(
         self, figure: str, whole: float, deviation: float, *, rises: bool = True

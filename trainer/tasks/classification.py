@@ -19,7 +19,7 @@ from trainer.metrics.comparison import Pairs, Scores, log_losses
 from trainer.metrics.disk_columns import ColumnValues, spans
 from trainer.metrics.leakage import RANKED, compute_column_aucs
 from trainer.metrics.slices import Cut, Figures, Slices, list_cuts
-from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
     color_cells,
@@ -369,15 +369,7 @@ class ClassEvaluation(Evaluation):
 
     def find_findings(self) -> Iterator[Finding]:
         yield from self._find_leaking_column()
-        low, high = self.accuracy_interval
-        baseline = self.baseline
-        by_chance = baseline.p_value > CHANCE
-        kind = "not_above_baseline" if by_chance else "baseline"
-        values: dict[str, Any] = {"commonest": baseline.commonest, "baseline": baseline.accuracy}
-        yield Finding(kind, by_chance, values)
-        if high - low > WIDE_INTERVAL:
-            values = {"examples": self.examples, "points": 100 * (high - low)}
-            yield Finding("wide_interval", True, values)
+        yield from self.find_uncertainty(*self.accuracy_interval)
         if absent := [row.name for row in self.per_class if not row.support]:
             yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
         yield from self._find_weak_classes()

@@ -18,7 +18,7 @@ from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
 from trainer.metrics.slices import Figures, list_cuts
-from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
     color_cells,
@@ -326,13 +326,8 @@ class LabelEvaluation(Evaluation):
         return {name: value for name, value in metrics.items() if value is not None}
 
     def find_findings(self) -> Iterator[Finding]:
-        baseline, f1 = self.baseline, self.example_f1
-        by_chance = baseline.p_value > CHANCE
-        kind = "not_above_baseline" if by_chance else "baseline"
-        yield Finding(kind, by_chance, {"labels": baseline.labels, "f1": baseline.example_f1})
-        if f1.high - f1.low > WIDE_INTERVAL:
-            values = {"examples": self.examples, "points": 100 * (f1.high - f1.low)}
-            yield Finding("wide_interval", True, values)
+        f1 = self.example_f1
+        yield from self.find_uncertainty(f1.low, f1.high)
         lists = {
             "unlearned": self.unlearned,
             "absent": [row.name for row in self.per_class if not row.support],

@@ -19,7 +19,7 @@ from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.regressor import Part, Sums
 from trainer.metrics.slices import Figures, list_cuts
-from trainer.tasks.base import CHANCE, WIDE_INTERVAL, Evaluation, Finding, Outputs, Task
+from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 
 CONFIDENCE = 0.9
 """Share of new labels that an interval contains."""
@@ -331,12 +331,7 @@ class NumberEvaluation(Evaluation):
         return {name: value for name, value in metrics.items() if value is not None}
 
     def find_findings(self) -> Iterator[Finding]:
-        baseline, r2 = self.baseline, self.r2
-        by_chance = baseline.p_value > CHANCE
-        kind = "not_above_baseline" if by_chance else "baseline"
-        yield Finding(kind, by_chance, {"value": baseline.value, "rmse": baseline.rmse})
-        if r2.high - r2.low > WIDE_INTERVAL:
-            yield Finding("wide_interval", True, {"examples": self.examples, "r2": r2})
+        yield from self.find_uncertainty(self.r2.low, self.r2.high)
         if self.coverage is None:
             yield Finding("no_intervals", True, {"least": LEAST_CALIBRATION})
         elif abs(self.coverage.value - CONFIDENCE) > self._chance_of_coverage():
