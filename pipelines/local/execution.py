@@ -165,6 +165,7 @@ def _execute(
             stack.enter_context(containers)
         services = stack.enter_context(started_services(directory, guardian, containers))
         run = _create_run(pipeline, record, directory, services)
+        stack.callback(run.processes.close)
         console = Console()
         stack.enter_context(terminal.capture_output(console, directory / "logs" / "pipeline.log"))
         job_file = JobFile(record, run)

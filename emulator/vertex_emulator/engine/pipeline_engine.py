@@ -84,7 +84,14 @@ class PipelineEngine:
             cache=self.folder / "runs" / ".cache",
             code_of=self.code_of,
         )
-        self._runs[job.name] = (run, run_in_thread(job_id, run.execute))
+
+        def execute() -> str:
+            try:
+                return run.execute()
+            finally:
+                run.processes.close()
+
+        self._runs[job.name] = (run, run_in_thread(job_id, execute))
 
     def cancel(self, job: Any) -> None:
         """Cancel a job that is CANCELLING."""

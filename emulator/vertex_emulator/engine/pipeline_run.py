@@ -133,10 +133,7 @@ class PipelineRun:
 
     def execute(self) -> str:
         """Run the pipeline to its end; return SUCCEEDED, FAILED or CANCELLED."""
-        try:
-            result = self._run_dag(None, self.parameters, is_new=False)
-        finally:
-            self.processes.close()
+        result = self._run_dag(None, self.parameters, is_new=False)
         self.close(result.state)
         return result.state
 
