@@ -250,9 +250,9 @@ class PipelineRun:
                 return self._describe_status(name, scope.results[name].result())
             case {"componentInputParameter": name} | {"componentInputArtifact": name}:
                 value = scope.arguments.get(name, MISSING)
-            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}} | {
-                "taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}
-            }:
+            case {"taskOutputParameter": {"producerTask": name, "outputParameterKey": key}}:
+                value = scope.results[name].result().outputs.get(key, MISSING)
+            case {"taskOutputArtifact": {"producerTask": name, "outputArtifactKey": key}}:
                 value = scope.results[name].result().outputs.get(key, MISSING)
             case _:
                 raise ValueError(f"the input {json.dumps(source)} is not supported")
