@@ -6,9 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended, by the convention of shells."""
-_USAGE = 2
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+"""Exit codes; the last one, after Ctrl-C, is that of shells."""
 _PROJECT_PACKAGES = ("components", "pipelines", "trainer")
 
 
@@ -18,7 +17,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        end(INTERRUPTED)
+        end(EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         name = (error.name or "").partition(".")[0]
         if name in _PROJECT_PACKAGES:
@@ -28,12 +27,12 @@ def one_line_errors() -> Iterator[None]:
             "it (. .venv/bin/activate), which `make run` sets up",
             file=sys.stderr,
         )
-        sys.exit(_USAGE)
+        sys.exit(EXIT_USAGE)
 
 
 def exit_code(state: str) -> int:
     """Return a command's exit code for the final state of its run."""
-    return {"SUCCEEDED": 0, "CANCELLED": INTERRUPTED}.get(state, 1)
+    return {"SUCCEEDED": 0, "CANCELLED": EXIT_INTERRUPTED}.get(state, EXIT_FAILED)
 
 
 def end(code: int) -> NoReturn:

@@ -37,11 +37,9 @@ from pipelines.commands import (
     tensorboard_command,
     tune_command,
 )
-from pipelines.startup import INTERRUPTED
+from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
 from trainer.errors import EXIT_CODE, InputError, one_line
 from vertex_facts import UsageError
-
-FAILED = 1
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _INVALID = re.compile(r"Invalid value for '(--[a-z-]+)'")
@@ -76,9 +74,9 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         message = str(error)
     except CloudError as error:
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return FAILED
+        return EXIT_FAILED
     except typer.Abort:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except OSError as error:
         # Errors of named files are handled where the file is opened.
         if error.errno not in _OUTPUT_ERRORS or error.filename is not None:
@@ -87,7 +85,7 @@ def run(application: typer.Typer, arguments: Sequence[str]) -> int:
         # Otherwise Python tries again at exit to write the rest.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return FAILED
+        return EXIT_FAILED
     except Exception as error:
         # Typer's usage errors, whose class depends on its version.
         if not hasattr(error, "format_message"):

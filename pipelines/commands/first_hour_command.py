@@ -8,7 +8,7 @@ import typer
 from pipelines import recipe as recipes
 from pipelines.commands.arguments import GivenSettings
 from pipelines.printing import say
-from pipelines.startup import INTERRUPTED
+from pipelines.startup import EXIT_INTERRUPTED
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def first_hour(
     say("", f"{'bundle':10}{hour.path}: read it before you send it")
     if not ended:
         say("the same command continues with this row")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     results = [row["result"] for row in hour.bundle["rows"]]
     say(", ".join(f"{results.count(name)} {name}" for name in (EXPECTED, OTHER, SKIPPED)))
     return 1 if OTHER in results else 0

@@ -17,10 +17,9 @@ from pipelines.runs.live_view import Row, choose_view
 from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH, Run
 from pipelines.runs.screens import show_results
 from pipelines.runs.trial_rows import make_trial_row
-from pipelines.startup import INTERRUPTED
+from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
 from trainer.errors import InputError, escape_controls
 
-FAILED = 1
 POLLING_SECONDS = 10.0
 _POLLS_BETWEEN_JOBS = 6
 _PATIENT_SECONDS = 900.0
@@ -75,7 +74,7 @@ def launch(
         if training := vertex_ai.read(connection, failed, with_jobs=False).training:
             begun[has_servers] = training
         say("trying the next of the recipe's fallbacks")
-    return FAILED
+    return EXIT_FAILED
 
 
 def follow(
@@ -101,14 +100,14 @@ def follow(
         run = _wait_for_end(connection, run_id)
     except KeyboardInterrupt:
         say(f"The run continues. To cancel it: python -m pipelines cancel {run_id}")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     if run.state == EXPIRED:
         print_error(f"error: {run.error}")
-        return FAILED
+        return EXIT_FAILED
     say(f"{run.state}  {vertex_ai.format_cost(run)}".rstrip())
     show_results(run)
     if run.state != "FAILED":
-        return 0 if run.state == "SUCCEEDED" else FAILED
+        return 0 if run.state == "SUCCEEDED" else EXIT_FAILED
     print_error(f"error: {run.error}")
     text, log_link = cloud_logging.fetch_failure_lines(connection, run)
     # If Vertex AI refuses the training job, only the log of the step Train may say why.
@@ -116,7 +115,7 @@ def follow(
     if lacking and not last:
         return None
     say(*(f"  {line}" for line in text), f"logs      {log_link}")
-    return FAILED
+    return EXIT_FAILED
 
 
 def _wait_for_end(connection: Connection, run_id: str) -> Run:
