@@ -6,8 +6,7 @@ from typing import NamedTuple
 from kfp import dsl
 
 from components.artifact_metadata import set_content_type
-from components.plan_search import TRIALS
-from components.planning.search_options import SearchOptions
+from components.planning.search_options import TRIALS, SearchOptions
 from components.typed import component
 from trainer import quiet
 from trainer.data import schema, storage

@@ -13,14 +13,13 @@ from components.typed import component
 from trainer import quiet
 from trainer.data import schema
 from trainer.data.write.record_options import RecordOptions
-from trainer.errors import InputError
 from trainer.evaluation.gate_options import GateOptions
 from trainer.exported.results import Results, load
 from trainer.fields import default_of
 from trainer.training.config import TrainingConfig
 
 
-class Evaluated(NamedTuple):
+class EvaluationOutputs(NamedTuple):
     """Outputs of evaluate_model; all but `score`, the task's main metric, are the verdict."""
 
     score: float
@@ -45,7 +44,7 @@ def evaluate_model(
     registry: RegisteredModel,
     title: str,
     register: bool = True,
-) -> Evaluated:
+) -> EvaluationOutputs:
     """Evaluate a SavedModel and the current champion on the test records, and decide.
 
     Args:
@@ -65,14 +64,14 @@ def evaluate_model(
     report.uri += ".html"
     results = load(training.uri)
     dataset = schema.load_dataset(records.uri)
-    evaluated = evaluate(model.uri, records.uri)
-    current = registry.find_champion()
+    result = evaluate(model.uri, records.uri)
+    champion = registry.find_champion()
     registers = bool(register and registry.model_name)
-    verdict = judge(evaluated, options, current, registry, registers=registers)
-    drifts = _measure_drift(dataset, current) if current else None
+    verdict = registry.judge(result, options, champion, registers=registers)
+    drifts = _measure_drift(dataset, champion) if champion else None
     write_report(
         report.uri,
-        evaluation=evaluated,
+        evaluation=result,
         dataset=dataset,
         title=title,
         verdict=verdict,
@@ -83,58 +82,29 @@ def evaluate_model(
     )
     artifact_metadata.set_content_type(report.uri, "text/html")
     print(verdict.line)
-    _write_results(evaluated, verdict, predictions, evaluation, decision)
+    _write_results(result, verdict, predictions, evaluation, decision)
     # For register_model, which judges again if the champion has changed.
-    evaluation.metadata.update(gate=dataclasses.asdict(options), schema=evaluated.schema)
-    for name, value in evaluated.scalars().items():
+    evaluation.metadata.update(gate=dataclasses.asdict(options), schema=result.schema)
+    for name, value in result.scalars().items():
         metrics.log_metric(name, value)
-    shown = evaluated.log_to_console(classification)
+    shown = result.log_to_console(classification)
     given = (verdict.word, verdict.role, verdict.champion, verdict.reason)
-    outputs = Evaluated(evaluated.headline[1], *given)
+    outputs = EvaluationOutputs(result.headline[1], *given)
     artifacts = [metrics, classification, report, evaluation, predictions, decision]
     if artifact_metadata.drop_if_too_large(artifacts, outputs, classification, "confusionMatrix"):
         print(f"The console can't show {shown}; see the report")
     return outputs
 
 
-def judge(
-    evaluated: Any,
-    options: GateOptions,
-    current: Version | None,
-    registry: RegisteredModel,
-    *,
-    registers: bool = True,
-) -> Any:
-    """Return the gate's verdict on a model compared with the champion, if there is one.
-
-    `registers` is False if the run registers no model.
-    """
-    from trainer.evaluation import champion_scores, gate
-
-    scored = None
-    if current:
-        try:
-            current.check_files()
-            scored = champion_scores.score(
-                current.name,
-                current.artifact_uri,
-                evaluated,
-                registry.find_metrics(current, evaluated.dataset),
-            )
-        except InputError as error:
-            scored = gate.ChampionScores(name=current.name, problem=str(error))
-    return gate.judge(evaluated, options, registry=registers, champion=scored)
-
-
-def _measure_drift(dataset: schema.Dataset, current: Version) -> Any:
+def _measure_drift(dataset: schema.Dataset, champion: Version) -> Any:
     from trainer.evaluation import drift
 
-    drifts = drift.measure_since_training(current.artifact_uri, dataset)
+    drifts = drift.measure_since_training(champion.artifact_uri, dataset)
     if drifts:
         drifted = drift.format_drifts(drifts.columns)
-        line = f"have drifted since {current.name}: {drifted}"
+        line = f"have drifted since {champion.name}: {drifted}"
         if not drifted:
-            line = f"have not drifted by more than {drift.THRESHOLD:g} since {current.name}"
+            line = f"have not drifted by more than {drift.THRESHOLD:g} since {champion.name}"
         print("; ".join(filter(None, [f"The training data {line}", drifts.format_not_compared()])))
     return drifts
 
@@ -170,7 +140,7 @@ def list_defaults() -> dict[str, Any]:
 
 
 def _write_results(
-    evaluated: Any,
+    result: Any,
     verdict: Any,
     predictions: dsl.Artifact,
     evaluation: dsl.Artifact,
@@ -181,7 +151,7 @@ def _write_results(
     from trainer.evaluation import prediction_file
 
     predictions.uri += ".csv"
-    prediction_file.write(predictions.uri, evaluated.answers)
-    write_json(evaluation.uri, evaluated.registry_metrics())
+    prediction_file.write(predictions.uri, result.answers)
+    write_json(evaluation.uri, result.registry_metrics())
     write_json(decision.uri, verdict.to_dict())
     decision.metadata.update(verdict.to_dict())

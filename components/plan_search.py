@@ -4,15 +4,11 @@ import json
 from typing import Any, NamedTuple
 
 from components.planning.pipeline_options import JobOptions, PipelineOptions
-from components.planning.search_options import SearchOptions, build_study_spec
+from components.planning.search_options import TRIALS, SearchOptions, build_study_spec
 from components.typed import component
 from trainer.data.schema import join
 from trainer.fields import build
 from trainer.training.config import TrainingConfig
-
-TRIALS = "trials"
-"""Folder in that of the training with the recipe's values: a folder for each run, which has one for
-each trial. A run that goes on with the training of another has trials of the same numbers."""
 
 
 class PlannedSearch(NamedTuple):

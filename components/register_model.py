@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from google_cloud_pipeline_components.types.artifact_types import VertexModel
 from kfp import dsl
 
-from components.evaluate_model import judge
 from components.registry.model_registry import Version
 from components.registry.model_upload import FILES_LABEL, MADE_BY, Candidate, to_label
 from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
@@ -104,7 +103,7 @@ class _JudgeAgain:
         from trainer.evaluation.scoring import evaluate
 
         evaluated = evaluate(self.model_uri, self.records_uri)
-        verdict = judge(evaluated, GateOptions(**self.options), current, self.registry)
+        verdict = self.registry.judge(evaluated, GateOptions(**self.options), current)
         print(f"Judged again: the champion is now {current.name if current else 'none'}")
         print(verdict.line)
         self.reason = verdict.reason

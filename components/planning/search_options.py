@@ -33,6 +33,9 @@ _FIXED = (
     "checkpoint_steps", "profile_steps", "shuffle_megabytes",
 )  # fmt: skip
 """Options of training that decide how a trial is run or judged."""
+TRIALS = "trials"
+"""Folder in that of the training with the recipe's values: a folder for each run, which has one for
+each trial. A run that goes on with the training of another has trials of the same numbers."""
 _KEYS = {"min", "max", "scale", "values", "when"}
 
 

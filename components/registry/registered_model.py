@@ -12,7 +12,7 @@ from components.vertex.cloud_errors import as_input_error
 from trainer.data import storage
 from trainer.data.schema import FILE_NAME, join
 from trainer.errors import InputError
-from trainer.evaluation.gate_options import CHAMPION
+from trainer.evaluation.gate_options import CHAMPION, GateOptions
 from trainer.fields import option
 from vertex_facts import emulation
 
@@ -76,6 +76,35 @@ class RegisteredModel:
             return {}
         with as_input_error(f"reading the evaluation of {version.name}"):
             return self.registry.find_metrics(version)
+
+    def judge(
+        self,
+        evaluation: Any,
+        options: GateOptions,
+        champion: Version | None,
+        *,
+        registers: bool = True,
+    ) -> Any:
+        """Return the gate's verdict on a model compared with the champion, if there is one.
+
+        `registers` is False if the run registers no model.
+        """
+        # Imported here, so that compiling does not wait for TensorFlow.
+        from trainer.evaluation import champion_scores, gate
+
+        scored = None
+        if champion:
+            try:
+                champion.check_files()
+                scored = champion_scores.score(
+                    champion.name,
+                    champion.artifact_uri,
+                    evaluation,
+                    self.find_metrics(champion, evaluation.dataset),
+                )
+            except InputError as error:
+                scored = gate.ChampionScores(name=champion.name, problem=str(error))
+        return gate.judge(evaluation, options, registry=registers, champion=scored)
 
     def register(
         self, candidate: Candidate, role: str, compared_with: str, judge: Judge
