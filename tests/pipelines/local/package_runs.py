@@ -17,7 +17,7 @@ from kfp import compiler
 from pipelines.local import execution
 from pipelines.package import Package
 from tests.child_processes import ROOT, started
-from tests.pipelines.local.conftest import REPLICA, wait_for
+from tests.pipelines.local.conftest import REPLICA, job_states, wait_for
 from trainer import checked_json
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
@@ -95,9 +95,14 @@ def started_process(package, folder, *actions):
 
 
 def wait_for_replicas(folder):
-    """Wait until the chief and the worker of the small pipeline have started."""
+    """Wait until the chief and the worker of the small pipeline have started, and are listed."""
     notes = folder / "latest" / "artifacts" / "plan" / "training"
     wait_for(lambda: len([*notes.glob("*-0.json")]) == 2)
+    wait_for(
+        lambda: all(
+            replica["pid"] for job in job_states(folder / "latest") for replica in job["replicas"]
+        )
+    )
 
 
 def descendants(process):
