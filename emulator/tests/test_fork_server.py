@@ -52,8 +52,7 @@ def start(server, folder, environment, tmp_path):
             log = tmp_path / f"{len(variables)}-{'-'.join(words)}.log"
             command = [sys.executable, "-m", "program", *words]
             variables = {**environment, "NAME": "a name", **variables}
-            while not server._is_ready:
-                time.sleep(0.01)
+            server.wait()
             return Process(command, environment=variables, log=log, guardian=guardian)
 
         yield start
@@ -113,7 +112,7 @@ def test_program_of_a_lost_server_ends(folder, environment, tmp_path):
         ForkServer(["preloaded"], environment) as server,
         Guardian(fork_server=server) as guardian,
     ):
-        wait_for(lambda: server._is_ready)
+        server.wait()
         variables = {**environment, "NAME": ""}
         options = {"environment": variables, "log": tmp_path / "log", "guardian": guardian}
         process = Process([sys.executable, "-m", "program", "sleep"], **options)
@@ -125,3 +124,16 @@ def test_program_of_a_lost_server_ends(folder, environment, tmp_path):
         later = Process([sys.executable, "-m", "program"], **options)
         assert later.finished.wait(20)
         assert later.returncode == 3
+
+
+def test_server_that_can_not_import_starts_programs_anew(environment, tmp_path):
+    with (
+        ForkServer(["no_such_module"], environment) as server,
+        Guardian(fork_server=server) as guardian,
+    ):
+        server.wait()
+        variables = {**environment, "NAME": ""}
+        options = {"environment": variables, "log": tmp_path / "log", "guardian": guardian}
+        process = Process([sys.executable, "-m", "program"], **options)
+        assert process.finished.wait(20)
+        assert process.returncode == 3

@@ -7,7 +7,9 @@ Such a process starts in milliseconds, and shares the memory of the imported cod
 of `python -m MODULE` does, except that its parent is the server, which ends with this process.
 """
 
+import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -19,12 +21,14 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 _READ_BY_IMPORTS = ("PYTHON", "TF_", "KERAS_", "LD_", "OMP_", "MKL_", "XLA_", "GRPC_", "GLOG_")
 """Beginnings of names of variables that imports may read, and so can't change afterwards."""
 _READ_LATER = ("TF_CONFIG",)
+_LONGEST_SECONDS = 60.0
 
 
 class ForkServer:
@@ -36,6 +40,7 @@ class ForkServer:
         self._forked: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._children: dict[int, Child] = {}
         self._is_ready = False
+        self._has_begun = threading.Event()  # or failed to begin
 
     def __enter__(self) -> "ForkServer":
         self._process = subprocess.Popen(
@@ -71,6 +76,10 @@ class ForkServer:
             child = self._children.setdefault(pid, Child(pid, self))
         return child
 
+    def wait(self) -> None:
+        """Wait until the modules are imported, which takes less long than to import them again."""
+        self._has_begun.wait(_LONGEST_SECONDS)
+
     def reap(self, pid: int) -> None:
         """Let a process ID be used again, of a child that has exited."""
         with self._lock:
@@ -90,12 +99,14 @@ class ForkServer:
         for line in self._process.stdout:
             message = json.loads(line)
             self._is_ready = True
+            self._has_begun.set()
             if forked := message.get("forked"):
                 self._children[forked] = Child(forked, self)
                 self._forked.put(forked)
             elif exited := message.get("exited"):
                 self._children[exited].note_exit(message["code"])
         self._is_ready = False
+        self._has_begun.set()
         self._forked.put(0)  # Whoever waits for an answer gets none.
         for child in list(self._children.values()):
             # Its exit can no longer be known.
@@ -186,8 +197,8 @@ def _report(**message: Any) -> None:
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def _become(words: Sequence[str], environment: Mapping[str, str], log: str) -> None:
-    """Run a module in this process as `python -m` does."""
+def _become(words: Sequence[str], environment: Mapping[str, str], log: str) -> int:
+    """Run a module in this process as `python -m` does; return the exit code."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, path, flags in (
@@ -203,10 +214,30 @@ def _become(words: Sequence[str], environment: Mapping[str, str], log: str) -> N
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     sys.argv = ["-m", *words[1:]]
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _exit_at_once(codes: list[int]) -> None:
+    """End the process without freeing the imported modules one by one, which takes a second."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(codes[0] & 0xFF)
 
 
 if __name__ == "__main__":
+    exit_codes: list[int] = [0]
+    atexit.register(_exit_at_once, exit_codes)  # Called last, as it is registered first.
     for name in sys.argv[1:]:
         importlib.import_module(name)
-    _become(**_serve())
+    gc.freeze()  # The garbage collector would copy the pages that it looks at.
+    exit_codes[0] = _become(**_serve())

@@ -77,6 +77,8 @@ class Replica(ReplicaState):
                 self.pool_name, self.command, self.environment, self.log, self.image
             )
         else:
+            if guardian.fork_server:
+                guardian.fork_server.wait()
             self.process = Process(
                 self.command, environment=self.environment, log=self.log, guardian=guardian
             )

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import pathlib
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -11,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from components.planning.code_digest import code_digest
-from pipelines.local import folders, run_summary, terminal
+from pipelines.local import folders, preflight, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.imported_code import digest_code_of
 from pipelines.local.job_file import JobFile
@@ -155,7 +156,8 @@ def _execute(
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(terminal.signals_interrupt())
         server = None
-        if not engine:
+        # TensorFlow's libraries for GPUs, and those of macOS, need not survive a fork.
+        if not engine and sys.platform == "linux" and not preflight.count_gpus():
             server = stack.enter_context(ForkServer(PRELOADED, component_environment()))
         guardian = stack.enter_context(Guardian(holding=[lock], fork_server=server))
         stack.enter_context(folders.temporary(guardian))

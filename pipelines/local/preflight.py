@@ -81,14 +81,16 @@ def check_local_sources(parameters: ParameterSet, *, in_containers: bool = False
     return changed
 
 
+def count_gpus(devices: Path = _DEVICES) -> int:
+    """Return the number of GPUs, of which NVIDIA's driver has a file each in a folder."""
+    return len(list(devices.glob("nvidia[0-9]*")))
+
+
 def describe_substitutes(
     machines: MachineOptions, evaluation: str, devices: Path = _DEVICES
 ) -> Iterator[str]:
-    """Yield a line for each use of accelerators: by replicas, and by the evaluation.
-
-    In the folder `devices`, NVIDIA's driver has a file per GPU.
-    """
-    gpus = len(list(devices.glob("nvidia[0-9]*")))
+    """Yield a line for each use of accelerators: by replicas, and by the evaluation."""
+    gpus = count_gpus(devices)
     users = {"a replica": (machines.accelerator_type, machines.accelerator_count)}
     users["the evaluation"] = (evaluation, 1)
     for user, (accelerator, count) in users.items():
