@@ -58,7 +58,7 @@ def test_artifacts_are_written_below_the_root(start, server):
     assert ends(start()[0]) == ["SUCCEEDED", "SUCCEEDED"]
 
 
-@pytest.mark.parametrize("records", ["intact", "damaged"])
+@pytest.mark.parametrize("records", [pytest.param("intact", marks=pytest.mark.slow), "damaged"])
 def test_run_is_resumed_below_its_root(start, server, records):
     needed = uuid.uuid4().hex
     failed, shown = start(needs=needed)
@@ -73,6 +73,7 @@ def test_run_is_resumed_below_its_root(start, server, records):
     assert (resumed.directory / "report.html").read_text() == "<p>a report</p>"
 
 
+@pytest.mark.slow
 def test_run_below_the_same_root_on_another_machine_has_another_name(start, tmp_path, monkeypatch):
     assert folder_of(start(name="first")[0]).endswith("/first")
     reason = r"^a run 'first' already exists in gs://bucket/.*; give another --name$"

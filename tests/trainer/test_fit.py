@@ -16,7 +16,7 @@ from trainer.fit.checkpoints import find_done
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers", "periodic_updates"]
+QUICK = ["weighted_dataset", "random_layers"]
 
 
 def keras_fit(names, folder):

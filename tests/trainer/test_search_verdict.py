@@ -98,6 +98,7 @@ def test_a_real_effect_is_found():
     assert compare(pairs, metric="accuracy", confidence=1 - 0.05 / 8).is_better
 
 
+@pytest.mark.slow
 def test_trials_of_an_earlier_run_are_judged_too(searched, digit_records, tmp_path):
     trials = tmp_path / "trials"
     trials.mkdir()

@@ -44,7 +44,7 @@ AUGMENTED = {"schedule": "one_cycle", "augmentation": "model"}
     [
         {"precision": "mixed_float16", "gradient_clip_norm": 1.0},
         pytest.param({"precision": "mixed_bfloat16", **ADAMW, **AUGMENTED}, marks=pytest.mark.slow),
-        {"xla": True, "class_weights": "balanced"},
+        pytest.param({"xla": True, "class_weights": "balanced"}, marks=pytest.mark.slow),
     ],
     ids=lambda options: "-".join(map(str, options.values())),
 )

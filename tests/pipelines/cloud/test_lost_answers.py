@@ -62,9 +62,8 @@ def test_failed_deployment_says_what_is_there(vertex, champion, operations, comm
     assert (deployed(vertex), traffic(vertex)) == (["1"], {"1": 100})
 
 
-@pytest.mark.parametrize(
-    ("error", "codes"), [("", [0, 0]), pytest.param(EXITED, [1, 1], marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "codes"), [("", [0, 0]), (EXITED, [1, 1])])
 def test_two_commands_at_once_say_the_same(vertex, champion, error, codes):
     vertex.servers.polls, vertex.servers.error = 10, error
     with contextlib.ExitStack() as stack:

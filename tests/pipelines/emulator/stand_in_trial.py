@@ -21,7 +21,9 @@ values = [word for word in sys.argv[2:] if ":" not in word]
 given = dict(zip(values[::2], values[1::2], strict=True))
 actions = dict(word.split(":") for word in words)
 action = next((name for name, trials in actions.items() if trial in trials.split(",")), "")
-(folder / f"{trial}.json").write_text(json.dumps({"given": given, "variables": dict(os.environ)}))
+half = folder / f"{trial}.{os.getpid()}"  # Its worker may write at the same time.
+half.write_text(json.dumps({"given": given, "variables": dict(os.environ)}))
+half.replace(folder / f"{trial}.json")
 with (folder / "starts").open("a") as starts:
     starts.write(f"{trial}\n")
 lines = []

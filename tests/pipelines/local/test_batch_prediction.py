@@ -108,6 +108,7 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
     assert not list(Path().glob("runs/*-batch-*"))
 
 
+@pytest.mark.slow
 def test_failed_job_ends_the_run_with_its_reason(command, untrained_model, tmp_path):
     register(tmp_path, "digits", untrained_model)
     Path("scans.jsonl").write_bytes(b"\xff")

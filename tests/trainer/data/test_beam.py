@@ -148,13 +148,11 @@ def run_all(python: str, folder: Path, cases: dict[str, dict[str, Any]]) -> dict
     return dict(zip(cases, run(python, folder, listed, 300), strict=True))
 
 
-OTHERS = ("images", "variants", "labeled", "split", "numbers", "labels", "times")
-
-
-@pytest.mark.parametrize("names", [("table",), pytest.param(OTHERS, marks=pytest.mark.slow)])
-def test_beam_writes_the_bytes_of_one_machine(python, sources, tmp_path, names):
-    answered = run_all(python, tmp_path, on_both_engines({name: sources[name] for name in names}))
-    for name in names:
+@pytest.mark.slow
+def test_beam_writes_the_bytes_of_one_machine(python, sources, tmp_path):
+    chosen = {name: of for name, of in sources.items() if name != "digits"}
+    answered = run_all(python, tmp_path, on_both_engines(chosen))
+    for name in chosen:
         expected = content(tmp_path / f"{name}-local")
         assert sum(file.endswith(".tfrecord") for file in expected) >= 3
         assert "error" not in answered[f"{name}-beam"]

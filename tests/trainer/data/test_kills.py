@@ -66,6 +66,7 @@ def test_killed_run_repeated_writes_the_same_bytes(request, tmp_path, source, th
     killing.kill_and_finish(options, whole, tmp_path / "out", threshold)
 
 
+@pytest.mark.slow
 def test_killed_child_fails_the_run_but_loses_no_shard(photos, expected, tmp_path):
     output = tmp_path / "out"
     with killing.writing(photos, output, POOL) as process:

@@ -29,6 +29,7 @@ def test_backbones_own_preprocessing_is_a_layer(backbone):
         np.testing.assert_allclose(preprocessing(pixels), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_misfits_of_weights_layers_and_images_are_refused(colors, mobilenet, digit_records):
     wider = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": mobilenet}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):

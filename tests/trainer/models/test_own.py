@@ -235,6 +235,7 @@ def project(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_new_model_is_built_and_its_options_are_checked(project, digit_records):
     lines = [
         [*PLAN, '--set=model_options={"units": 48}'],
