@@ -109,8 +109,11 @@ def test_what_several_replicas_cannot_train_is_refused(shown_on_two_devices):
 @pytest.mark.parametrize(
     "name",
     [
-        *("two_parts", "shuffled", "generator"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("single_rows", "shared_data")),
+        *("two_parts", "shuffled"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("single_rows", "shared_data", "generator")
+        ),
     ],
 )
 def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
@@ -131,7 +134,9 @@ def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
         np.testing.assert_array_equal(weight, value)
 
 
-@pytest.mark.parametrize("name", ["random_layers", "weighted_dataset"])
+@pytest.mark.parametrize(
+    "name", ["random_layers", pytest.param("weighted_dataset", marks=pytest.mark.slow)]
+)
 def test_interrupted_epoch_goes_on_to_the_bit(name, tmp_path):
     def train(train_model, callbacks=(), **options):
         keras.utils.set_random_seed(1)

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from components.machines.worker_pools import MachineOptions
 from components.planning.pipeline_options import JobOptions, PipelineOptions
@@ -12,22 +11,12 @@ from components.planning.preparation import check_job
 from tests import replicas
 from tests.learned_weights import exported
 from tests.refusals import refused
-from trainer import task
 from trainer.evaluation.prediction import ServedModel
 from trainer.exported import results
 from trainer.training.config import TrainingConfig
 
 PROGRAM = "tests.trainer.own_program:main"
 OPTIONS = f'--model={PROGRAM} --model_options={{"units":32,"epochs":4}}'
-
-
-@pytest.fixture(scope="module")
-def run_here():
-    """Run a task in this process; return its exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        # It would hold for all tests that follow.
-        patch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
-        yield task.main
 
 
 @pytest.fixture(scope="module")

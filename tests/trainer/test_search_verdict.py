@@ -20,13 +20,13 @@ BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
 
 
 @pytest.fixture(scope="module")
-def searched(shared, digit_records, trained):
+def searched(shared, run_here, digit_records, trained):
     """Folders of a bad training with the recipe's values, and of a search that tries it, too."""
 
     def train(folder):
         run = folder / "trials" / "run"
         flags = replicas.flags(digit_records, folder / "defaults", BAD)
-        replicas.run("trainer.task", flags, replicas.ALONE, folder / "logs")
+        assert run_here(flags) == 0
         shutil.copytree(folder / "defaults", run / "1")
         shutil.copytree(trained, run / "2")
         (run / "3").mkdir()

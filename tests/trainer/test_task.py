@@ -17,7 +17,6 @@ from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.trainer.data.picture_folders import flip
-from trainer import task
 from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import load_dataset
@@ -34,14 +33,12 @@ def error_line(shown: str) -> str:
 
 
 @pytest.fixture
-def refused(monkeypatch, capfd):
+def refused(run_here, capfd):
     """Return a function that runs a task in this process, which refuses; return its error."""
-    # It would hold for all tests that follow.
-    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", lambda: None)
 
     def run(flags: list[str]) -> str:
         capfd.readouterr()
-        assert task.main(flags) == 2
+        assert run_here(flags) == 2
         return error_line(capfd.readouterr().err)
 
     return run
