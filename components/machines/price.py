@@ -49,7 +49,7 @@ def part_names(pools: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobCost:
-    """What a training job costs, and may cost."""
+    """Price a training job, and limit its duration and its trials by that."""
 
     pools: Sequence[Mapping[str, Any]]  # worker pools
     rates: Mapping[str, float]  # as of `hourly_price`

@@ -137,8 +137,12 @@ class MachineOptions:
 
     def machine_type(self, role: str) -> str:
         """Return the machine type of a role's replicas; workers default to the chief's."""
-        name: str = getattr(self, f"{role}_machine_type")
-        return self.chief_machine_type if role == "worker" and not name else name
+        return {
+            "chief": self.chief_machine_type,
+            "worker": self.worker_machine_type or self.chief_machine_type,
+            "ps": self.ps_machine_type,
+            "evaluator": self.evaluator_machine_type,
+        }[role]
 
     def has_accelerators(self, role: str) -> bool:
         """Return whether replicas of `role` compute gradients, and therefore have accelerators."""

@@ -43,19 +43,21 @@ def server(folder, environment):
         yield server
 
 
+def run(guardian, environment, log, *words, **variables):
+    """Start the program, once the guardian's server is ready to fork."""
+    guardian.fork_server.wait()
+    variables = {**environment, "NAME": "a name", **variables}
+    command = [sys.executable, "-m", "program", *words]
+    return Process(command, environment=variables, log=log, guardian=guardian)
+
+
 @pytest.fixture
-def start(server, folder, environment, tmp_path):
-    """Return a function that starts the program, once the server is ready to fork."""
+def start(server, environment, tmp_path):
+    """Return a function that starts the program by the shared server."""
     with Guardian(fork_server=server) as guardian:
-
-        def start(*words, **variables):
-            log = tmp_path / f"{len(variables)}-{'-'.join(words)}.log"
-            command = [sys.executable, "-m", "program", *words]
-            variables = {**environment, "NAME": "a name", **variables}
-            server.wait()
-            return Process(command, environment=variables, log=log, guardian=guardian)
-
-        yield start
+        yield lambda *words, **variables: run(
+            guardian, environment, tmp_path / "log", *words, **variables
+        )
 
 
 def test_program_has_its_arguments_environment_output_and_group(start):
@@ -107,21 +109,18 @@ def test_killed_program_ends_with_its_group(start):
     wait_for(lambda: not psutil.pid_exists(process.pid))
 
 
-def test_program_of_a_lost_server_ends(folder, environment, tmp_path):
+def test_program_of_a_lost_server_ends(environment, tmp_path):
     with (
         ForkServer(["preloaded"], environment) as server,
         Guardian(fork_server=server) as guardian,
     ):
-        server.wait()
-        variables = {**environment, "NAME": ""}
-        options = {"environment": variables, "log": tmp_path / "log", "guardian": guardian}
-        process = Process([sys.executable, "-m", "program", "sleep"], **options)
+        process = run(guardian, environment, tmp_path / "log", "sleep")
         child = started_child(process)
         server._process.kill()
         assert process.finished.wait(20)
         assert process.returncode == -signal.SIGKILL
         wait_for(lambda: not is_alive(child))
-        later = Process([sys.executable, "-m", "program"], **options)
+        later = run(guardian, environment, tmp_path / "log")
         assert later.finished.wait(20)
         assert later.returncode == 3
 
@@ -131,9 +130,6 @@ def test_server_that_can_not_import_starts_programs_anew(environment, tmp_path):
         ForkServer(["no_such_module"], environment) as server,
         Guardian(fork_server=server) as guardian,
     ):
-        server.wait()
-        variables = {**environment, "NAME": ""}
-        options = {"environment": variables, "log": tmp_path / "log", "guardian": guardian}
-        process = Process([sys.executable, "-m", "program"], **options)
+        process = run(guardian, environment, tmp_path / "log")
         assert process.finished.wait(20)
         assert process.returncode == 3

@@ -29,6 +29,7 @@ _READ_BY_IMPORTS = ("PYTHON", "TF_", "KERAS_", "LD_", "OMP_", "MKL_", "XLA_", "G
 """Beginnings of names of variables that imports may read, and so can't change afterwards."""
 _READ_LATER = ("TF_CONFIG",)
 _LONGEST_SECONDS = 60.0
+"""Time limit for the server's imports; after it, commands start anew."""
 
 
 class ForkServer:
@@ -37,7 +38,7 @@ class ForkServer:
     def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._modules, self._environment = modules, environment
         self._lock = threading.Lock()
-        self._forked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._forked: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
         self._children: dict[int, Child] = {}
         self._is_ready = False
         self._has_begun = threading.Event()  # or failed to begin
@@ -71,10 +72,7 @@ class ForkServer:
             return None
         request = {"words": command[2:], "environment": {**environment}, "log": str(log.absolute())}
         with self._lock:
-            if not self._send(request) or not (pid := self._forked.get()):
-                return None
-            child = self._children.setdefault(pid, Child(pid, self))
-        return child
+            return self._forked.get() if self._send(request) else None
 
     def wait(self) -> None:
         """Wait until the modules are imported, which takes less long than to import them again."""
@@ -102,12 +100,12 @@ class ForkServer:
             self._has_begun.set()
             if forked := message.get("forked"):
                 self._children[forked] = Child(forked, self)
-                self._forked.put(forked)
+                self._forked.put(self._children[forked])
             elif exited := message.get("exited"):
                 self._children[exited].note_exit(message["code"])
         self._is_ready = False
         self._has_begun.set()
-        self._forked.put(0)  # Whoever waits for an answer gets none.
+        self._forked.put(None)  # For a caller that waits for an answer.
         for child in list(self._children.values()):
             # Its exit can no longer be known.
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -70,7 +70,7 @@ def test_batches_that_differ_between_workers_are_told(tmp_path):
 
 @pytest.fixture(scope="module")
 def shown_on_two_devices() -> list[str]:
-    """What trainer.fit imports besides TensorFlow, and the lines of fit_refusals."""
+    """Return what trainer.fit imports besides TensorFlow, and the lines of fit_refusals."""
     program = (
         "import sys, tensorflow; before = {*sys.modules}; import trainer.fit;"
         "print({name.partition('.')[0] for name in {*sys.modules} - before} - {'trainer'});"

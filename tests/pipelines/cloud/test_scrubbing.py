@@ -45,7 +45,7 @@ def texts(project, bucket, account):
         "signed": "https://storage.googleapis.com/b/o?X-Goog-Signature=5f4dcc3b5aa765d61d8327de",
         "host": "https://aiplatform.acme-corp.example:8443/v1 at 10.128.0.7 or fd20:ab1c::7",
         "private": "https://us-central1-aiplatform-acme.p.googleapis.com",
-        "path": "/home/janeroe/work/build",
+        "path": "/home/janeroe/build",
         "number": int(NUMBER),
     }
 
