@@ -30,7 +30,7 @@ _SCALES = {
 _RISING = ("accuracy", "example_f1")
 _FIXED = (
     "model", "warm_start", "strategy", "monitor", "keep_epoch", "max_train_examples", "seed",
-    "checkpoint_steps", "profile_steps", "shuffle_megabytes",
+    "checkpoint_steps", "steps_per_execution", "profile_steps", "shuffle_megabytes",
 )  # fmt: skip
 """Options of training that decide how a trial is run or judged."""
 TRIALS = "trials"

@@ -55,17 +55,16 @@ def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     config = TrainingConfig(batch_size=BATCH, epochs=100)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
     run = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-    steps, place = EXAMPLES // BATCH, tf.constant(0, tf.int64)
-    values = (tf.constant(float(BATCH)), place, tf.constant(0.0))
+    steps = EXAMPLES // BATCH
     rates = []
     for _ in range(ROUNDS):
         batches = iter(run.read_training_input())
-        batch = next(batches)
-        for _ in range(2):  # The first steps include the tracing.
-            run.train_step(*batch, *values).numpy()
-            run.train_step(*next(iter(run.read_training_input())), *values).numpy()
-        fed = _rate(steps - 1, lambda b=batches: run.train_step(*next(b), *values))
-        rates.append((fed, _rate(steps - 1, lambda b=batch: run.train_step(*b, *values))))
+        in_memory = iter(tf.data.Dataset.from_tensors(next(batches)).repeat())
+        for given in (in_memory, iter(run.read_training_input())):
+            run.run_steps(given, 1).numpy()  # The first steps include the tracing.
+            run.run_steps(given, 1).numpy()
+        fed = _rate(steps - 1, lambda b=batches: run.run_steps(b, 1))
+        rates.append((fed, _rate(steps - 1, lambda b=in_memory: run.run_steps(b, 1))))
     return _compared("training on records / on one batch in memory", *np.array(rates).T, 0.95)
 
 

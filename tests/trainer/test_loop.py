@@ -47,7 +47,7 @@ def learn(start: str, optimizer: str, epochs: int = EPOCHS) -> str:
     return (
         f"--warm_start={start} --epochs={epochs} --batch_size=56 --checkpoint_steps=2 "
         "--label_smoothing=0.1 --class_weights=balanced --schedule=cosine --plateau_patience=2 "
-        f"--keep_epoch=last --augmentation=model {optimizer}"
+        f"--keep_epoch=last --augmentation=model --steps_per_execution=3 {optimizer}"
     )
 
 
@@ -130,7 +130,8 @@ KILLS = ((1, 1, signal.SIGTERM), (5, 0, signal.SIGKILL), (9, 1, signal.SIGKILL))
 def test_killed_run_ends_with_the_weights_of_an_unkilled_one(records, tmp_path, monkeypatch):
     options = (
         "--epochs=14 --batch_size=16 --checkpoint_steps=5 --augmentation=model "
-        "--schedule=cosine --plateau_patience=2 --early_stopping_patience=12 --profile_steps=[3,9]"
+        "--schedule=cosine --plateau_patience=2 --early_stopping_patience=12 --profile_steps=[3,9] "
+        "--steps_per_execution=3"
     )
     flags = replicas.flags(records, tmp_path / "whole", options)
     replicas.run(TASK, flags, replicas.CHIEF_AND_WORKER, tmp_path / "whole-logs")

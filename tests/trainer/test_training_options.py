@@ -71,12 +71,24 @@ def test_large_seed_is_usable(few, tmp_path):
 
 
 def test_some_steps_are_profiled(few, tmp_path):
-    run = train(few, tmp_path, **SMALL, profile_steps=[2, 3])
+    run = train(few, tmp_path, **SMALL, profile_steps=[2, 3], steps_per_execution=5)
     profile = run.profiler.result
     parts = sum(profile[f"{part}_seconds"] for part in ("input", "all_reduce", "compute"))
     assert (profile["first_step"], profile["last_step"]) == (2, 3)
     assert profile["step_seconds"] == pytest.approx(parts)
     assert len([*tmp_path.glob("logs/plugins/profile/*/*.xplane.pb")]) == 1
+
+
+def test_steps_in_one_execution_learn_the_same(few, tmp_path):
+    options = {**SMALL, "checkpoint_steps": 3, "precision": "mixed_float16"}
+    single = train(few, tmp_path / "single", **options)
+    several = train(few, tmp_path / "several", **options, steps_per_execution=4)
+    np.testing.assert_array_equal(several.model.get_weights()[0], single.model.get_weights()[0])
+    rows = [
+        [{key: row[key] for key in ("loss", "validation_loss")} for row in run.progress.history]
+        for run in (single, several)
+    ]
+    assert rows[0] == rows[1]
 
 
 def test_gradients_of_large_tables_stay_sparse(tmp_path, monkeypatch):

@@ -191,6 +191,12 @@ class TrainingConfig:
     checkpoint_steps: int = option(
         0, help="Steps between checkpoints; 0: only at the end of each epoch.", minimum=0
     )
+    steps_per_execution: int = option(
+        1,
+        help="Steps that TensorFlow runs without returning to Python, which is faster if they are "
+        "short. Above 1, waiting for input is not measured. Not with parameter servers.",
+        minimum=1,
+    )
     profile_steps: list[int] = option(
         [],
         help="First and last step of the run, from 1, to profile; [] profiles none. Not with "

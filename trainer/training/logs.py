@@ -106,7 +106,8 @@ class Log:
             names.append("phase")
         with self._writers["train"].as_default(optimizer_step):
             for name in names:
-                tf.summary.scalar(name, row[name])
+                if row[name] is not None:
+                    tf.summary.scalar(name, row[name])
         with self._writers["validation"].as_default(optimizer_step):
             for name in self._measured:
                 if f"validation_{name}" in row:

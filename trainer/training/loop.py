@@ -135,8 +135,9 @@ class Run:
         If a replica has received SIGTERM, save a checkpoint and raise TerminatedError or
         PeerTerminatedError.
 
-        A step's metrics are read while the next step runs, so that an accelerator never waits for
-        the host. A stop therefore takes effect one step later, on all replicas.
+        The metrics of `steps_per_execution` steps are read while the next ones run, so that an
+        accelerator never waits for the host. A stop therefore takes effect that much later, on all
+        replicas.
         """
         progress = self.progress
         if progress.step == self.steps:  # The run was stopped after the last step.
@@ -144,24 +145,21 @@ class Run:
         batches = iter(self.read_training_input())
         running = None
         while progress.step < self.steps:
-            self.profiler.begin_step(self.optimizer_step + 1, progress.waited)
+            self.profiler.begin_step(self.optimizer_step + 1)
             started = time.monotonic()
-            batch = next(batches)
-            progress.waited += time.monotonic() - started
-            examples = tf.constant(self.examples_at(progress.step))
-            place = tf.constant(self.place_at(progress.step), tf.int64)
-            step = self.train_step(*batch, examples, place, tf.constant(float(self.stop_requested)))
+            count = self._count_steps_at_once()
+            reports = self.run_steps(batches, count)
             stop = running is not None and self._finish(running)
-            running = step
-            progress.step += 1
+            running = reports
+            progress.step += count
             every = self.config.checkpoint_steps
             save = every and self.optimizer_step % every == 0 and progress.step < self.steps
             profiled = self.profiler.is_last(self.optimizer_step, progress.step == self.steps)
-            if stop or save or profiled:
+            if stop or save or profiled or self.optimizer_step in self.profiler.edges:
                 stop |= self._finish(running)
                 running = None
             if profiled:
-                self.profiler.end(self.optimizer_step, progress.waited)
+                self.profiler.end(self.optimizer_step)
             progress.seconds += time.monotonic() - started
             if stop or save:
                 self.checkpoints.save()
@@ -174,12 +172,37 @@ class Run:
             self._finish(running)
             progress.seconds += time.monotonic() - started
 
-    def _finish(self, step: tf.Tensor) -> bool:
-        """Add a step's metrics to the sums; return True if a replica has received SIGTERM."""
-        *sums, stop = step.numpy().tolist()
+    def _count_steps_at_once(self) -> int:
+        """Return the number of steps until this process has something to do."""
+        done, every = self.optimizer_step, self.config.checkpoint_steps
+        pauses = [edge - done for edge in self.profiler.edges if edge > done]
+        if every:
+            pauses.append(every - done % every)
+        return min(self.config.steps_per_execution, self.steps - self.progress.step, *pauses)
+
+    def run_steps(self, batches: Any, count: int) -> tf.Tensor:
+        """Run the next steps; return their reports, float32 [count, k + 2]."""
+        progress, most = self.progress, self.config.steps_per_execution
+        stop = tf.constant(float(self.stop_requested))
+        if most > 1:
+            numbers = range(progress.step, progress.step + most)
+            examples = tf.constant([self.examples_at(number) for number in numbers])
+            places = tf.constant([self.place_at(number) for number in numbers], tf.int64)
+            return self.train_steps(batches, tf.constant(count), examples, places, stop)
+        started = time.monotonic()
+        batch = next(batches)
+        progress.waited += time.monotonic() - started
+        examples = tf.constant(self.examples_at(progress.step))
+        place = tf.constant(self.place_at(progress.step), tf.int64)
+        return self.train_step(*batch, examples, place, stop)[None]
+
+    def _finish(self, reports: tf.Tensor) -> bool:
+        """Add the metrics of steps to the sums; return True if a replica has received SIGTERM."""
+        rows = reports.numpy().tolist()
         self.watch.beat()
-        self.objective.add(self.progress.sums, sums)
-        return stop > 0
+        for *sums, _ in rows:
+            self.objective.add(self.progress.sums, sums)
+        return any(stops > 0 for *_, stops in rows)
 
     def examples_at(self, step: int) -> float:
         """Return the number of examples, without padding, in the epoch's global batch `step`."""
@@ -222,14 +245,14 @@ class Run:
     def _make_row(self) -> dict[str, Any]:
         """Return the epoch's row of history.csv; raise InputError if training has diverged."""
         progress = self.progress
-        row = {
+        row: dict[str, Any] = {
             "epoch": progress.epoch + 1,
             "phase": progress.phase + 1,
             **self.objective.means(progress.sums),
             **{f"validation_{name}": value for name, value in self.validate().items()},
             "learning_rate": self._get_learning_rate(),
             "examples_per_second": progress.sums.examples / max(1e-9, progress.seconds),
-            "input_wait_fraction": progress.waited / max(1e-9, progress.seconds),
+            "input_wait_fraction": self._get_input_wait(),
             "seconds": progress.seconds,
         }
         if not math.isfinite(row["loss"]):
@@ -238,6 +261,11 @@ class Run:
                 f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
             )
         return row
+
+    def _get_input_wait(self) -> float | None:
+        """Return the fraction of the epoch spent waiting for input; None if it is not measured."""
+        is_measured = self.config.steps_per_execution == 1
+        return self.progress.waited / max(1e-9, self.progress.seconds) if is_measured else None
 
     def _get_learning_rate(self) -> float:
         if self.model.compiled:
@@ -318,6 +346,7 @@ class Run:
         self.train_step = make_training_step(
             self.strategy, self.network, self.optimizer, self.make_gradient_function()
         )
+        self.train_steps = repeat(self.train_step)
 
     def make_gradient_function(self) -> Callable[..., Any]:
         return make_gradient_function(self.network, self.optimizer, self.objective, self.config.xla)
@@ -448,6 +477,33 @@ def make_training_step(
         return strategy.experimental_local_results(reports)[0]
 
     return step
+
+
+def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of (batches, count, examples, places, stop), which runs `count` steps.
+
+    It takes the batches from their iterator; `examples` and `places` are those of each step. It
+    returns what each step has returned, float32 [count, k].
+    """
+
+    @tf.function(autograph=False)
+    def steps(
+        batches: Any, count: tf.Tensor, examples: tf.Tensor, places: tf.Tensor, stop: tf.Tensor
+    ) -> tf.Tensor:
+        def run_next(number: tf.Tensor, reports: tf.TensorArray) -> Any:
+            report = step(*next(batches), examples[number], places[number], stop)
+            return number + 1, reports.write(number, report)
+
+        none_yet = tf.TensorArray(tf.float32, count, element_shape=[None])
+        _, reports = tf.while_loop(
+            lambda number, _: number < count,
+            run_next,
+            (tf.constant(0), none_yet),
+            parallel_iterations=1,
+        )
+        return reports.stack()
+
+    return steps
 
 
 def make_validation(
