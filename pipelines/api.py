@@ -62,7 +62,7 @@ def plan(
     resolved = _load_settings()
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
-    planning.show(parameters, minutes, rates, recipe.run_options, searches=recipe.searches)
+    planning.show(parameters, minutes, rates, recipe.run_options, recipe.search)
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)
@@ -119,7 +119,7 @@ def run(
     from pipelines.local import preflight
 
     parameters = recipe.with_values(values or {}, place=place)
-    planning.check_affordable(parameters)
+    planning.check_affordable(parameters, recipe.search)
     arguments = {name: parameters.values()[name] for name in values or {}}
     arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
     arguments["labels"] = parameters.job.labels

@@ -57,8 +57,8 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
     values = recipe.parameters.values()
     if "image_uri" not in recipe.given:
         values["image_uri"] = image
-    search = recipe.run_options.search if recipe.searches else None
-    function = with_parameters(training, sorted(recipe.given), recipe.run_options, search)
+    given = sorted(recipe.given)
+    function = with_parameters(training, given, recipe.run_options, recipe.search)
     text = _compile(function, "training", recipe.name, values, image)
     gpu_image = recipe.parameters.machines.gpu_image_uri or gpu_image or image
     resource_names.check("image", gpu_image, "gpu_image")

@@ -26,9 +26,12 @@ Line = tuple[str, str]
 """A label and the text beside it."""
 
 
-def check_affordable(parameters: ParameterSet) -> None:
-    """Raise InputError if max_cost does not pay for a minute, or a machine has no price."""
-    _Plan(parameters, price_table.load_table()).timeout()
+def check_affordable(parameters: ParameterSet, search: SearchOptions | None) -> None:
+    """Raise InputError if max_cost pays for no minute or no trial, or a machine has no price."""
+    plan = _Plan(parameters, price_table.load_table())
+    plan.timeout()
+    if search:
+        plan.cost.limit_trials(search.trials, parameters.job.timeout)
 
 
 def show(
@@ -36,19 +39,15 @@ def show(
     minutes: float,
     rates: Sequence[str],
     run_options: RunOptions,
-    *,
-    searches: bool = False,
+    search: SearchOptions | None,
 ) -> None:
-    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`.
-
-    `searches` is whether it searches for hyperparameters before it trains.
-    """
+    """Print machines, quota and price of a run; `rates` are texts for `parse_rates`."""
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
     lines = list(plan.format_lines(run_options))
-    if searches and run_options.search:
-        lines.append(("search", plan.format_search(run_options.search)))
+    if search:
+        lines.append(("search", plan.format_search(search)))
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines import search
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters, expand_auto
-from pipelines.run_options import FALLBACK, RunOptions, split_document
+from pipelines.run_options import FALLBACK, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
@@ -41,6 +41,11 @@ class Recipe:
     # Options of its runs on Vertex AI, such as fallbacks and retraining.
     run_options: RunOptions = RunOptions()
     searches: bool = False  # whether its pipeline searches before it trains
+
+    @property
+    def search(self) -> Search | None:
+        """Return the search that its pipeline does before it trains, if any."""
+        return self.run_options.search if self.searches else None
 
     def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
         """Return the recipe's parameters with some changed; raise as `check_parameters`."""
