@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
-    from pipelines.runs.screens import Place
+    from pipelines.runs.screens import Backend
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -44,7 +44,7 @@ def plan(
     *,
     minutes: float = 0.0,
     rates: Sequence[str] = (),
-    place: str = "values",
+    origin: str = "values",
 ) -> list[dict[str, Any]]:
     """Print a run's machines, quota, price and missing settings; return its worker_pool_specs.
 
@@ -52,13 +52,13 @@ def plan(
         values: parameter values that override the recipe's.
         minutes: expected duration of the training; 0: the recipe's.
         rates: prices per hour that override the table's, such as "n1-standard-4=0.2".
-        place: where `values` come from, for messages.
+        origin: where `values` come from, for messages.
     """
     from components.machines.worker_pools import build_worker_pool_specs
     from pipelines import plan as planning
     from pipelines.package import read_images
 
-    parameters = recipe.with_values(values or {}, place=place)
+    parameters = recipe.with_values(values or {}, origin=origin)
     resolved = _load_settings()
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
@@ -99,7 +99,7 @@ def run(
     in_containers: bool = False,
     root: str = "",
     name: str = "",
-    place: str = "values",
+    origin: str = "values",
 ) -> Run:
     """Compile a recipe, run it on this machine, and return its results when it has ended.
 
@@ -113,12 +113,12 @@ def run(
         in_containers: run components and replicas in containers of the pipeline's image.
         root: gs:// URI of the folder to write artifacts to; default: the run's folder.
         name: name of the run and of its folder; default: <recipe>-<time>.
-        place: where `values` come from, for messages.
+        origin: where `values` come from, for messages.
     """
     from pipelines import plan as planning
     from pipelines.local import preflight
 
-    parameters = recipe.with_values(values or {}, place=place)
+    parameters = recipe.with_values(values or {}, origin=origin)
     planning.check_affordable(parameters, recipe.search)
     arguments = {name: parameters.values()[name] for name in values or {}}
     arguments |= preflight.check_local_sources(parameters, in_containers=in_containers)
@@ -143,7 +143,7 @@ def predict(
     runs_directory: Path = RUNS,
     root: str = "",
     name: str = "",
-    place: str = "values",
+    origin: str = "values",
 ) -> Run:
     """Run batch prediction by a recipe's champion on this machine; return its results.
 
@@ -151,7 +151,7 @@ def predict(
     """
     from pipelines.local.preflight import prepare_prediction_values
 
-    arguments = prepare_prediction_values(recipe, values, runs_directory, place)
+    arguments = prepare_prediction_values(recipe, values, runs_directory, origin)
     return _compile_and_run(recipe, arguments, runs_directory, batch=True, root=root, name=name)
 
 
@@ -229,16 +229,16 @@ def results(
         settings: settings of Vertex AI; default: from vertex.toml and the environment.
     """
     name, _, trial = name.partition("/")
-    run = find_place(name, runs_directory, settings or _load_settings).fetch(name)
+    run = find_backend(name, runs_directory, settings or _load_settings).fetch(name)
     return find_trial(run, trial) if trial else run
 
 
-def find_place(
+def find_backend(
     run: str,
     runs_directory: Path,
     settings: Callable[[], Settings],
     rates: Mapping[str, float] | None = None,
-) -> Place:
+) -> Backend:
     """Return where a run is; raise InputError if it is not here and no project is set."""
     if run_folders.is_local(runs_directory, run):
         from pipelines.runs.this_machine import ThisMachine

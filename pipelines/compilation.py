@@ -67,7 +67,7 @@ def compile_yaml(recipe: Recipe, image: str, gpu_image: str = "") -> str:
 
 def compile_batch_yaml(recipe: Recipe, image: str) -> str:
     """Return the YAML of a recipe's batch prediction."""
-    values = prediction_values.complete_values(recipe, {}, place=f"{recipe.name}.toml: [batch]")
+    values = prediction_values.complete_values(recipe, {}, origin=f"{recipe.name}.toml: [batch]")
     topics = prediction_values.TOPICS
     function = with_parameters(batch_prediction, recipe.run_options, topics=topics)
     return _compile(function, "prediction", recipe.name, values, image)

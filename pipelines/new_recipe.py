@@ -47,12 +47,12 @@ def write(name: str, source: str, label: str) -> tuple[Path, Proposal]:
 
 def propose_for(source: str, label: str) -> Proposal:
     """Return columns for a column of a table; raise InputError as `proposal.propose` does."""
-    kind, place = parse_source(source)
+    kind, location = parse_source(source)
     if kind.contents != ROWS:
         raise InputError(f"source={source!r} is not a table; use one, such as csv:FILE")
     # Opening checks that each file has the label.
     schema = TableSchema(columns=[], crosses=[], label=Label(column=label), split_by=SplitBy())
-    opened: Any = kind(place, schema)  # type: ignore[call-arg]
+    opened: Any = kind(location, schema)  # type: ignore[call-arg]
     return propose(opened, f"source={source!r}", label)
 
 

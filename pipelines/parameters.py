@@ -70,10 +70,10 @@ def expand_auto(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "columns": AUTO} if values.get("columns") == "auto" else dict(values)
 
 
-def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
+def check_parameters(values: Mapping[str, Any], *, origin: str) -> ParameterSet:
     """Check parameter values and add defaults for those not given.
 
-    A string is converted to the parameter's type. `place`, where the values come from, starts the
+    A string is converted to the parameter's type. `origin`, where the values come from, starts the
     message of InputError.
     """
     values = expand_auto(values)
@@ -91,12 +91,12 @@ def check_parameters(values: Mapping[str, Any], *, place: str) -> ParameterSet:
         result = ParameterSet(**groups)
         _check_consistency(result)
     except (InputError, UsageError) as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{origin}: {error}") from None
     return result
 
 
 def change_machines(
-    parameters: Mapping[str, Any], changes: Mapping[str, Any], *, place: str
+    parameters: Mapping[str, Any], changes: Mapping[str, Any], *, origin: str
 ) -> dict[str, Any]:
     """Return `changes` of a run's machine options, checked and converted.
 
@@ -106,13 +106,13 @@ def change_machines(
     for name in changes:
         if name not in known:
             raise InputError(
-                f"{place} {name} excludes --resume: a run continues as it was started, but for its "
-                f"machines; choose from {', '.join(known)}"
+                f"{origin} {name} excludes --resume: a run continues as it was started, but for "
+                f"its machines; choose from {', '.join(known)}"
             )
     try:
         machines = fields.build(MachineOptions, {**known, **changes})
     except (InputError, UsageError) as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{origin}: {error}") from None
     return {name: getattr(machines, name) for name in changes}
 
 

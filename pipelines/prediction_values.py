@@ -28,7 +28,7 @@ def recipe_of_batch(name: str) -> str:
     return recipe if recipe != name and recipe in known and name not in known else ""
 
 
-def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+def complete_values(recipe: Recipe, values: Mapping[str, Any], *, origin: str) -> dict[str, Any]:
     """Return every parameter's value, in the signature's order; check as `check_parameters`."""
     batch = recipe.run_options.batch or Batch()
     defaults = {name: getattr(batch, name) for name in list_parameters(TOPICS)}
@@ -46,5 +46,5 @@ def complete_values(recipe: Recipe, values: Mapping[str, Any], *, place: str) ->
         if not checked["model_name"]:
             raise InputError(f"{recipe.name} registers no model to predict with; give model_name")
     except (InputError, UsageError) as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{origin}: {error}") from None
     return checked

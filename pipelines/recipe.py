@@ -47,9 +47,9 @@ class Recipe:
         """Return the search that its pipeline does before it trains, if any."""
         return self.run_options.search if self.searches else None
 
-    def with_values(self, values: Mapping[str, Any], *, place: str) -> ParameterSet:
+    def with_values(self, values: Mapping[str, Any], *, origin: str) -> ParameterSet:
         """Return the recipe's parameters with some changed; raise as `check_parameters`."""
-        return check_parameters({**self.given, **values}, place=place)
+        return check_parameters({**self.given, **values}, origin=origin)
 
     def as_search(self, changes: Mapping[str, Any], values: Mapping[str, Any]) -> "Recipe":
         """Return the recipe whose pipeline searches before it trains, RECIPE-search.
@@ -68,18 +68,18 @@ class Recipe:
             run_options=dataclasses.replace(self.run_options, search=changed, retraining=schedule),
             searches=True,
         )
-        searching.check_search(values, place="search")
+        searching.check_search(values, origin="search")
         return searching
 
-    def check_search(self, values: Mapping[str, Any], *, place: str) -> None:
+    def check_search(self, values: Mapping[str, Any], *, origin: str) -> None:
         """Raise InputError for a search that a run with such parameters could not do."""
         assert self.run_options.search
-        parameters = self.with_values(values, place="--set")
+        parameters = self.with_values(values, origin="--set")
 
         def check_values(others: Mapping[str, Any]) -> None:
-            self.with_values({**values, **others}, place=place)
+            self.with_values({**values, **others}, origin=origin)
 
-        search.check(self.run_options.search, parameters, check_values, place=place)
+        search.check(self.run_options.search, parameters, check_values, origin=origin)
 
 
 def to_id(name: str) -> str:
@@ -138,16 +138,16 @@ def load(name: str, *folders: Path) -> Recipe:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
     given = expand_auto(given)
-    parameters = _check_values({}, given, place=path.name)
+    parameters = _check_values({}, given, origin=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):
-        _check_values(given, fallback, place=f"{path.name}: fallbacks[{number}]")
+        _check_values(given, fallback, origin=f"{path.name}: fallbacks[{number}]")
     schedules = {"retraining": run_options.retraining}
     if run_options.search:
         schedules["search.schedule"] = run_options.search.schedule
     for table, schedule in schedules.items():
         if schedule:
-            place = f"{path.name}: [{table}] parameters"
-            _check_values(given, schedule.parameters, place=place)
+            origin = f"{path.name}: [{table}] parameters"
+            _check_values(given, schedule.parameters, origin=origin)
     if "source" not in document:
         raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
     first = _SCHEMA.sub("", text).partition("\n")[0]
@@ -159,20 +159,20 @@ def load(name: str, *folders: Path) -> Recipe:
         run_options=run_options,
     )
     if run_options.search:
-        recipe.check_search({}, place=f"{path.name}: [search]")
+        recipe.check_search({}, origin=f"{path.name}: [search]")
     return recipe
 
 
 def _check_values(
-    given: Mapping[str, Any], values: Mapping[str, Any], *, place: str
+    given: Mapping[str, Any], values: Mapping[str, Any], *, origin: str
 ) -> ParameterSet:
     """Check values from TOML, which must have the right types, together with `given`."""
     try:
         for name in PARAMETERS.keys() & values.keys():
             fields.check_typed(PARAMETERS[name][0], {name: values[name]})
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
-    return check_parameters({**given, **values}, place=place)
+        raise InputError(f"{origin}: {error}") from None
+    return check_parameters({**given, **values}, origin=origin)
 
 
 def _find_paths(*folders: Path) -> dict[str, list[Path]]:

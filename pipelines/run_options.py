@@ -200,13 +200,13 @@ class RunOptions:
             )
         user_steps.check(self.steps)
         for number, fallback in enumerate(self.fallbacks, 1):
-            place = f"fallbacks[{number}]"
+            origin = f"fallbacks[{number}]"
             if not isinstance(fallback, dict) or not fallback:
-                raise InputError(f"{place} is not a table; write [[fallbacks]] above its values")
+                raise InputError(f"{origin} is not a table; write [[fallbacks]] above its values")
             for name in fallback:
                 if name not in FALLBACK:
                     hint = fields.suggest(name, FALLBACK)
-                    raise InputError(f"{place}: {name!r} is not a parameter of machines{hint}")
+                    raise InputError(f"{origin}: {name!r} is not a parameter of machines{hint}")
 
 
 def split_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:

@@ -31,22 +31,22 @@ def check(
     parameters: ParameterSet,
     check_values: Callable[[Mapping[str, Any]], Any],
     *,
-    place: str,
+    origin: str,
 ) -> None:
     """Raise InputError for values that a run would refuse, or a metric that its task lacks.
 
     Args:
         parameters: those of the run.
         check_values: raises InputError for other values of the run's parameters.
-        place: where the search comes from, for messages.
+        origin: where the search comes from, for messages.
     """
     known = kind_of(parameters.records.label).values["monitor"]
     if search.metric not in known and not parameters.records.task:
-        raise InputError(f"{place}: metric={search.metric!r} is none of {', '.join(known)}")
+        raise InputError(f"{origin}: metric={search.metric!r} is none of {', '.join(known)}")
     try:
         points = list_points(read_parameters(search, parameters.training))
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise InputError(f"{origin}: {error}") from None
     for point in points:
         inner = {name.partition(".")[2]: value for name, value in point.items() if "." in name}
         values = {name: value for name, value in point.items() if "." not in name}

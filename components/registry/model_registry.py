@@ -112,7 +112,7 @@ class ModelRegistry:
         self,
         model: str,
         *,
-        place: object = "",
+        searched: object = "",
         promote: str = "",
         others: str = "",
         train: str = "run its recipe first",
@@ -135,7 +135,7 @@ class ModelRegistry:
                 f"version {number} is registered, but not as champion ({description}): "
                 f"{promote} --version {number} makes it the champion",
             )
-        problem = f"model {model!r} has no champion in {place or self.parent} yet"
+        problem = f"model {model!r} has no champion in {searched or self.parent} yet"
         raise InputError("; ".join([problem, *(hints or [train])]))
 
     def find_metrics(self, version: Version) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _is_below_median(own: Curve, completed: Sequence[Curve]) -> bool:
     A mean is that of the values up to the trial's last measurement.
     """
     last = own[-1][0]
-    values = [[value for place, value in curve if place <= last] for curve in completed]
+    values = [[value for position, value in curve if position <= last] for curve in completed]
     means = [statistics.fmean(of_curve) for of_curve in values if of_curve]
     return bool(means) and max(value for _, value in own) < statistics.median(means)
 
@@ -127,8 +127,8 @@ def _is_unlikely_the_best(own: Curve, completed: Sequence[Curve]) -> bool:
     from scipy.stats import norm
     from sklearn.gaussian_process import GaussianProcessRegressor, kernels
 
-    places, values = np.transpose(own[-_LAST_POINTS:])
-    known = np.array([np.interp(places, *np.transpose(curve)) for curve in completed])
+    positions, values = np.transpose(own[-_LAST_POINTS:])
+    known = np.array([np.interp(positions, *np.transpose(curve)) for curve in completed])
     finals = np.array([curve[-1][1] for curve in completed])
     center, spread = known.mean(axis=0), known.std(axis=0) + _CLOSE
     kernel = kernels.ConstantKernel() * kernels.RBF() + kernels.WhiteKernel()

@@ -30,7 +30,7 @@ def launch(
     """Start a batch prediction and, unless `detach`, wait for its end; return the exit code."""
     settings.require("project", "pipeline_root")
     run_id = job_request.make_run_id(prediction_values.batch_name(recipe.name), name)
-    values = prediction_values.complete_values(recipe, given, place="--batch")
+    values = prediction_values.complete_values(recipe, given, origin="--batch")
     _check_locations(values, settings)
     connection = Connection(settings, say)
     _check_champion(connection, values)
@@ -52,7 +52,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
         )
     settings = connection.settings
     origin = "[batch.schedule] parameters"
-    values = prediction_values.complete_values(recipe, batch.schedule.parameters, place=origin)
+    values = prediction_values.complete_values(recipe, batch.schedule.parameters, origin=origin)
     _check_locations(values, settings)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, "")

@@ -43,7 +43,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
         raise InputError(
             f"recipe {recipe.name!r} declares no schedule; add [retraining] with cron = ..."
         )
-    parameters = recipe.with_values(declared.parameters, place="[retraining] parameters")
+    parameters = recipe.with_values(declared.parameters, origin="[retraining] parameters")
     package = job_request.compile_package(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
     return update(connection, package, declared, values)

@@ -29,7 +29,7 @@ def doctor(
     parameters, accelerator = None, ""
     if recipe:
         loaded = recipes.load(recipe)
-        parameters = loaded.with_values(parse_values(set_), place="--set")
+        parameters = loaded.with_values(parse_values(set_), origin="--set")
         settings.load().require("project").check_gpu_images(loaded, parameters.machines)
         accelerator = loaded.run_options.evaluation_accelerator
     worst = 0

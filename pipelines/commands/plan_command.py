@@ -35,7 +35,7 @@ def plan(
         from pipelines import plan as planning
         from pipelines import prediction_values
 
-        values = prediction_values.complete_values(loaded, values, place="--batch")
+        values = prediction_values.complete_values(loaded, values, origin="--batch")
         planning.show_batch(values, rate or [])
         return
-    api.plan(loaded, values, minutes=minutes, rates=rate or [], place="--set")
+    api.plan(loaded, values, minutes=minutes, rates=rate or [], origin="--set")

@@ -100,7 +100,7 @@ def run_recipe(
         root = _choose_root(settings, vertex_options, in_containers)
         common: dict[str, Any] = {"runs_directory": directory, "root": root, "name": name or ""}
         if batch is not None:
-            ended = api.predict(loaded, values, **common, place="--batch")
+            ended = api.predict(loaded, values, **common, origin="--batch")
         else:
             ended = api.run(
                 loaded,
@@ -108,7 +108,7 @@ def run_recipe(
                 **common,
                 cache=cache is not False,
                 in_containers=in_containers,
-                place="--set",
+                origin="--set",
             )
         return startup.exit_code(ended.state)
     if in_containers:

@@ -120,8 +120,8 @@ def _show(run: Run, before: Run | None, width: int) -> None:
     line.append(make_cell(f"  {figures}  {run.verdict:<8}  {took:>7}".rstrip()))
     console.print(line, soft_wrap=True, highlight=False)
     started = f"{run.started.astimezone():%Y-%m-%d %H:%M}"
-    place = f" on {run.place}" if run.on_vertex else ""
-    details = make_cell(f"{run.recipe}{place}, {started}{_describe_changes(run, before)}", "dim")
+    backend = f" on {run.backend}" if run.on_vertex else ""
+    details = make_cell(f"{run.recipe}{backend}, {started}{_describe_changes(run, before)}", "dim")
     # Wrap only on a terminal; to a file or a pipe, write one line.
     if console.is_terminal:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))

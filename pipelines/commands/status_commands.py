@@ -40,16 +40,16 @@ def status(
     if not run:
         runs_command.list_runs(folder, settings, recipe or "", runs_command.LISTED)
         return
-    place = api.find_place(run, folder, settings.load, rates)
-    found = place.fetch(run)
+    backend = api.find_backend(run, folder, settings.load, rates)
+    found = backend.fetch(run)
     batches = [] if found.on_vertex else this_machine.read_batches(found)
-    screens.show_status(found, place, batches)
+    screens.show_status(found, backend, batches)
 
 
 @with_settings
 def cancel(settings: GivenSettings, run: RunName, runs_directory: RunsDirectory = None) -> None:
     """Cancel a run and its training job."""
-    api.find_place(run, runs_directory or RUNS, settings.load).cancel(run)
+    api.find_backend(run, runs_directory or RUNS, settings.load).cancel(run)
     say(f"{run} is being cancelled")
 
 
@@ -70,10 +70,10 @@ def logs(
     runs_directory: RunsDirectory = None,
 ) -> None:
     """Show the last log lines of a run: of the replica that failed, or of the training job."""
-    place = api.find_place(run, runs_directory or RUNS, settings.load)
-    found = place.fetch(run)
+    backend = api.find_backend(run, runs_directory or RUNS, settings.load)
+    found = backend.fetch(run)
     error = found.error if replica is None else ""
     if error:
         say(f"error: {error}")
-    shown = place.read_log(found, replica, lines)
+    shown = backend.read_log(found, replica, lines)
     say(*(line for line in shown if not (error and error.endswith(line.removeprefix("error: ")))))

@@ -48,7 +48,7 @@ def tune_recipe(
         if detach or settings.options():
             raise InputError("--detach and settings of Vertex AI exclude --local; leave them out")
         directory = runs_folder(runs_directory, local=True)
-        ended = api.run(loaded, values, runs_directory=directory, name=name or "", place="--set")
+        ended = api.run(loaded, values, runs_directory=directory, name=name or "", origin="--set")
         return startup.exit_code(ended.state)
     from pipelines.commands.run_command import start_on_vertex
 

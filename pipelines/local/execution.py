@@ -121,7 +121,7 @@ def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -
         if pipeline.digest != record.package:
             raise InputError(f"{path} has changed since the run was started; start a new run")
         if machines:
-            changed = change_machines(record.parameters, machines, place="--set")
+            changed = change_machines(record.parameters, machines, origin="--set")
             changed["resume_from"] = training_of(record, directory)
             return run(
                 pipeline,

@@ -39,8 +39,8 @@ def make(
         uri = f"{root}/{directory.name}/{package.name}"
         is_free = not root or run_files.write_first(uri, package.read_bytes())
         if name and (directory.name != name or not is_free):
-            place = runs_directory if is_free else root
-            raise InputError(f"a run {name!r} already exists in {place}; give another --name")
+            folder = runs_directory if is_free else root
+            raise InputError(f"a run {name!r} already exists in {folder}; give another --name")
         if not is_free:
             # While this folder exists, the other gets another name.
             other = make(runs_directory, package, root)

@@ -49,14 +49,14 @@ def fetch_champion(
 
     `option` is what the error puts before the name of another model that the recipe has trained.
     """
-    model, place = model_of(recipe, model_name), runs_directory / FOLDER_NAME
+    model, folder = model_of(recipe, model_name), runs_directory / FOLDER_NAME
     train = f"train one: python -m pipelines run {recipe} --local"
-    if not place.exists():
-        raise InputError(f"model {model!r} has no champion in {place} yet; {train}")
+    if not folder.exists():
+        raise InputError(f"model {model!r} has no champion in {folder} yet; {train}")
     with translated(f"looking for the champion of {model!r}"), opened(runs_directory) as registry:
         champion = registry.find_champion(model) or registry.fetch_champion(
             model,
-            place=place,
+            searched=folder,
             promote=_promote_command(recipe, model, runs_directory),
             others=_describe_others(registry, recipe, model, runs_directory, option),
             train=train,

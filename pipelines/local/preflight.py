@@ -102,7 +102,7 @@ def describe_substitutes(
 
 
 def prepare_prediction_values(
-    recipe: Recipe, values: Mapping[str, Any], runs_directory: Path, place: str
+    recipe: Recipe, values: Mapping[str, Any], runs_directory: Path, origin: str
 ) -> dict[str, Any]:
     """Return every parameter's value for a run on this machine, with absolute paths.
 
@@ -110,7 +110,7 @@ def prepare_prediction_values(
     """
     from pipelines.local import local_registry  # imports gRPC
 
-    completed = prediction_values.complete_values(recipe, values, place=place)
+    completed = prediction_values.complete_values(recipe, values, origin=origin)
     for name in ("input", "output"):
         uri = completed[name]
         if uri.startswith(BIGQUERY):

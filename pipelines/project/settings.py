@@ -163,13 +163,13 @@ def load(
         ("the command line", {name: value for name, value in flags.items() if value}),
     ]
     values: dict[str, Any] = {}
-    for place, layer in layers:
+    for origin, layer in layers:
         try:
             if isinstance(layer.get("labels"), str):
                 layer["labels"] = _parse_labels(layer["labels"])
             fields.build(Settings, layer)
         except InputError as error:
-            raise InputError(f"{place}: {error}") from None
+            raise InputError(f"{origin}: {error}") from None
         values.update(layer)
     return fields.build(Settings, values)
 

@@ -50,7 +50,7 @@ def launch(
     for number, fallback in enumerate([{}, *recipe.run_options.fallbacks]):
         run_id = f"{first_id[:60]}-{number + 1}" if number else first_id
         origin = f"fallbacks[{number}]" if number else "--set"
-        parameters = recipe.with_values({**values, **fallback}, place=origin)
+        parameters = recipe.with_values({**values, **fallback}, origin=origin)
         run_values = job_request.run_values(recipe, parameters, settings, package, run_id)
         plans[run_id] = run_values, bool(parameters.machines.ps_count)
     connection = Connection(settings, say)
@@ -206,7 +206,7 @@ def resume(
         if (now := vertex_jobs.state_of(training)) not in JOB_ENDED:
             raise InputError(f"the training job of {run.name!r} is {now}; wait for its end")
     new_id = job_request.make_run_id(run.recipe, name)
-    machines = change_machines(run.parameters, machines, place="--set")
+    machines = change_machines(run.parameters, machines, origin="--set")
     copy = job_request.copy_job(job, new_id, run.training, machines)
     vertex_jobs.create(connection, copy, new_id)
     return follow(connection, run.recipe, new_id, detach=detach) or 0

@@ -1,6 +1,6 @@
 """A run: what a PipelineJob and its CustomJobs tell, wherever it runs.
 
-run = read_run(job, custom_jobs, place="Vertex AI", link="https://…")
+run = read_run(job, custom_jobs, backend="Vertex AI", link="https://…")
 run.state, run.metrics["accuracy"], [task.state for task in run.tasks]
 """
 
@@ -95,7 +95,7 @@ class Run:
     """A run that has ended or is running."""
 
     name: str  # name of the run; on this machine, also of its folder
-    place: str  # "this machine" or "Vertex AI"
+    backend: str  # "this machine" or "Vertex AI"
     recipe: str  # name of the recipe
     # PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED and the like; KILLED if it was executed by a
     # process of this machine that was killed, EXPIRED if its training job waited for too long.
@@ -129,14 +129,14 @@ class Run:
     @property
     def on_vertex(self) -> bool:
         """Return True unless it is a run on this machine."""
-        return self.place != THIS_MACHINE
+        return self.backend != THIS_MACHINE
 
 
 def read_run(
     job: Mapping[str, Any],
     custom_jobs: Sequence[Mapping[str, Any]] = (),
     *,
-    place: str,
+    backend: str,
     link: str,
     **changes: Any,
 ) -> Run:
@@ -145,7 +145,7 @@ def read_run(
     Args:
         job: the PipelineJob, in the REST API's JSON.
         custom_jobs: the CustomJobs that its tasks launched, oldest first.
-        changes: fields of the Run that the place knows better, such as its state.
+        changes: fields of the Run that the backend knows better, such as its state.
     """
     tasks = tuple(_read_tasks(job))
     state = state_of(job)
@@ -155,7 +155,7 @@ def read_run(
     evaluation = _outputs_of(tasks, _EVALUATION, "report")
     run = Run(
         name=job["name"].rpartition("/")[2],
-        place=place,
+        backend=backend,
         recipe=_recipe_of(job),
         state=state,
         started=started or datetime.datetime.fromtimestamp(0, datetime.timezone.utc),

@@ -212,7 +212,7 @@ def _describe_folder(record: RunRecord, directory: pathlib.Path) -> dict[str, An
         ) from None
     return {
         "name": directory.name,
-        "place": THIS_MACHINE,
+        "backend": THIS_MACHINE,
         "link": str(directory),
         "recipe": record.recipe,
         "started": started,

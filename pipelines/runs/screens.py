@@ -20,8 +20,8 @@ _NO_BREAK = "\xa0"
 """A non-breaking space."""
 
 
-class Place(Protocol):
-    """A place of runs: this machine, or Vertex AI."""
+class Backend(Protocol):
+    """Where runs are executed: this machine, or Vertex AI."""
 
     def fetch(self, name: str) -> Run:
         """Return a run; raise InputError if there is none of this name."""
@@ -46,7 +46,7 @@ class Place(Protocol):
         """Return the command line that resumes a run."""
 
 
-def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) -> None:
+def show_status(run: Run, backend: Backend, batches: Sequence[dict[str, Any]] = ()) -> None:
     """Print a run's state, its tasks and jobs, and its result."""
     say(
         f"{run.name}  {run.state}",
@@ -61,7 +61,7 @@ def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) 
     for job in run.jobs:
         # A job that was killed with its run is still recorded as running.
         state = KILLED if run.state == KILLED and not job.has_ended else job.state
-        say(f"training  {state}: {format_machines(job.pools)}", *place.job_lines(job))
+        say(f"training  {state}: {format_machines(job.pools)}", *backend.job_lines(job))
         for replica in job.replicas:
             restarts = f", restarts: {replica.restarts}" if replica.restarts else ""
             was_killed = replica.state == "RUNNING" and run.state == KILLED
@@ -70,13 +70,13 @@ def show_status(run: Run, place: Place, batches: Sequence[dict[str, Any]] = ()) 
     for trial in run.trials:
         say(f"trial     {trial.state:<13}  {format_trial(trial)}")
     show_results(run, batches)
-    say(*place.cost_lines(run))
+    say(*backend.cost_lines(run))
     if run.error:
         say(f"error: {run.error}")
     if run.state == "FAILED":
         say(f"logs      python -m pipelines logs {run.name}")
     if run.state in ("FAILED", "CANCELLED", KILLED):
-        say(f"resume    {place.resume_command(run)}")
+        say(f"resume    {backend.resume_command(run)}")
 
 
 def show_results(run: Run, batches: Sequence[dict[str, Any]] = ()) -> None:

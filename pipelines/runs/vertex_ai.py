@@ -15,7 +15,7 @@ from pipelines.runs import cloud_logging, vertex_jobs
 from pipelines.runs.run import ENDED, EXPIRED, Run, TrainingJob, Trial, read_run, to_role
 from trainer.errors import InputError
 
-PLACE = "Vertex AI"
+NAME = "Vertex AI"
 _THREADS = 8
 
 
@@ -44,8 +44,8 @@ class VertexRuns:
         lines = cloud_logging.fetch_lines(
             self.connection, run, job_id, chosen, count, noise=replica is not None
         )
-        place = f"of {chosen} " if chosen else ""
-        return lines or [f"no lines {place}yet: {cloud_logging.link(self.connection, job_id)}"]
+        source = f"of {chosen} " if chosen else ""
+        return lines or [f"no lines {source}yet: {cloud_logging.link(self.connection, job_id)}"]
 
     def job_lines(self, job: TrainingJob) -> list[str]:
         """Return the lines of `status` about a training job that follow its state."""
@@ -101,7 +101,7 @@ def read(connection: Connection, job: Any, *, with_jobs: bool = True) -> Run:
     run = read_run(
         vertex_jobs.content_of(job),
         [vertex_jobs.content_of(custom_job) for custom_job in custom_jobs],
-        place=PLACE,
+        backend=NAME,
         link=run_link(connection.settings, vertex_jobs.id_of(job)),
         trials=trials,
     )

@@ -27,7 +27,7 @@ G2_STANDARD_8 = Decimal("0.9816676")
 
 
 def pools(name="digits", **values):
-    return build_worker_pool_specs(recipe.load(name).with_values(values, place="test").machines)
+    return build_worker_pool_specs(recipe.load(name).with_values(values, origin="test").machines)
 
 
 def alone(machine_type, accelerator="", count=0):

@@ -52,14 +52,14 @@ def test_shared_parameter_is_declared_alike_in_both_groups():
             assert fields.type_of(group, field.name) is fields.type_of(first, field.name)
             assert fields.default_of(field) == fields.default_of(same)
             assert field.metadata["choices"] == same.metadata["choices"]
-    parameters = check_parameters({"augmentation": "model"}, place="x")
+    parameters = check_parameters({"augmentation": "model"}, origin="x")
     assert parameters.records.augmentation == parameters.training.augmentation == "model"
 
 
 def test_defaults_are_valid():
-    values = check_parameters({}, place="defaults").values()
+    values = check_parameters({}, origin="defaults").values()
     assert list(values) == list(PARAMETERS)
-    assert check_parameters(values, place="defaults").values() == values
+    assert check_parameters(values, origin="defaults").values() == values
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_defaults_are_valid():
     ],
 )
 def test_valid_values_are_accepted(values):
-    assert check_parameters(values, place="x").values().items() >= values.items()
+    assert check_parameters(values, origin="x").values().items() >= values.items()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_valid_values_are_accepted(values):
     ],
 )
 def test_invalid_values_are_refused(values, given, remedy):
-    error = refused(check_parameters, values, place="here.toml")
+    error = refused(check_parameters, values, origin="here.toml")
     assert error.startswith("here.toml: ") and given in error and remedy in error
 
 
@@ -270,5 +270,5 @@ def test_texts_that_no_part_of_the_model_reads_are_refused():
     message = (
         "model_options: wide=false, but only the wide part reads 'note', which has no embedding"
     )
-    assert message in refused(check_parameters, options, place="it")
-    check_parameters({**options, "columns": [{**text, "embedding": 8}]}, place="it")
+    assert message in refused(check_parameters, options, origin="it")
+    check_parameters({**options, "columns": [{**text, "embedding": 8}]}, origin="it")

@@ -146,7 +146,7 @@ def submitted_job(pipeline, **values):
     """Return the CustomJob that the launcher makes of its payload, placeholders filled in."""
     task = all_tasks(pipeline)["custom-training-job"]["inputs"]["parameters"]
     defaults = pipeline["components"]["comp-custom-training-job"]["inputDefinitions"]["parameters"]
-    parameters = recipe.load("digits").with_values(values, place="test").values()
+    parameters = recipe.load("digits").with_values(values, origin="test").values()
     filled = {name: d["defaultValue"] for name, d in defaults.items() if "defaultValue" in d}
     for name, source in task.items():
         outer = source.get("componentInputParameter", "").removeprefix("pipelinechannel--")

@@ -310,7 +310,7 @@ def test_drift_of_labels_is_measured(dataset, tmp_path):
 def test_option_of_another_task_is_refused(changes, message):
     values = {"source": "csv:notes.csv", "model": "wide_and_deep", **NOTES, **changes}
     with pytest.raises(InputError) as error:
-        check_parameters(values, place="test")
+        check_parameters(values, origin="test")
     assert message in str(error.value)
 
 

@@ -71,5 +71,5 @@ def test_unusable_task_is_refused(table, tmp_path, task, message):
 def test_floors_of_own_metrics_are_accepted(table):
     options = {**HOMES, "source": f"csv:{table}", "model": "wide_and_deep"}
     options |= {"augmentation": "none", "min_accuracy": 0, "ceilings": {"too_high": 0.3}}
-    check_parameters({**options, "task": "pricing:Careful"}, place="it")
-    assert "'too_high' is not a metric" in refused(check_parameters, options, place="it")
+    check_parameters({**options, "task": "pricing:Careful"}, origin="it")
+    assert "'too_high' is not a metric" in refused(check_parameters, options, origin="it")

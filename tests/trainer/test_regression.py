@@ -383,7 +383,7 @@ def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):
 def test_option_of_another_task_is_refused(changes, message):
     values = {"source": "csv:homes.csv", "model": "wide_and_deep", **HOMES, **changes}
     with pytest.raises(InputError) as error:
-        check_parameters(values, place="test")
+        check_parameters(values, origin="test")
     assert message in str(error.value)
 
 

@@ -74,8 +74,8 @@ class Checkpoints(keras.callbacks.Callback):
         if not self._newest:
             return
         shapes = tf.train.load_checkpoint(self._newest).get_variable_to_shape_map()
-        for place, variable in enumerate(self._variables):
-            saved = shapes.get(f"variables/{place}/.ATTRIBUTES/VARIABLE_VALUE")
+        for number, variable in enumerate(self._variables):
+            saved = shapes.get(f"variables/{number}/.ATTRIBUTES/VARIABLE_VALUE")
             if saved != [*variable.shape]:
                 raise InputError(
                     f"{self._newest} is of another model or optimizer: {variable.path} has the "
@@ -89,8 +89,8 @@ class Checkpoints(keras.callbacks.Callback):
         self.restore()
         self.on_train_begin()
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
-        for place, variable in enumerate(self._measured):
-            variable.assign(arrays[f"metrics/{place}"])
+        for number, variable in enumerate(self._measured):
+            variable.assign(arrays[f"metrics/{number}"])
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
@@ -105,7 +105,7 @@ class Checkpoints(keras.callbacks.Callback):
                 callback._set_monitor_op()
             vars(callback).update(state["callbacks"].get(name, {}))
             for attribute, count in state["arrays"].get(name, {}).items():
-                restored = [arrays[f"{name}/{attribute}/{place}"] for place in range(count)]
+                restored = [arrays[f"{name}/{attribute}/{number}"] for number in range(count)]
                 setattr(callback, attribute, restored)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -132,15 +132,15 @@ class Checkpoints(keras.callbacks.Callback):
                     lists[name][attribute] = value
         arrays = io.BytesIO()
         named: Any = {
-            f"{name}/{attribute}/{place}": array
+            f"{name}/{attribute}/{number}": array
             for name, found in lists.items()
             for attribute, value in found.items()
-            for place, array in enumerate(value)
+            for number, array in enumerate(value)
         }
         if step:
             named |= {
-                f"metrics/{place}": np.array(variable)
-                for place, variable in enumerate(self._measured)
+                f"metrics/{number}": np.array(variable)
+                for number, variable in enumerate(self._measured)
             }
         np.savez(arrays, **named)
         counts = {
@@ -157,5 +157,5 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _named(self) -> Iterator[tuple[str, keras.callbacks.Callback]]:
         """Yield the callbacks, with names that are the same in each process."""
-        for place, callback in enumerate(self._callbacks):
-            yield f"{place}-{type(callback).__name__}", callback
+        for number, callback in enumerate(self._callbacks):
+            yield f"{number}-{type(callback).__name__}", callback

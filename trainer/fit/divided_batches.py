@@ -14,7 +14,7 @@ from trainer.training.cluster import Cluster
 class DividedBatches(EpochIterator):
     """Batches divided among replicas.
 
-    An element is the rows, their place and number for each local replica, and the batch's size and
+    An element is the rows, their offset and number for each local replica, and the batch's size and
     its checksum if it is an iterator's first, else 0.
     """
 
@@ -26,7 +26,7 @@ class DividedBatches(EpochIterator):
         self._replicas = strategy.num_replicas_in_sync
         local = self._replicas // cluster.trainers
         self.first = local * cluster.trainer_index
-        self._places = range(self.first, self.first + local)
+        self._own_replicas = range(self.first, self.first + local)
         self.undivided = self.data_adapter.get_tf_dataset()
         check_dense(self.undivided)
         # Reading further ahead would change the order of a dataset's next use if it shuffles anew.
@@ -44,9 +44,9 @@ class DividedBatches(EpochIterator):
         tensors = keras.tree.flatten(data)
         total = tf.shape(tensors[0])[0]
         parts = []
-        for place in self._places:
-            start = place * total // self._replicas
-            count = (place + 1) * total // self._replicas - start
+        for replica in self._own_replicas:
+            start = replica * total // self._replicas
+            count = (replica + 1) * total // self._replicas - start
             start = tf.minimum(start, total - 1)
             stop = start + tf.maximum(count, 1)
             rows = keras.tree.map_structure(lambda tensor, a=start, b=stop: tensor[a:b], data)

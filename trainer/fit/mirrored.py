@@ -112,10 +112,10 @@ class MirroredFit(FitLoop):
             def replica_step() -> Any:
                 replica_context = tf.distribute.get_replica_context()
                 replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
-                rows, place, count = local[replica - parts.first]
+                rows, offset, count = local[replica - parts.first]
                 share.value = count / total
                 number = keras.tree.flatten(rows)[0].shape[0]  # None if it differs between batches.
-                draws.set_rows(place, number or tf.maximum(count, 1))
+                draws.set_rows(offset, number or tf.maximum(count, 1))
                 states = [
                     variable.value for metric in self.model.metrics for variable in metric.variables
                 ]
@@ -136,7 +136,7 @@ class MirroredFit(FitLoop):
                 for optimizer in replica_sums.list_optimizers(self.model)
             ]
             with contextlib.ExitStack() as stack:
-                for change in (replica_sums.means_of_local_rows(), draws.by_place(), *summed):
+                for change in (replica_sums.means_of_local_rows(), draws.by_row(), *summed):
                     stack.enter_context(change)
                 results = self.strategy.run(replica_step)
             return self.take_first(results)

@@ -99,10 +99,10 @@ def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local)
             for gradient, keeps in zip(parts, fixed, strict=True)
         ]
         summed = replica_context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
-        for place, gradient in enumerate(parts):
-            if fixed[place]:
-                summed[place] = tf.IndexedSlices(
-                    summed[place], gradient.indices, gradient.dense_shape
+        for index, gradient in enumerate(parts):
+            if fixed[index]:
+                summed[index] = tf.IndexedSlices(
+                    summed[index], gradient.indices, gradient.dense_shape
                 )
         known = iter(summed)
         return apply(

@@ -93,12 +93,12 @@ class Multilabel(Task):
                 f"the model at {model} returns probabilities that are not from 0 to 1: its "
                 "training diverged; lower learning_rate, or set gradient_clip_norm"
             )
-        for place, (name, column) in enumerate(zip(classes, outputs["labels"].T, strict=True)):
+        for index, (name, column) in enumerate(zip(classes, outputs["labels"].T, strict=True)):
             other = set(column.tolist()) - {b"", name.encode()}
             if other:
                 raise InputError(
                     f"the model at {model} answers {min(other).decode(errors='replace')!r} where "
-                    f"{self.dataset.uri} has label {place}, {name!r}: it was trained on other "
+                    f"{self.dataset.uri} has label {index}, {name!r}: it was trained on other "
                     "labels, or on another order of them"
                 )
 
@@ -107,12 +107,12 @@ class Multilabel(Task):
 
     def score_champion(self, labels: np.ndarray, outputs: Outputs) -> tuple[Scores, bool]:
         """Score names of labels; a label that the dataset does not have is wrong."""
-        places = {name.encode(): place for place, name in enumerate(self.dataset.classes)}
+        indices = {name.encode(): index for index, name in enumerate(self.dataset.classes)}
         given, unknown = np.zeros(labels.shape, bool), np.zeros(len(labels), int)
         for column in outputs["labels"].T:
             for name in {*column.tolist()} - {b""}:
-                if name in places:
-                    given[:, places[name]] |= column == name
+                if name in indices:
+                    given[:, indices[name]] |= column == name
                 else:
                     unknown += column == name
         is_label = labels.astype(bool)
@@ -232,8 +232,8 @@ class LabelAnswers(ProbabilityAnswers):
 
     def _join(self, chosen: np.ndarray) -> list[str]:
         names: list[list[str]] = [[] for _ in chosen]
-        for row, place in np.argwhere(chosen).tolist():
-            names[row].append(self.classes[place])
+        for row, index in np.argwhere(chosen).tolist():
+            names[row].append(self.classes[index])
         return [SEPARATOR.join(of) for of in names]
 
 
@@ -282,7 +282,7 @@ class LabelEvaluation(Evaluation):
     def baseline(self) -> ConstantLabels:
         chosen, f1, gains = self.constants.best()
         return ConstantLabels(
-            labels=SEPARATOR.join(self.classes[place] for place in chosen),
+            labels=SEPARATOR.join(self.classes[index] for index in chosen),
             example_f1=f1,
             p_value=sign_flip_test(gains, np.random.default_rng(0)),
         )
@@ -370,7 +370,7 @@ class LabelEvaluation(Evaluation):
         """Return the pairs of labels that are most often together, with counts in answers."""
         pairs = np.triu(self.sums.together, 1)
         order = np.argsort(-pairs, axis=None, kind="stable")[:_PAIRS_SHOWN]
-        places = (divmod(int(index), len(pairs)) for index in order)
+        indices = (divmod(int(index), len(pairs)) for index in order)
         return [
             (
                 self.classes[one],
@@ -378,7 +378,7 @@ class LabelEvaluation(Evaluation):
                 int(pairs[one, other]),
                 int(self.sums.given_together[one, other]),
             )
-            for one, other in places
+            for one, other in indices
             if pairs[one, other]
         ]
 

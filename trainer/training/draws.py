@@ -3,7 +3,7 @@
 tf.distribute gives each replica the same seeds, so each would draw the same dropout masks and
 flips. TensorFlow's stateless operations use a counter-based generator (Salmon et al. 2011,
 "Parallel Random Numbers: As Easy as 1, 2, 3"), whose draws can begin at any element. A replica's
-draws begin at the place of its first row, so they don't depend on the number of replicas.
+draws begin at the offset of its first row, so they don't depend on the number of replicas.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _rows = threading.local()
 
 
 @contextlib.contextmanager
-def by_place() -> Iterator[None]:
+def by_row() -> Iterator[None]:
     """Let replicas that are traced in this context draw for their rows, set by `set_rows`.
 
     A draw whose first dimension counts rows, or is a multiple of them, is that of the rows. Other
@@ -67,14 +67,14 @@ def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
         yield
 
 
-def set_rows(place: tf.Tensor, count: Any) -> None:
+def set_rows(offset: tf.Tensor, count: Any) -> None:
     """Set the rows of the replica that is traced in this thread.
 
     Args:
-        place: the first row's place in the batch, an integer [].
+        offset: the first row's offset in the batch, an integer [].
         count: number of rows, an integer, or a tensor if it differs between batches.
     """
-    _rows.place, _rows.count = tf.cast(place, tf.int64), count
+    _rows.offset, _rows.count = tf.cast(offset, tf.int64), count
 
 
 def _draw_for_rows(operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -86,7 +86,7 @@ def _draw_for_rows(operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
         if first is not None and (known is None or first % known):
             return operation(shape, key, counter, *args, **kwargs)
         size = tf.reduce_prod(tf.cast(shape, tf.int64))
-        begin = _rows.place * (size // tf.cast(_rows.count, tf.int64))
+        begin = _rows.offset * (size // tf.cast(_rows.count, tf.int64))
         kwargs["name"] = None  # Which one of the two operations would repeat.
         values = operation([1], key, counter, *args, **kwargs)
         # The generator draws 16 bytes at once, of which a value of 2 bytes also takes 4.

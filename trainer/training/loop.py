@@ -187,14 +187,14 @@ class Run:
         if most > 1:
             numbers = range(progress.step, progress.step + most)
             examples = tf.constant([self.examples_at(number) for number in numbers])
-            places = tf.constant([self.place_at(number) for number in numbers], tf.int64)
-            return self.train_steps(batches, tf.constant(count), examples, places, stop)
+            offsets = tf.constant([self.offset_at(number) for number in numbers], tf.int64)
+            return self.train_steps(batches, tf.constant(count), examples, offsets, stop)
         started = time.monotonic()
         batch = next(batches)
         progress.waited += time.monotonic() - started
         examples = tf.constant(self.examples_at(progress.step))
-        place = tf.constant(self.place_at(progress.step), tf.int64)
-        return self.train_step(*batch, examples, place, stop)[None]
+        offset = tf.constant(self.offset_at(progress.step), tf.int64)
+        return self.train_step(*batch, examples, offset, stop)[None]
 
     def _finish(self, reports: tf.Tensor) -> bool:
         """Add the metrics of steps to the sums; return True if a replica has received SIGTERM."""
@@ -210,9 +210,9 @@ class Run:
         position = self._position_of(step)
         return float(min(self.config.batch_size, total - position * self.config.batch_size))
 
-    def place_at(self, step: int) -> int:
-        """Return the place of this worker's first example in the epoch's global batch `step`."""
-        return self.share.place_at(self._position_of(step), self.dataset.splits["train"].examples)
+    def offset_at(self, step: int) -> int:
+        """Return the offset of this worker's first example in the epoch's global batch `step`."""
+        return self.share.offset_at(self._position_of(step), self.dataset.splits["train"].examples)
 
     def _position_of(self, step: int) -> int:
         """Return the position of the epoch's `step` in a pass over the training split."""
@@ -413,7 +413,7 @@ def make_gradient_function(
 ) -> Callable[..., Any]:
     """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
 
-    Its last argument, if given, is the place of the replica's rows in the global batch.
+    Its last argument, if given, is the offset of the replica's rows in the global batch.
 
     It returns the gradient of each trainable variable of `network`, scaled as `optimizer` requires
     and divided by the number of examples of the global batch, and the sums over the replica's part.
@@ -422,10 +422,10 @@ def make_gradient_function(
     scale = optimizer.scale_loss
 
     def compute(
-        inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, place: Any = None
+        inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, offset: Any = None
     ) -> Any:
-        if place is not None:
-            draws.set_rows(place, labels.shape[0])
+        if offset is not None:
+            draws.set_rows(offset, labels.shape[0])
         with tf.GradientTape() as tape:
             outputs = network(inputs, training=True)
             penalty = objective.find_penalty(network)
@@ -445,9 +445,9 @@ def make_training_step(
     optimizer: keras.optimizers.Optimizer,
     compute: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """Return a function of (inputs, labels, weights, examples in the global batch, place, stop).
+    """Return a function of (inputs, labels, weights, examples in the global batch, offset, stop).
 
-    `place` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
+    `offset` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
     received SIGTERM.
 
     The function returns float32 [k + 2], the same on every replica: the sums over the global batch,
@@ -455,24 +455,24 @@ def make_training_step(
     """
     variables = network.trainable_variables
     local_replicas = len(strategy.extended.worker_devices)
-    draw_by_place = draws.by_place if strategy.num_replicas_in_sync > 1 else contextlib.nullcontext
+    draw_by_row = draws.by_row if strategy.num_replicas_in_sync > 1 else contextlib.nullcontext
 
     @tf.function(autograph=False)
     def step(
-        inputs: Any, labels: Any, weights: Any, examples: Any, place: tf.Tensor, stop: tf.Tensor
+        inputs: Any, labels: Any, weights: Any, examples: Any, offset: tf.Tensor, stop: tf.Tensor
     ) -> Any:
         def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
             replica = tf.get_static_value(context.replica_id_in_sync_group)
             number = int(replica) % local_replicas
-            own_place = place + number * labels.shape[0]
-            local, local_sums = compute(inputs, labels, weights, examples, own_place)
+            own_offset = offset + number * labels.shape[0]
+            local, local_sums = compute(inputs, labels, weights, examples, own_offset)
             report = tf.concat([local_sums, [stop]], axis=0)
             *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
             optimizer.apply([embeddings.add_rows(gradient) for gradient in summed], variables)
             return report
 
-        with draw_by_place(), branch_across_replicas(optimizer):
+        with draw_by_row(), branch_across_replicas(optimizer):
             reports = strategy.run(replica_step, args=(inputs, labels, weights))
         return strategy.experimental_local_results(reports)[0]
 
@@ -480,18 +480,18 @@ def make_training_step(
 
 
 def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of (batches, count, examples, places, stop), which runs `count` steps.
+    """Return a function of (batches, count, examples, offsets, stop), which runs `count` steps.
 
-    It takes the batches from their iterator; `examples` and `places` are those of each step. It
+    It takes the batches from their iterator; `examples` and `offsets` are those of each step. It
     returns what each step has returned, float32 [count, k].
     """
 
     @tf.function(autograph=False)
     def steps(
-        batches: Any, count: tf.Tensor, examples: tf.Tensor, places: tf.Tensor, stop: tf.Tensor
+        batches: Any, count: tf.Tensor, examples: tf.Tensor, offsets: tf.Tensor, stop: tf.Tensor
     ) -> tf.Tensor:
         def run_next(number: tf.Tensor, reports: tf.TensorArray) -> Any:
-            report = step(*next(batches), examples[number], places[number], stop)
+            report = step(*next(batches), examples[number], offsets[number], stop)
             return number + 1, reports.write(number, report)
 
         none_yet = tf.TensorArray(tf.float32, count, element_shape=[None])

@@ -30,7 +30,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def changes(in_containers=False, **values):
-    parameters = recipe.load("flowers").with_values(values, place="test")
+    parameters = recipe.load("flowers").with_values(values, origin="test")
     return check_local_sources(parameters, in_containers=in_containers)
 
 

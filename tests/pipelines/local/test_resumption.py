@@ -170,19 +170,19 @@ def test_interrupted_run_is_cancelled_and_leaves_no_process(small_package, tmp_p
 
 
 def test_run_is_shown_and_cancelled_from_another_terminal(small_package, tmp_path, capsys):
-    place = ThisMachine(tmp_path)
+    backend = ThisMachine(tmp_path)
     with started_process(small_package, tmp_path, "--chief=serve", "--worker=serve") as process:
         wait_for_replicas(tmp_path)
-        run = wait_for(lambda: (now := place.fetch("latest")).jobs and now)
+        run = wait_for(lambda: (now := backend.fetch("latest")).jobs and now)
         states = {task.name: task.state for task in run.tasks}
         assert (run.state, states["plan"], states["custom-training-job"]) == (
             "RUNNING",
             "SUCCEEDED",
             "RUNNING",
         )
-        show_status(run, place)
+        show_status(run, backend)
         assert "replica   RUNNING        worker-0\n" in capsys.readouterr().out
-        place.cancel("latest")
+        backend.cancel("latest")
         output, _ = process.communicate(timeout=120)
     assert output.rstrip().endswith("CANCELLED")
     moved = tmp_path / "moved"

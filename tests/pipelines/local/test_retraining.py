@@ -56,7 +56,7 @@ def start(tmp_path, parameters):
 @pytest.fixture
 def champion(tmp_path, parameters):
     """A version that an earlier run has trained, according to the registry."""
-    options = recipe.load("digits").with_values(parameters, place="test")
+    options = recipe.load("digits").with_values(parameters, origin="test")
     create_tfrecords(options.records, str(tmp_path / "records"), progress=lambda _: None)
     code = f"{options.machines.image_uri}{code_digest()}"
     configuration = configuration_digest(options.training, code)

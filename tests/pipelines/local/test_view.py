@@ -229,7 +229,7 @@ def show(capsys):
 
     def show(**fields):
         started = datetime.datetime.now(datetime.timezone.utc)
-        named = {"name": "digits-1", "place": "this machine", "recipe": "digits"}
+        named = {"name": "digits-1", "backend": "this machine", "recipe": "digits"}
         show_results(Run(**named, state="SUCCEEDED", started=started, **fields))
         return capsys.readouterr().out.splitlines()
 

@@ -181,7 +181,7 @@ def test_label_without_a_table_is_refused_before_a_run(tmp_path):
     photos = two_classes(tmp_path / "in", 4)
     message = refused(write, photos, tmp_path / "out", label=NUMBER)
     assert f"but {photos}/labels.csv does not exist" in message
-    message = refused(check_parameters, {"source": "digits", "label": NUMBER}, place="it")
+    message = refused(check_parameters, {"source": "digits", "label": NUMBER}, origin="it")
     assert "columns, crosses, label, split_by and weight_column describe a table" in message
     accepted = {"source": f"images:{photos}", "label": NUMBER, "image_size": SIZE}
-    check_parameters({**accepted, "loss": "huber", "floors": {"r2": 0.5}}, place="it")
+    check_parameters({**accepted, "loss": "huber", "floors": {"r2": 0.5}}, origin="it")

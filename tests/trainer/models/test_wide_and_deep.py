@@ -220,7 +220,7 @@ def test_report_shows_the_start_of_texts_as_text(comments, tmp_path):
 @pytest.mark.slow
 def test_chicago_taxi_recipe_reaches_its_goal(real_data, tmp_path):
     source = {"source": f"csv:{real_data / 'taxi/data.csv'}"}
-    parameters = load("chicago_taxi").with_values(source, place="test")
+    parameters = load("chicago_taxi").with_values(source, origin="test")
     trips = create_tfrecords(parameters.records, str(tmp_path / "records"), progress=lambda _: None)
     assert sum(split.examples for split in trips.splits.values()) == 15_002
     options = {**vars(parameters.training), "strategy": "one_device"}

@@ -61,8 +61,8 @@ class InputShare:
         largest = -(-self.lanes // self.workers) * self.lane_size
         return -(-largest // self.local_replicas)
 
-    def place_at(self, position: int, examples: int) -> int:
-        """Return the place of this worker's first example in a global batch.
+    def offset_at(self, position: int, examples: int) -> int:
+        """Return the offset of this worker's first example in a global batch.
 
         Args:
             position: position of the batch in a pass over the split.
