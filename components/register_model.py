@@ -13,7 +13,7 @@ from components.registry.registered_model import RegisteredModel, digest_dataset
 from components.typed import component
 from trainer import quiet
 from trainer.data import storage
-from trainer.evaluation.gate_options import CANDIDATE, ROLES, GateOptions
+from trainer.evaluation.gate_options import ALIASES, CANDIDATE, GateOptions
 from trainer.exported import model_files
 
 
@@ -82,7 +82,7 @@ def register_model(
         print("The model is not registered")
         return Registered("", "", judge_again.reason)
     _describe_version(version, registered, registry.location, dataset=digest, artifact=model.uri)
-    registered_as = next((alias for alias in ROLES if alias in registered.aliases), CANDIDATE)
+    registered_as = next((alias for alias in ALIASES if alias in registered.aliases), CANDIDATE)
     return Registered(registered.name, registered_as, judge_again.reason)
 
 

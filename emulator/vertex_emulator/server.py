@@ -37,7 +37,7 @@ from vertex_facts import UsageError
 from vertex_facts.emulation import ENDPOINT_VARIABLE, TOKEN_VARIABLE, TRANSPORT_VARIABLE
 
 by_task = contextvars.ContextVar("by_task", default=False)
-"""Whether a run's task sent the request: it reads files here where others read gs:// URIs."""
+"""True if a run's task sent the request: it reads files here where others read gs:// URIs."""
 
 _LONG_PATH = 80
 _PREFACE = b"PRI"

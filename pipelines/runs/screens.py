@@ -21,7 +21,7 @@ _NO_BREAK = "\xa0"
 
 
 class Backend(Protocol):
-    """Where runs are executed: this machine, or Vertex AI."""
+    """A system that executes runs: this machine, or Vertex AI."""
 
     def fetch(self, name: str) -> Run:
         """Return a run; raise InputError if there is none of this name."""

@@ -9,7 +9,6 @@ from scipy import stats
 
 from trainer.metrics import comparison
 from trainer.metrics.baseline import compare_with_constants
-from trainer.metrics.classifier import wilson_interval
 from trainer.metrics.comparison import (
     Pairs,
     Scores,
@@ -20,6 +19,7 @@ from trainer.metrics.comparison import (
     sign_flip_test,
     tango_interval,
 )
+from trainer.metrics.intervals import wilson_interval
 
 EXAMPLES = 189  # as many as the test split of digits has
 DRAWS = 600

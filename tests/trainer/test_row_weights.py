@@ -15,9 +15,9 @@ from tests.trainer.training_runs import export_and_evaluate, train
 from trainer.data.read.input_share import InputShare
 from trainer.data.read.reader import read_evaluation_batches
 from trainer.evaluation import prediction_file
-from trainer.metrics.classifier import Share
 from trainer.metrics.comparison import Pairs, compare
 from trainer.metrics.disk_columns import ColumnValues
+from trainer.metrics.intervals import Share
 from trainer.tasks import task_of
 from trainer.training.loop import make_validation
 

@@ -1,4 +1,4 @@
-"""What an example's digest determines: its split by the second half, its shard by the first."""
+"""Choose an example's split and shard by its digest: its second half, and its first."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What every source is, whatever it reads: base class, examples and rejections.
+"""The base class of sources, their examples, and the rejections of unusable ones.
 
 `SourceKind` is what is known of a source before it is opened. Sources of images derive from
 `images.image_source.ImageSource`, tables from `tables.table_source.TableKind`.
@@ -72,7 +72,7 @@ class SourceKind:
     """
 
     contents: ClassVar[str]
-    """What its examples are: one of `schema.CONTENTS`."""
+    """Content of its examples: one of `schema.CONTENTS`."""
 
     place: ClassVar[str] = ""
     """The name, in messages, of what follows the colon; empty if nothing follows. If it is URI, the

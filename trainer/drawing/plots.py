@@ -19,7 +19,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from trainer.metrics.classifier import Bin, Curve, wilson_interval
+from trainer.metrics.classifier import Bin, Curve
+from trainer.metrics.intervals import wilson_interval
 
 MUTED = "#020202"
 

@@ -10,7 +10,7 @@ from trainer.metrics import COMPARISONS, PERMUTATIONS
 RULES = ("better", "not_worse", "none")
 CHAMPION = "champion"
 CHALLENGER = "challenger"
-ROLES = (CHAMPION, CHALLENGER)
+ALIASES = (CHAMPION, CHALLENGER)
 """Roles of a registered version, which are also its aliases in the registry."""
 CANDIDATE = "candidate"
 """Role of a version without an alias: the gate rejected it, and there is no champion."""

@@ -10,8 +10,6 @@ instead of 1.7 s and 0.07 GB.
 """
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -29,7 +27,6 @@ _POINTS = 1 << 16
 """Number of points of a curve, from which the points to draw are selected."""
 _GRID = np.linspace(0, 1, CURVE_POINTS)
 _TINY = np.finfo(np.float64).tiny
-_Z95 = statistics.NormalDist().inv_cdf(0.975)
 _LAST = np.uint32(2**30 - 1)  # above the bits of 1.0 as float32
 
 
@@ -90,46 +87,6 @@ class Bin:
     count: float  # the number of predictions, if all have the same weight
     confidence: float | None
     accuracy: float | None
-
-
-def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
-    """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212).
-
-    Numbers need not be whole: those of weighted examples are effective ones.
-    """
-    share, square = successes / trials, _Z95**2 / trials
-    center = (share + square / 2) / (1 + square)
-    width = math.sqrt(share * (1 - share) * square + square**2 / 4) / (1 + square)
-    return (center - width if share else 0.0), (center + width if share < 1 else 1.0)
-
-
-class Share:
-    """The share of a split's examples of which something is true, added in weighted blocks."""
-
-    def __init__(self) -> None:
-        self._sums = np.zeros((2, 2))  # of weights and of their squares: if true, and of all
-
-    def add(self, is_true: np.ndarray, weights: np.ndarray) -> None:
-        """Add a block of m examples: whether it is true, bool [m], and weights, float64 [m]."""
-        for sums, of in zip(self._sums, (weights, weights**2), strict=True):
-            sums += of[is_true].sum(), of.sum()
-
-    @property
-    def value(self) -> float:
-        (true, total), _ = self._sums.tolist()
-        return true / total
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Return Wilson's 95% interval of as many examples as have the share's variance.
-
-        (Korn and Graubard 1998, Survey Methodology 24:193-201.)
-        """
-        (_, total), (true_squares, squares) = self._sums.tolist()
-        share = self.value
-        variance = (true_squares * (1 - 2 * share) + share**2 * squares) / total**2
-        trials = share * (1 - share) / variance if variance > 0 else total**2 / squares
-        return wilson_interval(share * trials, trials)
 
 
 def label_ranks(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

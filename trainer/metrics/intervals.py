@@ -6,6 +6,8 @@ are random samples.
 """
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 GROUPS = 2048
 """Largest number of groups, unless another is given."""
 _RESAMPLES = 2000
+_Z95 = statistics.NormalDist().inv_cdf(0.975)
 _TINY = np.finfo(np.float64).tiny
 _FARTHEST = 10.0
 """Largest number of standard errors: in a resample of few groups, they may be equal."""
@@ -114,3 +117,43 @@ def _resample(groups: np.ndarray, compute: Callable[..., np.ndarray]) -> tuple[A
         rng=np.random.default_rng(0),
     ).confidence_interval
     return low, high
+
+
+def wilson_interval(successes: float, trials: float) -> tuple[float, float]:
+    """Return the 95% interval of a proportion (Wilson 1927, JASA 22:209-212).
+
+    Numbers need not be whole: those of weighted examples are effective ones.
+    """
+    share, square = successes / trials, _Z95**2 / trials
+    center = (share + square / 2) / (1 + square)
+    width = math.sqrt(share * (1 - share) * square + square**2 / 4) / (1 + square)
+    return (center - width if share else 0.0), (center + width if share < 1 else 1.0)
+
+
+class Share:
+    """The share of a split's examples of which something is true, added in weighted blocks."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros((2, 2))  # of weights and of their squares: if true, and of all
+
+    def add(self, is_true: np.ndarray, weights: np.ndarray) -> None:
+        """Add a block of m examples: whether it is true, bool [m], and weights, float64 [m]."""
+        for sums, of in zip(self._sums, (weights, weights**2), strict=True):
+            sums += of[is_true].sum(), of.sum()
+
+    @property
+    def value(self) -> float:
+        (true, total), _ = self._sums.tolist()
+        return true / total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return Wilson's 95% interval of as many examples as have the share's variance.
+
+        (Korn and Graubard 1998, Survey Methodology 24:193-201.)
+        """
+        (_, total), (true_squares, squares) = self._sums.tolist()
+        share = self.value
+        variance = (true_squares * (1 - 2 * share) + share**2 * squares) / total**2
+        trials = share * (1 - share) / variance if variance > 0 else total**2 / squares
+        return wilson_interval(share * trials, trials)

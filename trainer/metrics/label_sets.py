@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trainer.metrics.classifier import THRESHOLDS, Share, sum_above_thresholds
-from trainer.metrics.intervals import Estimate, GroupSums, estimate
+from trainer.metrics.classifier import THRESHOLDS, sum_above_thresholds
+from trainer.metrics.intervals import Estimate, GroupSums, Share, estimate
 
 RARE = 20
 """Examples of the validation split below which a label has the threshold of all rare labels."""

@@ -57,7 +57,7 @@ Task = tuple[Sequence[bytes], bool]
 
 
 class Outcome(NamedTuple):
-    """What became of an image file."""
+    """The outcome of decoding an image file."""
 
     stored: bytes = b""  # its image as in a record; a model without known records gets the file
     problem: str = ""  # why it can't be used

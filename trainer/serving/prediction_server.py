@@ -213,7 +213,7 @@ class PredictionServer:
 
 @dataclasses.dataclass
 class _Held:
-    """What a request counts against the limits."""
+    """The share of the limits that a request uses."""
 
     bytes: int = 0  # that it takes in memory
     requests: int = 0  # 1 once it has arrived

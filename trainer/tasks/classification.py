@@ -14,9 +14,10 @@ from trainer.errors import InputError
 from trainer.formats import percent
 from trainer.metrics import COMPARISONS, classifier
 from trainer.metrics.baseline import Baseline, compare_with_constants
-from trainer.metrics.classifier import ClassMetrics, wilson_interval
+from trainer.metrics.classifier import ClassMetrics
 from trainer.metrics.comparison import Pairs, Scores, log_losses
 from trainer.metrics.disk_columns import ColumnValues, spans
+from trainer.metrics.intervals import Share, wilson_interval
 from trainer.metrics.leakage import RANKED, compute_column_aucs
 from trainer.metrics.slices import Cut, Figures, Slices, list_cuts
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
@@ -485,7 +486,7 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     k = None
     if len(classes) > 3:
         k = 5 if len(classes) > 5 else 3
-    share, sums = classifier.Share(), np.zeros((3, classifier.CALIBRATION_BINS))
+    share, sums = Share(), np.zeros((3, classifier.CALIBRATION_BINS))
     within = losses = errors = 0.0
     for labels, probabilities, weights in answers.blocks():
         predicted, examples = probabilities.argmax(axis=1), np.arange(len(labels))

@@ -1,4 +1,4 @@
-"""What tasks share whose answers are a probability for each class."""
+"""Code shared by tasks that answer with a probability for each class."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar

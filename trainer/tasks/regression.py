@@ -13,10 +13,9 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.metrics import COMPARISONS, regressor
-from trainer.metrics.classifier import Share
 from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
-from trainer.metrics.intervals import Estimate
+from trainer.metrics.intervals import Estimate, Share
 from trainer.metrics.regressor import Part, Sums
 from trainer.metrics.slices import Figures, list_cuts
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task

@@ -32,7 +32,7 @@ from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
 from vertex_facts.jobs import TASK_BYTES
 from vertex_facts.json_numbers import Json, to_whole_numbers
 
-ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
+TASK_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
 DONE = ("SUCCEEDED", "CACHED", "SKIPPED")
 """States after which the tasks that depend on a task run."""
 _TRANSPARENT = re.compile(r"comp-(condition|condition-branches|exit-handler)-\d+")
@@ -51,8 +51,8 @@ class Task:
     spec: Json  # its PipelineTaskSpec; of an iteration, that of its loop
     component: Json  # its ComponentSpec
     log: pathlib.Path
-    # PENDING, RUNNING, then one of `ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED if
-    # an earlier task failed.
+    # PENDING, RUNNING, then one of `TASK_ENDED`: SKIPPED if its branch was not taken, NOT_TRIGGERED
+    # if an earlier task failed.
     state: str = "PENDING"
     returncode: int | None = None  # of its process, after the end
     error: str = ""  # why it failed, if not by its process
@@ -74,7 +74,7 @@ class Task:
         now = time.time()
         if state in ("RUNNING", "CACHED") and not self.started:
             self.started = now
-        if state in ENDED and self.started:
+        if state in TASK_ENDED and self.started:
             self.ended = now
         self.state = state
 
@@ -214,7 +214,7 @@ class PipelineRun:
         for inner in list(self.tasks):
             if inner is not task and is_in(inner, task) and inner.state == "PENDING":
                 inner.set_state("SKIPPED" if state in DONE else "NOT_TRIGGERED")
-        if task.state not in ENDED:
+        if task.state not in TASK_ENDED:
             task.set_state(state)
 
     def _is_triggered(self, task: Task, earlier: Iterable[Result]) -> bool:

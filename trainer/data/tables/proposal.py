@@ -49,7 +49,7 @@ _BUCKETS = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """What a recipe sets for the columns of a table."""
+    """Values that a recipe sets for the columns of a table."""
 
     rows: int  # of the sample, without those of the test split
     is_whole: bool  # whether the sample is the whole table

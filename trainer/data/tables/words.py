@@ -30,7 +30,7 @@ _STEPS = (
     (r"['\x{2018}\x{2019}\x{2bc}\x{307}\x{fe0f}]", ""),
     (rf"([^\pL\pM\pN]|[{_UNSPACED}])", r" \1 "),
 )
-"""What is replaced in a text in lower case, in the syntax of RE2."""
+"""Parts of a lower-case text to replace, in the syntax of RE2."""
 
 
 class Terms(NamedTuple):

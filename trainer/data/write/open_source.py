@@ -1,4 +1,4 @@
-"""What an open source does on its way to records, whatever its examples are."""
+"""The base class of open sources, which turns their examples into records."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
