@@ -1,8 +1,14 @@
-"""Replicas of a training job as real processes, for tests."""
+"""Replicas of a training job as real processes, for tests.
 
+They are forked from a process that has imported TensorFlow, as those of a run on this machine are.
+"""
+
+import atexit
 import contextlib
+import functools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,8 +18,17 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tests.child_processes import ROOT
+from pipelines.local_programs import PRELOADED
 from trainer.data.schema import Dataset
+from vertex_emulator.fork_server import Child, ForkServer
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without what TensorFlow has set in it."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    for name in ("TF_CONFIG", "CLUSTER_SPEC", "GRPC_FAIL_FAST"):
+        environment.pop(name, None)
+    return environment
 
 
 def free_addresses(count: int) -> list[str]:
@@ -23,6 +38,41 @@ def free_addresses(count: int) -> list[str]:
         for opened in sockets:
             opened.bind(("127.0.0.1", 0))
         return [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+
+
+@functools.cache
+def _fork_server() -> ForkServer:
+    server = ForkServer(PRELOADED, _environment()).__enter__()
+    atexit.register(server.__exit__)
+    return server
+
+
+class Replica:
+    """A forked process, with the methods of a Popen that tests use."""
+
+    def __init__(self, child: Child) -> None:
+        self.pid, self._child = child.pid, child
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.wait() if self._child.has_exited() else None
+
+    def wait(self, seconds: float = 240) -> int:
+        if self._code is None:
+            deadline = time.monotonic() + seconds
+            while not self._child.has_exited():
+                if time.monotonic() > deadline:
+                    raise subprocess.TimeoutExpired(str(self.pid), seconds)
+                time.sleep(0.01)
+            self._code = self._child.wait()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class Cluster:
@@ -38,13 +88,13 @@ class Cluster:
     ) -> None:
         self.roles = roles
         self.logs = logs
-        self.processes: dict[tuple[str, int], subprocess.Popen] = {}
+        self.processes: dict[tuple[str, int], Replica] = {}
         self._command = [sys.executable, "-m", module, *arguments]
         self._addresses: dict[str, list[str]] = {}
         for (role, _), address in zip(roles, free_addresses(len(roles)), strict=True):
             if role != "evaluator":  # TF_CONFIG never lists it.
                 self._addresses.setdefault(role, []).append(address)
-        self._all: list[subprocess.Popen] = []
+        self._all: list[Replica] = []
         logs.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> "Cluster":
@@ -56,17 +106,17 @@ class Cluster:
         for process in self._all:
             process.wait()
 
-    def start(self, role: str, index: int = 0) -> subprocess.Popen:
+    def start(self, role: str, index: int = 0) -> Replica:
         """Start a replica; return its process, also found in `processes`."""
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-        environment.pop("TF_CONFIG", None)
-        environment.pop("CLUSTER_SPEC", None)
+        environment = _environment()
         if len(self.roles) > 1:
             task = {"type": role, "index": index}
             environment["TF_CONFIG"] = json.dumps({"cluster": self._addresses, "task": task})
-        with (self.logs / f"{role}-{index}.log").open("a") as log:
-            out = {"stdout": log, "stderr": subprocess.STDOUT}
-            process = subprocess.Popen(self._command, cwd=ROOT, env=environment, **out)
+        server = _fork_server()
+        server.wait()
+        child = server.fork(self._command, environment, self.logs / f"{role}-{index}.log")
+        assert child, f"{self._command} can't be forked with {environment}"
+        process = Replica(child)
         self._all.append(process)
         self.processes[role, index] = process
         return process

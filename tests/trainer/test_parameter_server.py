@@ -62,7 +62,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_cancelled_job_ends_at_once_even_while_it_compiles(records, tmp_path):
     with training(records, tmp_path, epochs=1, roles=()) as cluster:
         for process in cluster.processes.values():
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
         assert cluster.processes["chief", 0].wait(20) == RETRY_EXIT_CODE, cluster.tails()
     assert "told to stop, and the parameter servers are gone" in cluster.tails()
 
@@ -156,7 +156,7 @@ def test_run_of_killed_replicas_ends_at_its_exact_step(records, tmp_path):
         cluster.start("ps")
         wait_for_progress()
         # A chief that is asked to end saves a checkpoint.
-        cluster.processes["chief", 0].terminate()
+        cluster.processes["chief", 0].send_signal(signal.SIGTERM)
         assert cluster.processes["chief", 0].wait(240) == RETRY_EXIT_CODE, cluster.tails()
         cluster.start("chief")
         wait_for_progress()

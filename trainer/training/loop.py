@@ -136,8 +136,8 @@ class Run:
         PeerTerminatedError.
 
         The metrics of `steps_per_execution` steps are read while the next ones run, so that an
-        accelerator never waits for the host. A stop therefore takes effect that much later, on all
-        replicas.
+        accelerator does not wait for Python. A stop therefore takes effect that much later, on all
+        replicas. Within a step, an accelerator still waits for the host's branch of loss scaling.
         """
         progress = self.progress
         if progress.step == self.steps:  # The run was stopped after the last step.
