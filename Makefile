@@ -49,9 +49,9 @@ dataflow: $(BEAM)/.requirements ## Set up .venv/dataflow, whose python has Apach
 check: $(READY) ## Lint, type-check and run the tests that need no TensorFlow, in half a minute on two cores
 	@$(MAKE) --no-print-directory -j2 lint quick
 
-# The files that tests/check.txt lists import no TensorFlow and start no training.
+# The files that tests/without_tensorflow.txt lists import no TensorFlow and start no training.
 quick: $(READY)
-	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/check.txt
+	@$(BIN)/python -m pytest -q -p tests.without_tensorflow @tests/without_tensorflow.txt
 
 test: $(READY) $(BEAM)/.requirements ## Lint, type-check and run every test but the slow ones
 	@$(MAKE) --no-print-directory -j2 lint tests

@@ -41,7 +41,7 @@ def evaluate_model(
     decision: dsl.Output[dsl.Artifact],
     predictions: dsl.Output[dsl.Artifact],
     options: GateOptions,
-    registry: RegisteredModel,
+    registered_model: RegisteredModel,
     title: str,
     register: bool = True,
 ) -> EvaluationOutputs:
@@ -65,9 +65,9 @@ def evaluate_model(
     results = load(training.uri)
     dataset = schema.load_dataset(records.uri)
     result = evaluate(model.uri, records.uri)
-    champion = registry.find_champion()
-    registers = bool(register and registry.model_name)
-    verdict = registry.judge(result, options, champion, registers=registers)
+    champion = registered_model.find_champion()
+    registers = bool(register and registered_model.model_name)
+    verdict = registered_model.judge(result, options, champion, registers=registers)
     drifts = _measure_drift(dataset, champion) if champion else None
     write_report(
         report.uri,
@@ -77,8 +77,8 @@ def evaluate_model(
         verdict=verdict,
         drifts=drifts,
         in_time=split_drift.measure(dataset),
-        on_vertex=not registry.is_local,
-        **_describe_training(results, dataset, training, options, registry),
+        on_vertex=not registered_model.is_local,
+        **_describe_training(results, dataset, training, options, registered_model),
     )
     artifact_metadata.set_content_type(report.uri, "text/html")
     print(verdict.line)
@@ -114,11 +114,11 @@ def _describe_training(
     dataset: schema.Dataset,
     training: dsl.Artifact,
     options: GateOptions,
-    registry: RegisteredModel,
+    registered_model: RegisteredModel,
 ) -> dict[str, Any]:
     """Return the arguments of write_report on the job, its price and the run's parameters."""
     details = dataset.creation.get("options", {}) | training.metadata
-    details |= dataclasses.asdict(options) | {"model_name": registry.model_name}
+    details |= dataclasses.asdict(options) | {"model_name": registered_model.model_name}
     price, recipe_sets = details.pop("price", None), details.pop("recipe_sets", [])
     return {
         "training": results.metrics,

@@ -52,7 +52,7 @@ def plan_training(
     machines: MachineOptions,
     options: PipelineOptions,
     job: JobOptions,
-    registry: RegisteredModel,
+    registered_model: RegisteredModel,
     engine: EngineOptions,
     rates: dict,
     rates_of: str,
@@ -83,15 +83,15 @@ def plan_training(
     config = override(config, searched)
     training.uri = options.resume_from.rstrip("/") or training.uri
     check_job(config, machines, options, job)
-    if not registry.is_local:
+    if not registered_model.is_local:
         check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
-        registers = register and bool(registry.model_name)
+        registers = register and bool(registered_model.model_name)
         check_serving_image(serving_image, registers=registers, deploys=options.deploy_champion)
     content = digest_dataset(records.uri)
     task = name_task(schema.load_dataset(records.uri))
-    configuration = _digest_configuration(config, machines, task, local=registry.is_local)
+    configuration = _digest_configuration(config, machines, task, local=registered_model.is_local)
     trained_on = training_labels(content, configuration)
-    unchanged, reason = _find_unchanged(options, records.uri, trained_on, registry)
+    unchanged, reason = _find_unchanged(options, records.uri, trained_on, registered_model)
     uris = {
         "dataset": records.uri,
         "base_output_directory": training.uri,
@@ -104,7 +104,7 @@ def plan_training(
         # A resumed job keeps its initial weights, even if the champion has changed since.
         start = find_warm_start(training.uri) if options.resume_from else None
         if start is None:
-            start = registry.find_start_weights(config.warm_start)
+            start = registered_model.find_start_weights(config.warm_start)
         start = prepare(config, machines, records.uri, training.uri, class_floors, start)
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
@@ -137,18 +137,18 @@ def _find_unchanged(
     options: PipelineOptions,
     records_uri: str,
     trained_on: dict[str, str],
-    registry: RegisteredModel,
+    registered_model: RegisteredModel,
 ) -> tuple[str, str]:
     """Return the version that makes training unnecessary, and why; empty if there is none.
 
     Raises InputError if the data have drifted by more than max_drift.
     """
-    same = registry.find_version(trained_on) if options.skip_if_unchanged else None
+    same = registered_model.find_version(trained_on) if options.skip_if_unchanged else None
     if same:
         return same.name, f"nothing changed since {same.name}"
     if not options.max_drift and not options.min_drift:
         return "", ""
-    champion = registry.find_champion()
+    champion = registered_model.find_champion()
     if champion:
         from trainer.evaluation import drift  # imports NumPy, which few runs need
 

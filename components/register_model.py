@@ -31,7 +31,7 @@ def register_model(
     records: dsl.Input[dsl.Dataset],
     evaluation: dsl.Input[dsl.Artifact],
     version: dsl.Output[VertexModel],
-    registry: RegisteredModel,
+    registered_model: RegisteredModel,
     serving_image: str,
     labels: dict,
     role: str,
@@ -52,7 +52,7 @@ def register_model(
         model: SavedModel to register.
         records: Records that it was trained and evaluated on.
         evaluation: Metrics of the model, in the registry's schema.
-        serving_image: Container image that serves the model; empty: Google's prebuilt one.
+        serving_image: Container image that serves the model; on this machine it may be empty.
         labels: Labels of the version.
         role: champion, challenger or candidate, which has no alias.
         champion: Version that the gate compared with; empty: none.
@@ -69,19 +69,23 @@ def register_model(
         artifact_uri=model.uri,
         serving_image=serving_image,
         description=f"{run}: {reason}",
-        labels={"recipe": to_label(registry.model_name), **labels, **provenance},
+        labels={"recipe": to_label(registered_model.model_name), **labels, **provenance},
         metrics=json.loads(storage.read(evaluation.uri)),
         # The version before named no schema.
         schema=evaluation.metadata.get("schema", Candidate.schema),
-        pipeline_job=f"{registry.parent}/pipelineJobs/{run}",
+        pipeline_job=f"{registered_model.parent}/pipelineJobs/{run}",
         encryption_key=encryption_spec_key_name,
     )
-    judge_again = _JudgeAgain(model.uri, records.uri, registry, evaluation.metadata["gate"], reason)
-    registered = registry.register(candidate, role, champion, judge_again)
+    judge_again = _JudgeAgain(
+        model.uri, records.uri, registered_model, evaluation.metadata["gate"], reason
+    )
+    registered = registered_model.register(candidate, role, champion, judge_again)
     if registered is None:
         print("The model is not registered")
         return Registered("", "", judge_again.reason)
-    _describe_version(version, registered, registry.location, dataset=digest, artifact=model.uri)
+    _describe_version(
+        version, registered, registered_model.location, dataset=digest, artifact=model.uri
+    )
     registered_as = next((alias for alias in ALIASES if alias in registered.aliases), CANDIDATE)
     return Registered(registered.name, registered_as, judge_again.reason)
 
@@ -92,7 +96,7 @@ class _JudgeAgain:
 
     model_uri: str
     records_uri: str
-    registry: RegisteredModel
+    registered_model: RegisteredModel
     options: dict[str, Any]  # of the gate
     reason: str
 
@@ -103,7 +107,7 @@ class _JudgeAgain:
         from trainer.evaluation.scoring import evaluate
 
         evaluated = evaluate(self.model_uri, self.records_uri)
-        verdict = self.registry.judge(evaluated, GateOptions(**self.options), current)
+        verdict = self.registered_model.judge(evaluated, GateOptions(**self.options), current)
         print(f"Judged again: the champion is now {current.name if current else 'none'}")
         print(verdict.line)
         self.reason = verdict.reason

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import keras
 
     from pipelines.project.settings import Settings
-    from pipelines.runs.screens import Backend
+    from pipelines.runs.backend import Backend
 
 __all__ = ["compile", "load", "load_model", "plan", "predict", "results", "resume", "run"]
 
@@ -241,9 +241,9 @@ def find_backend(
 ) -> Backend:
     """Return where a run is; raise InputError if it is not here and no project is set."""
     if run_folders.is_local(runs_directory, run):
-        from pipelines.runs.this_machine import ThisMachine
+        from pipelines.runs.this_machine import LocalRuns
 
-        return ThisMachine(runs_directory)
+        return LocalRuns(runs_directory)
     from pipelines.project.connection import Connection
     from pipelines.runs.vertex_ai import VertexRuns
 

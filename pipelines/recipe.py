@@ -24,7 +24,7 @@ from trainer.toml_reader import tomllib
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")
 """Folder of the user's own recipes, in the working folder."""
-SEARCH = "-search"
+SEARCH_SUFFIX = "-search"
 """Suffix of the name of the recipe that searches for hyperparameters before it trains."""
 _SCHEMA = re.compile(r"\A#:schema .*\n")
 """First line of a recipe that names its JSON schema, for editors."""
@@ -64,7 +64,7 @@ class Recipe:
         schedule = changed.schedule or self.run_options.retraining
         searching = dataclasses.replace(
             self,
-            name=self.name if self.searches else f"{self.name}{SEARCH}",
+            name=self.name if self.searches else f"{self.name}{SEARCH_SUFFIX}",
             run_options=dataclasses.replace(self.run_options, search=changed, retraining=schedule),
             searches=True,
         )
@@ -115,7 +115,7 @@ def load(name: str, *folders: Path) -> Recipe:
     Raises InputError if no recipe or two have that name, for invalid TOML and for invalid values.
     """
     paths = _find_paths(*folders)
-    base = name.removesuffix(SEARCH)
+    base = name.removesuffix(SEARCH_SUFFIX)
     if name not in paths and base in paths:
         return load(base, *folders).as_search({}, {})
     if name not in paths:

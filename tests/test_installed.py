@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.child_processes import ROOT
-from tests.containers import image_files
+from tests.containers import container_files
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
@@ -34,7 +34,9 @@ def installed(shared):
 
 
 def install(folder):
-    image_files.copy_folders(("components", "emulator", "pipelines", "trainer"), folder / "source")
+    container_files.copy_folders(
+        ("components", "emulator", "pipelines", "trainer"), folder / "source"
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

@@ -1,4 +1,4 @@
-"""Pytest's plugin of `make check`: no test of tests/check.txt can import TensorFlow."""
+"""Pytest's plugin of `make check`: no test of without_tensorflow.txt can import TensorFlow."""
 
 import sys
 

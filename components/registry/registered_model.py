@@ -104,7 +104,7 @@ class RegisteredModel:
                 )
             except InputError as error:
                 scored = gate.ChampionScores(name=champion.name, problem=str(error))
-        return gate.judge(evaluation, options, registry=registers, champion=scored)
+        return gate.judge(evaluation, options, registers=registers, champion=scored)
 
     def register(
         self, candidate: Candidate, role: str, compared_with: str, judge: Judge

@@ -39,7 +39,7 @@ Rates = Annotated[
 ]
 
 
-Recipe = Annotated[str | None, typer.Option("--recipe", help="Only this recipe.")]
+RecipeFilter = Annotated[str | None, typer.Option("--recipe", help="Only this recipe.")]
 
 
 def expand_folder(value: Path | None) -> Path | None:

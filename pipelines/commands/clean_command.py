@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from components.vertex.cloud_errors import FORBIDDEN, CloudError, status_of
-from pipelines.commands.arguments import GivenSettings, Recipe, confirm, with_settings
+from pipelines.commands.arguments import GivenSettings, RecipeFilter, confirm, with_settings
 from pipelines.printing import print_error, say, show_table
 from trainer.errors import InputError
 
@@ -21,7 +21,7 @@ def clean(
     older_than: Annotated[
         str, typer.Option(help="Delete only what ended at least this long ago: 30d, 12h or 4w.")
     ],
-    recipe: Recipe = None,
+    recipe: RecipeFilter = None,
     keep_last: Annotated[
         int, typer.Option(min=0, help="Number of each recipe's last successful runs to keep.")
     ] = 0,

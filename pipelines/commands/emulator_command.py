@@ -61,20 +61,20 @@ def emulator(
 
 
 def _print_exports(environment: dict[str, str], repository: str) -> None:
-    from pipelines.local.services import ACCOUNT, PROJECT, REGION
+    from pipelines.local.services import EMULATED_ACCOUNT, EMULATED_PROJECT, EMULATED_REGION
 
     # Runs execute this checkout's code. As with a pushed image, other code has another digest.
-    images, digest = f"{REGION}-docker.pkg.dev/{PROJECT}/images", code_digest()
+    images, digest = f"{EMULATED_REGION}-docker.pkg.dev/{EMULATED_PROJECT}/images", code_digest()
     settings: dict[str, Any] = {
         **environment,
-        "GOOGLE_CLOUD_PROJECT": PROJECT,
-        "GOOGLE_CLOUD_REGION": REGION,
-        "VERTEX_PIPELINE_ROOT": f"gs://{PROJECT}-training/runs",
+        "GOOGLE_CLOUD_PROJECT": EMULATED_PROJECT,
+        "GOOGLE_CLOUD_REGION": EMULATED_REGION,
+        "VERTEX_PIPELINE_ROOT": f"gs://{EMULATED_PROJECT}-training/runs",
         "VERTEX_IMAGE": f"{images}/training@sha256:{digest}",
         "VERTEX_GPU_IMAGE": f"{images}/training-gpu@sha256:{digest}",
         "VERTEX_SERVING_IMAGE": f"{images}/serving@sha256:{digest}",
         "VERTEX_TEMPLATE_REPOSITORY": repository,
-        "VERTEX_SERVICE_ACCOUNT": ACCOUNT,
+        "VERTEX_SERVICE_ACCOUNT": EMULATED_ACCOUNT,
     }
     for name, value in settings.items():
         print(f"export {name}={value}")

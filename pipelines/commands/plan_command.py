@@ -25,7 +25,7 @@ def plan(
         ),
     ] = 0.0,
     rate: Rates = None,
-    batch: run_command.Batch = None,
+    batch: run_command.BatchInput = None,
 ) -> None:
     """Show the machines of a run, their quota and their price. Needs no network."""
     loaded, values = api.load(recipe), parse_values(set_, batch)

@@ -39,7 +39,7 @@ _InContainers = Annotated[
         help="With --local: run components and replicas in containers of the pipeline's image.",
     ),
 ]
-Batch = Annotated[
+BatchInput = Annotated[
     str | None,
     typer.Option(
         "--batch",
@@ -67,7 +67,7 @@ def run_recipe(
     local: Annotated[bool, typer.Option("--local", help="Run on this machine.")] = False,
     resume: _Resume = False,
     in_containers: _InContainers = False,
-    batch: Batch = None,
+    batch: BatchInput = None,
     set_: SetOptions = None,
     cache: _Cache = None,
     name: _Name = None,

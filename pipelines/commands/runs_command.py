@@ -9,7 +9,13 @@ from rich.padding import Padding
 
 from components.vertex.cloud_errors import CloudError, is_refused
 from pipelines import api
-from pipelines.commands.arguments import RUNS, GivenSettings, Recipe, RunsDirectory, with_settings
+from pipelines.commands.arguments import (
+    RUNS,
+    GivenSettings,
+    RecipeFilter,
+    RunsDirectory,
+    with_settings,
+)
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
 from pipelines.runs.run import Run
@@ -49,7 +55,7 @@ def runs(
             metavar="RUN", help="Two runs, or trials as RUN/7, to compare; default: list all runs."
         ),
     ] = None,
-    recipe: Recipe = None,
+    recipe: RecipeFilter = None,
     limit: Annotated[int, typer.Option(min=1, help="Largest number of runs to list.")] = LISTED,
     runs_directory: RunsDirectory = None,
 ) -> None:

@@ -10,7 +10,7 @@ from pipelines.commands.arguments import (
     RUNS,
     GivenSettings,
     Rates,
-    Recipe,
+    RecipeFilter,
     RunsDirectory,
     with_settings,
 )
@@ -28,7 +28,7 @@ def status(
         str,
         typer.Argument(metavar="RUN", help=f"{_LATEST}; default: list all."),
     ] = "",
-    recipe: Recipe = None,
+    recipe: RecipeFilter = None,
     rate: Rates = None,
     runs_directory: RunsDirectory = None,
 ) -> None:

@@ -15,7 +15,7 @@ from components.planning.code_digest import code_digest
 from pipelines.local import folders, preflight, run_summary, terminal
 from pipelines.local.container_image import find_engine, find_outdated_commit, list_mounts
 from pipelines.local.imported_code import digest_code_of
-from pipelines.local.job_file import JobFile
+from pipelines.local.job_file import PipelineJobFile
 from pipelines.local.run_rows import make_rows
 from pipelines.local.services import started_services
 from pipelines.local_programs import PRELOADED, QUIET, component_environment
@@ -48,6 +48,7 @@ from vertex_emulator.engine.placeholders import make_constants
 from vertex_emulator.engine.task_processes import Services, TaskProcesses
 from vertex_emulator.fork_server import ForkServer
 from vertex_emulator.http_rules import to_json
+from vertex_emulator.job_service import CANCEL_GRACE_SECONDS
 from vertex_emulator.processes import Guardian
 from vertex_facts.emulation import LOCATION, PROJECT
 
@@ -91,11 +92,11 @@ def run(
         root=root.rstrip("/"),
         code=code_digest(),
     )
-    engine = find_engine(pipeline.image) if in_containers else ""
+    container_engine = find_engine(pipeline.image) if in_containers else ""
     directory = folders.make(runs_directory, pipeline.path, record.root, name)
     with locked(directory) as lock:
         write_record(record, directory)
-        return _execute(pipeline, record, directory, lock, engine)
+        return _execute(pipeline, record, directory, lock, container_engine)
 
 
 def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -> pathlib.Path:
@@ -130,25 +131,25 @@ def resume(directory: pathlib.Path, machines: Mapping[str, Any] | None = None) -
                 in_containers=record.in_containers,
                 root=record.root,
             )
-        engine = find_engine(pipeline.image) if record.in_containers else ""
-        if not engine and record.code != code_digest():
+        container_engine = find_engine(pipeline.image) if record.in_containers else ""
+        if not container_engine and record.code != code_digest():
             say(
                 "warning   the code of trainer/ or components/ has changed since the run started: "
                 "its results may differ from those of an uninterrupted run",
             )
         folders.set_aside(directory, Journal(directory).tasks)
         folders.point_latest_to(directory)
-        return _execute(pipeline, record, directory, lock, engine)
+        return _execute(pipeline, record, directory, lock, container_engine)
 
 
 def _execute(
-    pipeline: Package, record: RunRecord, directory: pathlib.Path, lock: int, engine: str
+    pipeline: Package, record: RunRecord, directory: pathlib.Path, lock: int, container_engine: str
 ) -> pathlib.Path:
     """Execute a run in its folder, beginning with the first task that its journal does not contain.
 
     Args:
         lock: file descriptor of the folder's lock, which this process holds.
-        engine: container engine; empty: components and replicas run as processes.
+        container_engine: its command; empty: components and replicas run as processes.
     """
     (directory / "logs").mkdir(exist_ok=True)
     (directory / CANCEL_FILE_NAME).unlink(missing_ok=True)
@@ -157,20 +158,22 @@ def _execute(
         interrupts = stack.enter_context(terminal.signals_interrupt())
         server = None
         # TensorFlow's libraries for GPUs, and those of macOS, need not survive a fork.
-        if not engine and sys.platform == "linux" and not preflight.count_gpus():
+        if not container_engine and sys.platform == "linux" and not preflight.count_gpus():
             server = stack.enter_context(ForkServer(PRELOADED, component_environment()))
         guardian = stack.enter_context(Guardian(holding=[lock], fork_server=server))
         stack.enter_context(folders.temporary(guardian))
         containers = None
-        if engine:
-            containers = _create_containers(engine, pipeline.image, record, directory, guardian)
+        if container_engine:
+            containers = _create_containers(
+                container_engine, pipeline.image, record, directory, guardian
+            )
             stack.enter_context(containers)
         services = stack.enter_context(started_services(directory, guardian, containers))
         run = _create_run(pipeline, record, directory, services)
         stack.callback(run.processes.close)
         console = Console()
         stack.enter_context(terminal.capture_output(console, directory / "logs" / "pipeline.log"))
-        job_file = JobFile(record, run)
+        job_file = PipelineJobFile(record, run)
         with choose_view(lambda: make_rows(run), console, shorten_path(directory)) as view:
             state, error = _follow(run, job_file, view, interrupts)
             run.close(state)
@@ -244,14 +247,14 @@ def _show_end(
 
 
 def _create_containers(
-    engine: str,
+    container_engine: str,
     image: str,
     record: RunRecord,
     directory: pathlib.Path,
     guardian: Guardian,
 ) -> Containers:
     """Return the containers of a run; warn if the code has changed since their image was built."""
-    if commit := find_outdated_commit(engine, image):
+    if commit := find_outdated_commit(container_engine, image):
         say(
             f"warning   {image} was built from {commit}, and the code of trainer/ or "
             "components/ has changed since; rebuild it with make image",
@@ -260,7 +263,7 @@ def _create_containers(
     (directory / "artifacts").mkdir(mode=0o777, exist_ok=True)
     (directory / "artifacts").chmod(0o777)
     return Containers(
-        engine,
+        container_engine,
         image,
         run_name=directory.name,
         mounts=list_mounts(directory.parent, record.parameters.values()),
@@ -271,7 +274,7 @@ def _create_containers(
 
 def _follow(
     run: PipelineRun,
-    job_file: JobFile,
+    job_file: PipelineJobFile,
     view: LiveView | PlainView,
     interrupts: terminal.Interrupts,
 ) -> tuple[str, str]:
@@ -299,7 +302,9 @@ def _cancel(
     interrupts: terminal.Interrupts,
 ) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
-    view.note("Cancelling: replicas have 30 s to save a checkpoint; Ctrl-C again kills them now")
+    view.note(
+        f"Cancelling: replicas have {CANCEL_GRACE_SECONDS:.0f} s to save a checkpoint; Ctrl-C again kills them now"
+    )
     futures = [run_in_thread("cancel", processes.cancel), running]
     handled = 1
     while not all(future.done() for future in futures):

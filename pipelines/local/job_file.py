@@ -15,7 +15,7 @@ from vertex_emulator.environment import LOCAL_PARENT
 
 
 @dataclasses.dataclass(eq=False)
-class JobFile:
+class PipelineJobFile:
     """The file of a run, in the REST API's JSON; of the pipeline, only its tasks' names."""
 
     record: RunRecord

@@ -31,8 +31,8 @@ from vertex_emulator.schedule_service import ScheduleService
 from vertex_emulator.server import Emulator
 from vertex_emulator.tuning_service import TuningService
 
-PROJECT, REGION = "my-project", "us-central1"
-ACCOUNT = f"training-runner@{PROJECT}.iam.gserviceaccount.com"
+EMULATED_PROJECT, EMULATED_REGION = "my-project", "us-central1"
+EMULATED_ACCOUNT = f"training-runner@{EMULATED_PROJECT}.iam.gserviceaccount.com"
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def start_emulator(
             operations,
             ArtifactRegistry(root / "pipelines"),
             CloudStorage(FolderBuckets(root / "buckets")),
-            ProjectServices(ACCOUNT),
+            ProjectServices(EMULATED_ACCOUNT),
             guardian=guardian,
         )
     )

@@ -52,8 +52,7 @@ class Settings:
     gpu_image: str = option("", help="Container image of replicas that have accelerators.")
     serving_image: str = option(
         "",
-        help="Container image that serves registered models; default: Google's for TensorFlow "
-        "2.15, which is withdrawn on 2027-01-14.",
+        help="Container image that serves registered models; runs that register models need it.",
     )
     template_repository: str = option(
         "",

@@ -14,7 +14,7 @@ from pipelines.project.settings import Settings
 from pipelines.recipe import Recipe
 from pipelines.runs import cloud_logging, experiments, job_request, vertex_ai, vertex_jobs
 from pipelines.runs.live_view import Row, choose_view
-from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH, Run
+from pipelines.runs.run import ENDED, EXPIRED, JOB_ENDED, SEARCH_STEP, Run
 from pipelines.runs.screens import show_results
 from pipelines.runs.trial_rows import make_trial_row
 from pipelines.startup import EXIT_FAILED, EXIT_INTERRUPTED
@@ -39,7 +39,8 @@ def launch(
 
     If its machines are unavailable, start another run with the recipe's next fallback. The new
     run's name ends in a number. It does not repeat cached steps unless `cache` is False. If the
-    training has begun, it goes on from the last checkpoint, unless only one has parameter servers.
+    training has begun, it goes on from the last checkpoint, unless one of the two has parameter
+    servers and the other does not.
     A user's mistake raises InputError, before anything is sent if possible.
     """
     settings.require("project", "pipeline_root")
@@ -54,7 +55,9 @@ def launch(
         run_values = job_request.run_values(recipe, parameters, settings, package, run_id)
         plans[run_id] = run_values, bool(parameters.machines.ps_count)
     connection = Connection(settings, say)
-    begun: dict[bool, str] = {}  # The directory of a training, by whether it has such servers.
+    # base_output_directory of the newest training, without and with parameter servers: a checkpoint
+    # fits only trainings of its own kind.
+    begun: dict[bool, str] = {}
     for run_id, (run_values, has_servers) in plans.items():
         if has_servers in begun:
             run_values["resume_from"] = begun[has_servers]
@@ -160,7 +163,7 @@ def _make_rows(connection: Connection, run: Run) -> Iterator[Row]:
                 progress = cloud_logging.fetch_progress(connection, run, job_id)
             for replica, text in sorted(progress.items()):
                 yield Row(replica.replace("-", " "), "RUNNING", 0.0, text, is_replica=True)
-        if task.display_name == SEARCH:
+        if task.display_name == SEARCH_STEP:
             yield from map(make_trial_row, run.trials)
 
 

@@ -23,7 +23,7 @@ JOB_ENDED = (*ENDED, EXPIRED, "PARTIALLY_SUCCEEDED")
 JOB_KINDS = CUSTOM_JOBS, BATCH_JOBS, SEARCHES = (
     "customJobs", "batchPredictionJobs", "hyperparameterTuningJobs"
 )  # fmt: skip
-SEARCH = "Search"
+SEARCH_STEP = "Search"
 """Display name of the step that searches for hyperparameters."""
 PLAN, TRAINING = "plan-training", "training"
 """The task that creates the training job's directory, and the output that names it."""

@@ -191,7 +191,7 @@ def _describe_difference(
     metric: str,
 ) -> str:
     forward, backward = (
-        comparison.compare(Pairs.of(*scores), metric=metric, confidence=_ONE_SIDED)
+        comparison.compare(Pairs.from_scores(*scores), metric=metric, confidence=_ONE_SIDED)
         for scores in (
             (second_answers.scores, first_answers.scores),
             (first_answers.scores, second_answers.scores),

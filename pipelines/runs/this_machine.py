@@ -24,7 +24,7 @@ _TAIL_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class ThisMachine:
+class LocalRuns:
     """The runs of a folder."""
 
     folder: pathlib.Path

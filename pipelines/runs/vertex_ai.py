@@ -35,7 +35,7 @@ class VertexRuns:
         vertex_jobs.cancel(self.connection, name)
 
     def read_log(self, run: Run, replica: str | None, count: int) -> list[str]:
-        """Return the last log lines of a replica, as `ThisMachine.read_log`."""
+        """Return the last log lines of a replica, as `LocalRuns.read_log`."""
         if replica not in (None, "all") and run.jobs:
             replica = to_role(str(replica))
             run.jobs[-1].check_replica(replica, run.name)

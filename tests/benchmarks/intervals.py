@@ -75,7 +75,7 @@ def _judge_once(task: str, seed: int) -> tuple[dict[str, tuple[float, ...]], boo
     """Return the estimates on a split, and whether the gate prefers one of two equal models."""
     draw, measure, score, metric = TASKS[task]
     labels, one, other = draw(np.random.default_rng(seed), EXAMPLES)
-    pairs = Pairs.of(score(labels, one), score(labels, other))
+    pairs = Pairs.from_scores(score(labels, one), score(labels, other))
     return measure(labels, one), compare(pairs, metric=metric, confidence=CONFIDENCE).is_better
 
 

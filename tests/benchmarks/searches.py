@@ -66,7 +66,7 @@ def _search(algorithm: str, seed: int, *, has_effect: bool) -> tuple[float, bool
         losses.append((examples.mean(), loss, examples))
     _, best, examples = min(losses, key=lambda one: one[0])
     known = draw(_true_loss(DEFAULTS, has_effect=has_effect))
-    pairs = Pairs.of(Scores(None, examples), Scores(None, known))
+    pairs = Pairs.from_scores(Scores(None, examples), Scores(None, known))
     confidence = 1 - (1 - CONFIDENCE) / TRIALS
     return best, compare(pairs, metric="log_loss", confidence=confidence).is_better
 

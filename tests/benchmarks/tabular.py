@@ -20,7 +20,7 @@ from trainer.models import check_model
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
-from trainer.training.loop import Run
+from trainer.training.loop import TrainingLoop
 
 ROWS = 80_000
 BATCH = 256
@@ -33,7 +33,7 @@ def rows() -> list[Row]:
         dataset = tables.records(Path(folder), ROWS)
         config = TrainingConfig(model="wide_and_deep", batch_size=BATCH, epochs=100)
         job = Job(dataset=dataset.uri, base_output_directory=f"{folder}/run", config=config)
-        ours = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+        ours = TrainingLoop(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
         theirs = check_model("wide_and_deep", dataset, {}).build(dataset)
         theirs.compile(
             optimizer=keras.optimizers.Adam(config.learning_rate),
@@ -47,7 +47,7 @@ def rows() -> list[Row]:
     return [("wide and deep, FTRL and Adam / Keras fit, Adam", ratio, 1.0, figures)]
 
 
-def _epoch(run: Run) -> float:
+def _epoch(run: TrainingLoop) -> float:
     """Return the seconds of an epoch as the loop runs it, the opening of files included."""
     started = time.perf_counter()
     running = None

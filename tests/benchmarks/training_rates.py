@@ -50,11 +50,11 @@ def _records(folder: Path) -> Dataset:
 def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
     import tensorflow as tf
 
-    from trainer.training.loop import Run
+    from trainer.training.loop import TrainingLoop
 
     config = TrainingConfig(batch_size=BATCH, epochs=100)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
-    run = Run(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    run = TrainingLoop(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
     steps = EXAMPLES // BATCH
     rates = []
     for _ in range(ROUNDS):

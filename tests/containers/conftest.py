@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.child_processes import ROOT
-from tests.containers import image_files
+from tests.containers import container_files
 
 NAME = "localhost/vertex-tensorflow-training-test"
 
@@ -47,10 +47,10 @@ def checkout(tmp_path_factory) -> Path:
     """Return a clone of the commit, with the files of the image as they are here."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-    folders = ("containers", *image_files.copied_folders())
+    folders = ("containers", *container_files.copied_folders())
     for name in folders:
         shutil.rmtree(folder / name, ignore_errors=True)
-    image_files.copy_folders(folders, folder)
+    container_files.copy_folders(folders, folder)
     for name in ("Makefile", ".dockerignore", "pyproject.toml"):
         shutil.copy2(ROOT / name, folder / name)
     return folder

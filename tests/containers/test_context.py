@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.child_processes import ROOT
-from tests.containers import image_files
+from tests.containers import container_files
 from trainer.serving import PORT
 from vertex_facts.machine_types import accelerators, list_offered_accelerators
 
@@ -36,7 +36,7 @@ def imported_modules(paths, *, top_level: bool = False) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 # From a package, the name may be a module.
                 modules |= {node.module}
-                if node.module.split(".")[0] in (*NAMESPACES, *image_files.copied_packages()):
+                if node.module.split(".")[0] in (*NAMESPACES, *container_files.copied_packages()):
                     modules |= {f"{node.module}.{alias.name}" for alias in node.names}
     return modules
 
@@ -60,7 +60,7 @@ def unnamed(modules: set[str], name: str) -> dict[str, set[str]]:
     lines = (CONTAINERS / f"{name}.in").read_text().splitlines()
     named = {re.split("[~<=]", line)[0].strip() for line in lines if not line.startswith("#")}
     packages, namespace_modules = installed()
-    ours, unnamed_modules = image_files.copied_packages(), {}
+    ours, unnamed_modules = container_files.copied_packages(), {}
     for module in modules:
         top = module.split(".")[0]
         if top not in sys.stdlib_module_names and top not in ours:
@@ -92,7 +92,7 @@ def installed() -> tuple[dict[str, list[str]], dict[str, set[str]]]:
 
 @pytest.mark.slow
 def test_copied_files_suffice_to_import_every_module(tmp_path):
-    image_files.copy_folders(image_files.copied_folders(), tmp_path)
+    container_files.copy_folders(container_files.copied_folders(), tmp_path)
     script = (
         "import check, sys; print(len(check.import_modules()), sys.modules['trainer'].__file__)"
     )
@@ -113,7 +113,9 @@ def test_copied_files_suffice_to_import_every_module(tmp_path):
 
 
 def test_image_names_every_imported_package():
-    paths = [path for name in image_files.copied_folders() for path in (ROOT / name).rglob("*.py")]
+    paths = [
+        path for name in container_files.copied_folders() for path in (ROOT / name).rglob("*.py")
+    ]
     without_server = [path for path in paths if not path.is_relative_to(SERVING)]
     assert not unnamed(imported_modules(without_server), "packages")
 
@@ -127,17 +129,17 @@ def test_serving_image_names_every_imported_package():
 
 
 def test_serving_image_listens_on_all_addresses_without_sdk():
-    text = "\n".join(image_files.instructions())
+    text = "\n".join(container_files.instructions())
     stage = text[text.index("FROM packages-serving AS serving") :].partition("\nFROM ")[0]
     assert 'CMD ["python3", "-m", "trainer.serving", "--host", "0.0.0.0"]' in stage
     assert f"EXPOSE {PORT}" in stage
     assert "COPY --from=code /app/trainer /app/trainer" in stage and "components" not in stage
-    locked = image_files.locked("containers/serving")
+    locked = container_files.locked("containers/serving")
     assert not {"kfp", "google-cloud-aiplatform", "docker"} & locked.keys()
     assert {"uvicorn", "starlette", "tensorflow-cpu"} <= locked.keys()
 
 
-@pytest.mark.parametrize("name", (*image_files.LOCKS, "dataflow"))
+@pytest.mark.parametrize("name", (*container_files.LOCKS, "dataflow"))
 def test_every_locked_package_has_hashes_and_no_address(name):
     text = (CONTAINERS / f"{name}.lock").read_text()
     assert "://" not in text and "--index" not in text
@@ -146,9 +148,12 @@ def test_every_locked_package_has_hashes_and_no_address(name):
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("name", image_files.LOCKS)
+@pytest.mark.parametrize("name", container_files.LOCKS)
 def test_image_has_the_versions_of_the_tests(name):
-    tested, image = image_files.locked("requirements"), image_files.locked(f"containers/{name}")
+    tested, image = (
+        container_files.locked("requirements"),
+        container_files.locked(f"containers/{name}"),
+    )
     if "tensorflow-cpu" in image:
         image["tensorflow"] = image.pop("tensorflow-cpu")
     cuda = {package for package in image if package.startswith("nvidia-")}
@@ -162,8 +167,8 @@ def test_builder_gets_only_what_the_dockerfile_copies():
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
     allowed = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
-    taken = set(image_files.copied_folders())
-    for line in image_files.instructions():
+    taken = set(container_files.copied_folders())
+    for line in container_files.instructions():
         if line.startswith("COPY ") and "--from=" not in line:
             taken |= set(line.split()[1:-1])
         taken |= set(re.findall(r"type=bind,source=([^,\s]+)", line))
@@ -173,7 +178,7 @@ def test_builder_gets_only_what_the_dockerfile_copies():
 
 
 def test_changed_code_reinstalls_no_package():
-    stages = "\n".join(image_files.instructions()).split("FROM ")
+    stages = "\n".join(container_files.instructions()).split("FROM ")
     for target in ("cpu", "gpu", "serving"):
         (stage,) = (line for line in stages if line.startswith(f"packages-{target} AS {target}\n"))
         code, check, labels = map(stage.index, ("COPY --from=code", "check.py", "ARG COMMIT"))
@@ -186,7 +191,7 @@ def test_changed_code_reinstalls_no_package():
 
 def test_dataflow_image_has_the_beam_of_its_boot_program():
     text = (CONTAINERS / "Dockerfile.dataflow").read_text()
-    beam = image_files.locked("containers/dataflow")["apache-beam"]
+    beam = container_files.locked("containers/dataflow")["apache-beam"]
     assert f"\nARG BEAM={beam}\n" in text
     assert "FROM apache/beam_python3.11_sdk:${BEAM} AS beam" in text
 
@@ -202,7 +207,7 @@ def capabilities(cudnn, cuda):
 
 
 def test_cudnn_and_cuda_support_every_offered_gpu():
-    versions = image_files.locked("containers/gpu")
+    versions = container_files.locked("containers/gpu")
     cudnn, cuda = (versions[f"nvidia-{name}-cu12"] for name in ("cudnn", "cuda-runtime"))
     lowest, highest = capabilities(Version(cudnn), Version(cuda))
     known = {name: accelerators()[name].capability for name in list_offered_accelerators()}
@@ -210,7 +215,7 @@ def test_cudnn_and_cuda_support_every_offered_gpu():
 
 
 def test_locked_libraries_satisfy_tensorflow():
-    versions = image_files.locked("containers/gpu")
+    versions = container_files.locked("containers/gpu")
     needed = [Requirement(text) for text in importlib.metadata.requires("tensorflow") or ()]
     of_cuda = [need for need in needed if need.name.startswith("nvidia-")]
     assert len(of_cuda) > 10

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.child_processes import ROOT
-from tests.containers import image_files
+from tests.containers import container_files
 from tests.containers.delivery_files import CODE, DECLARED, FOLDER, body, load, run_stubbed
 
 
@@ -176,8 +176,8 @@ def test_terraform_outputs_every_variable_of_a_release():
 
 def test_cloud_build_uses_the_dockerfile_as_make_does():
     build = load(ROOT / "containers" / "cloudbuild.yaml")
-    stages = {line.split(" AS ")[1] for line in image_files.instructions() if " AS " in line}
-    declared = [line for line in image_files.instructions() if line.startswith("ARG ")]
+    stages = {line.split(" AS ")[1] for line in container_files.instructions() if " AS " in line}
+    declared = [line for line in container_files.instructions() if line.startswith("ARG ")]
     arguments = {line.split()[1].split("=")[0] for line in declared}
     words = [argument for step in build["steps"] for argument in step["args"]]
     for target in ("cpu", "gpu", "serving"):

@@ -37,7 +37,7 @@ def compare_often(candidate_skill, champion_skill, seed):
     results = []
     for _ in range(DRAWS):
         hard = generator.random(EXAMPLES) < 0.2
-        pairs = Pairs.of(answer(hard, candidate_skill), answer(hard, champion_skill))
+        pairs = Pairs.from_scores(answer(hard, candidate_skill), answer(hard, champion_skill))
         results.append(compare(pairs, metric="accuracy", confidence=0.95))
     return results
 
@@ -79,7 +79,7 @@ def test_only_the_better_log_loss_wins(monkeypatch, scale, tries, least, most):
     for _ in range(tries):
         hardness = generator.gamma(0.3, 1, 60)
         losses = [hardness * generator.gamma(8, factor / 8, 60) for factor in (scale, 1)]
-        pairs = Pairs.of(*(Scores(right, loss) for loss in losses))
+        pairs = Pairs.from_scores(*(Scores(right, loss) for loss in losses))
         wins += compare(pairs, metric="log_loss", confidence=0.95).is_better
     assert least <= wins / tries <= most
 
@@ -187,7 +187,7 @@ def test_sign_flips_of_few_gains_are_counted():
 
 def test_comparison_has_all_its_figures_and_repeats_itself():
     probabilities = np.array([[0.9, 0.8, 0.6, 0.3], [0.9, 0.4, 0.3, 0.8]])
-    pairs = Pairs.of(*(Scores(row > 0.5, log_losses(row)) for row in probabilities))
+    pairs = Pairs.from_scores(*(Scores(row > 0.5, log_losses(row)) for row in probabilities))
     result = compare(pairs, metric="accuracy", confidence=0.9)
     assert (result.candidate, result.champion, result.difference) == (0.75, 0.5, 0.25)
     assert (result.candidate_only, result.champion_only, result.examples) == (2, 1, 4)
@@ -203,7 +203,7 @@ def test_gains_beyond_a_million_are_summed_with_neighbors(monkeypatch):
     generator = np.random.default_rng(7)
     right = np.ones(1000, bool)
     scores = [Scores(right, generator.gamma(1, scale, 1000)) for scale in (0.95, 1)]
-    whole = compare(Pairs.of(*scores), metric="log_loss", confidence=0.95)
+    whole = compare(Pairs.from_scores(*scores), metric="log_loss", confidence=0.95)
     monkeypatch.setattr(comparison, "_MAX_GAINS", 300)
     pairs = Pairs(1000)
     for part in (slice(130), slice(130, None)):

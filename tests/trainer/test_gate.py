@@ -30,12 +30,12 @@ def evaluation(tmp_path_factory):
 def recognizes(evaluation, right):
     """Return the scores of a champion that recognizes the first `right` examples."""
     candidate = evaluation.answers.scores(0, N)
-    pairs = Pairs.of(candidate, candidate._replace(correct=np.arange(N) < right))
+    pairs = Pairs.from_scores(candidate, candidate._replace(correct=np.arange(N) < right))
     return ChampionScores(name="digits@1", pairs=pairs)
 
 
-def judge(evaluation, champion, *, registry=True, **options):
-    return gate.judge(evaluation, GateOptions(**options), registry=registry, champion=champion)
+def judge(evaluation, champion, *, registers=True, **options):
+    return gate.judge(evaluation, GateOptions(**options), registers=registers, champion=champion)
 
 
 def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
@@ -43,7 +43,7 @@ def test_first_champion_meets_the_floors_and_beats_constant_answers(evaluation):
     assert (verdict.accepted, verdict.role) == (True, "champion")
     claim = "accuracy 0.7500 (at least 0.7500), above always answering 'tulip' (0.5000)"
     assert verdict.line == f"accepted: {claim}; no champion yet"
-    unregistered = judge(evaluation, None, registry=False, min_accuracy=0.75)
+    unregistered = judge(evaluation, None, registers=False, min_accuracy=0.75)
     assert (unregistered.line, unregistered.role) == (f"accepted: {claim}", "")
     assert judge(evaluation, None, min_recall=0.7, class_floors={"tulip": 0.7}).accepted
     figures = verdict.to_dict()
@@ -67,7 +67,7 @@ def test_first_model_that_fails_is_registered_without_an_alias(evaluation):
         "0.5000, log loss 0.9000 against 0.6931 of the classes' frequencies, p 0.0414; "
         "first_champion=any accepts it"
     )
-    assert judge(sure, None, registry=False, confidence=0.99).role == ""
+    assert judge(sure, None, registers=False, confidence=0.99).role == ""
     loud = judge(sure, None, confidence=0.99, first_champion="any")
     assert (loud.accepted, loud.role) == (True, "champion")
     assert loud.reason.endswith(
@@ -114,7 +114,7 @@ def test_champion_rule_decides_the_role(evaluation, options, right, role, claim)
     assert claim in verdict.reason
     assert "\n" not in verdict.line
     assert verdict.champion == "digits@1"
-    unregistered = judge(evaluation, recognizes(evaluation, right), registry=False, **options)
+    unregistered = judge(evaluation, recognizes(evaluation, right), registers=False, **options)
     assert (unregistered.accepted, unregistered.role) == (verdict.accepted, "")
 
 

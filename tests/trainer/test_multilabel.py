@@ -194,7 +194,7 @@ def test_loss_is_the_likelihood_of_all_labels(dataset):
 
 
 def judge(evaluation, champion=None, **options) -> gate.Verdict:
-    return gate.judge(evaluation, GateOptions(**options), registry=True, champion=champion)
+    return gate.judge(evaluation, GateOptions(**options), registers=True, champion=champion)
 
 
 def test_gate_compares_f1_of_examples(evaluation, untrained):

@@ -91,7 +91,7 @@ from trainer.evaluation.scoring import evaluate
 model, records, file, *other = sys.argv[1:]
 evaluation = evaluate(model, records)
 champion = champion_scores.score("taxi@1", model, evaluation)
-verdict = gate.judge(evaluation, GateOptions(), registry=True, champion=champion)
+verdict = gate.judge(evaluation, GateOptions(), registers=True, champion=champion)
 prediction_file.write(file, evaluation.answers)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 loss = evaluate(*other).log_loss if other else None

@@ -221,7 +221,7 @@ def test_few_validation_examples_give_no_intervals(tmp_path):
 
 
 def judge(evaluation, champion=None, **options) -> gate.Verdict:
-    return gate.judge(evaluation, GateOptions(**options), registry=True, champion=champion)
+    return gate.judge(evaluation, GateOptions(**options), registers=True, champion=champion)
 
 
 def test_gate_compares_squared_errors(evaluation, untrained):

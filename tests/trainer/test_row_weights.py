@@ -196,7 +196,7 @@ def test_a_weight_counts_as_repetitions_of_fewer_examples(task):
 
     _, others = answer(np.random.default_rng(1), 1000)
     pairs, pairs_of_repeated = (
-        Pairs.of(answers.scores(0, len(of)), task.score_champion(of, champion)[0])
+        Pairs.from_scores(answers.scores(0, len(of)), task.score_champion(of, champion)[0])
         for answers, of, champion in (
             (weighted, labels, others),
             (repetitions, labels[repeated], {name: of[repeated] for name, of in others.items()}),

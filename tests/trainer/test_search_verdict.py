@@ -81,7 +81,7 @@ def test_the_best_of_equal_trials_is_rarely_called_better():
         hard = generator.random(examples) < 0.5
         correct = generator.random((trials + 1, examples)) < np.where(hard, 0.8, 0.98)
         best = correct[1:].mean(axis=1).argmax()
-        pairs = Pairs.of(Scores(correct[1 + best], None), Scores(correct[0], None))
+        pairs = Pairs.from_scores(Scores(correct[1 + best], None), Scores(correct[0], None))
         found = compare(pairs, metric="accuracy", confidence=1 - 0.05 / trials)
         wrong += found.is_better
         optimism.append(estimate_optimism(correct[1:].astype(float), examples))
@@ -94,7 +94,7 @@ def test_the_best_of_equal_trials_is_rarely_called_better():
 def test_a_real_effect_is_found():
     generator = np.random.default_rng(1)
     correct = generator.random((9, 2000)) < np.r_[np.full(8, 0.9), 0.95][:, None]
-    pairs = Pairs.of(Scores(correct[8], None), Scores(correct[0], None))
+    pairs = Pairs.from_scores(Scores(correct[8], None), Scores(correct[0], None))
     assert compare(pairs, metric="accuracy", confidence=1 - 0.05 / 8).is_better
 
 

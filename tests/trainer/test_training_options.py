@@ -24,7 +24,7 @@ from trainer.training.checkpoint import Checkpoints
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, read_saved, write_config
 from trainer.training.job import parse
-from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.progress import Progress
 
 
@@ -202,7 +202,7 @@ def test_run_without_validation_monitors_its_training_and_keeps_the_last_epoch(t
     ids=["constant", "warmup", "cosine", "warmup-cosine", "one_cycle", "exponential"],
 )
 def test_learning_rate_follows_its_schedule(options, expected):
-    schedule = Schedule(TrainingConfig(learning_rate=1.0, **options), total_steps=100)
+    schedule = LearningRate(TrainingConfig(learning_rate=1.0, **options), total_steps=100)
     for factor in (1.0, 0.1):
         schedule.factor.assign(factor)
         rates = {step: float(schedule(step)) for step in expected}
@@ -215,7 +215,7 @@ def test_gradients_are_clipped_by_their_common_norm():
         optimizer="sgd", momentum=0.0, learning_rate=1.0, gradient_clip_norm=1.0
     )
     variables = [tf.Variable([0.0, 0.0]), tf.Variable([0.0])]
-    optimizer = create_optimizer(config, Schedule(config, 10))
+    optimizer = create_optimizer(config, LearningRate(config, 10))
     optimizer.build(variables)
     optimizer.apply([tf.constant([2.0, 1.0]), tf.constant([2.0])], variables)
     np.testing.assert_allclose(variables[0], [-2 / 3, -1 / 3], rtol=1e-6)

@@ -14,10 +14,10 @@ from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.export import export
 from trainer.training.job import Job
-from trainer.training.loop import Run
+from trainer.training.loop import TrainingLoop
 
 
-def train(dataset: Dataset, folder: Path, **options: Any) -> Run:
+def train(dataset: Dataset, folder: Path, **options: Any) -> TrainingLoop:
     config = fields.build(TrainingConfig, options)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder), config=config)
     return loop.train(job, Cluster())

@@ -1,6 +1,6 @@
 """The gate, which decides whether a model goes into production.
 
-    verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registry=True, champion=None)
+    verdict = judge(evaluation, GateOptions(min_accuracy=0.9), registers=True, champion=None)
     verdict.accepted, verdict.line  # True, "accepted: accuracy 0.9841 (at least 0.9000), ..."
 
 Floors are checked first: a model that misses a floor is rejected, however bad the champion is.
@@ -85,16 +85,20 @@ class Verdict:
 
 
 def judge(
-    evaluation: Evaluation, options: GateOptions, *, registry: bool, champion: ChampionScores | None
+    evaluation: Evaluation,
+    options: GateOptions,
+    *,
+    registers: bool,
+    champion: ChampionScores | None,
 ) -> Verdict:
     """Judge a candidate by its evaluation.
 
     Args:
-        registry: whether models are registered.
+        registers: whether models are registered.
         champion: the champion's result; None if there is no champion.
     """
     # A first model that is rejected can be promoted by a person.
-    rejected_as = CANDIDATE if registry and champion is None else ""
+    rejected_as = CANDIDATE if registers and champion is None else ""
     failures = _find_missed_floors(evaluation, options)
     if failures:
         reason = "; ".join(failures[:_MAX_LISTED])
@@ -102,16 +106,16 @@ def judge(
             reason += f"; and {len(failures) - _MAX_LISTED} more"
         return Verdict(accepted=False, role=rejected_as, reason=reason)
     if champion is None:
-        return _judge_first(evaluation, options, registry, rejected_as)
+        return _judge_first(evaluation, options, registers, rejected_as)
     if options.champion_rule != "none":
-        return _judge_against(champion, options, registry, evaluation.comparisons)
+        return _judge_against(champion, options, registers, evaluation.comparisons)
     reason = f"{_format_floor(evaluation, options)}; champion_rule is none"
-    role = CHAMPION if registry else ""
+    role = CHAMPION if registers else ""
     return Verdict(accepted=True, role=role, reason=reason, champion=champion.name)
 
 
 def _judge_first(
-    evaluation: Evaluation, options: GateOptions, registry: bool, rejected_as: str
+    evaluation: Evaluation, options: GateOptions, registers: bool, rejected_as: str
 ) -> Verdict:
     """Compare a candidate with constant answers, because there is no champion."""
     baseline = evaluation.baseline
@@ -123,9 +127,9 @@ def _judge_first(
     reason = f"{_format_floor(evaluation, options)}, {clause}"
     if not is_above:
         reason += "; first_champion is any"
-    if registry:
+    if registers:
         reason += "; no champion yet"
-    role = CHAMPION if registry else ""
+    role = CHAMPION if registers else ""
     return Verdict(accepted=True, role=role, reason=reason, baseline=baseline)
 
 
@@ -136,14 +140,14 @@ def _format_floor(evaluation: Evaluation, options: GateOptions) -> str:
 
 
 def _judge_against(
-    champion: ChampionScores, options: GateOptions, registry: bool, comparisons: Sequence[str]
+    champion: ChampionScores, options: GateOptions, registers: bool, comparisons: Sequence[str]
 ) -> Verdict:
     pairs, problem = champion.pairs, champion.problem
     metric, confidence = options.champion_metric, options.confidence
     if metric not in comparisons:  # auto, unless the options are another task's.
         metric = comparisons[0]
-    role = CHAMPION if registry else ""
-    lesser_role = CHALLENGER if registry and options.register_challengers else ""
+    role = CHAMPION if registers else ""
+    lesser_role = CHALLENGER if registers and options.register_challengers else ""
     if pairs and pairs.gains is None and metric == "log_loss":
         pairs = None
         problem = "its classes differ from the records'; set champion_metric=accuracy"

@@ -114,7 +114,7 @@ def judge_search(
         scores = _score(trial, dataset)
         sums.append(_sum_blocks(scores, metric))
         if trial is best:
-            pairs = Pairs.of(scores, base)
+            pairs = Pairs.from_scores(scores, base)
     level = (1 - confidence) / len(finished)
     compared = compare(pairs, metric=_find_comparison(base, metric), confidence=1 - level)
     return SearchVerdict(

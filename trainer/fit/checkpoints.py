@@ -1,4 +1,4 @@
-"""Checkpoints of a training by `trainer.fit`, with the state of the user's callbacks."""
+"""CheckpointCallback of a training by `trainer.fit`, with the state of the user's callbacks."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def find_done(directory: str) -> tuple[int, int]:
     return state["epoch"], state.get("step", 0)
 
 
-class Checkpoints(keras.callbacks.Callback):
+class CheckpointCallback(keras.callbacks.Callback):
     """Save and restore a training after each epoch, with the state of its callbacks.
 
     With a number of `steps`, save within an epoch, too, each time that so many are done.

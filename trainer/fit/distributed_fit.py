@@ -20,11 +20,11 @@ from tensorflow.python.eager import context
 
 from trainer.errors import InputError
 from trainer.fit import checkpoints, local_evaluation
+from trainer.fit.asynchronous import AsynchronousFit
 from trainer.fit.building import build, build_without_data
-from trainer.fit.checkpoints import Checkpoints
+from trainer.fit.checkpoints import CheckpointCallback
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
-from trainer.fit.scheduled import ScheduledFit
 from trainer.training import parameter_servers, strategies
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.compile_checks import check_compiled
@@ -107,8 +107,8 @@ def fit(
             validation = dict(zip(("x", "y", "sample_weight"), validation_parts, strict=True))
             validation["batch_size"] = validation_batch_size or batch_size
             validation["steps_per_epoch"] = validation_steps
-        local_evaluation.allow(model)
-        kind = ScheduledFit if _has_servers(strategy) else MirroredFit
+        local_evaluation.evaluate_in_this_process(model)
+        kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
         loop = kind(model, strategy, cluster, training, validation, epochs)
     elif directory and not build_without_data(model):
         adapter = EpochIterator(**training).data_adapter
@@ -117,7 +117,9 @@ def fit(
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
     if directory:
-        saved = Checkpoints(directory, cluster, model, history, on_every_worker, checkpoint_steps)
+        saved = CheckpointCallback(
+            directory, cluster, model, history, on_every_worker, checkpoint_steps
+        )
         callback_list.append(saved)
         saved.restore()
     if epoch < initial_epoch:

@@ -1,7 +1,7 @@
 """The loop of `trainer.fit` for strategies that Keras' own `fit` does not train.
 
 On several replicas that compute each step together, mirrored.py; with parameter servers,
-scheduled.py.
+asynchronous.py.
 """
 
 import abc
@@ -17,7 +17,7 @@ from trainer.fit.building import build
 from trainer.fit.divided_batches import unwrap
 from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster
-from trainer.training.compile_checks import check_additive
+from trainer.training.compile_checks import check_additive, is_own_metric
 
 
 class FitLoop(abc.ABC):
@@ -90,6 +90,7 @@ class FitLoop(abc.ABC):
                     restore_begun_epoch()
                 logs = self.train_epoch(called, initial_step)
                 initial_step, restore_begun_epoch = 0, None
+                # As Keras' fit decides it; there is no public function.
                 if self.is_validated and model._should_eval(epoch, validation_freq):
                     called.on_test_begin()
                     found = self.validate(called)
@@ -130,7 +131,7 @@ class FitLoop(abc.ABC):
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
         metrics = self.model.metrics
         listed = [metric for outer in metrics for metric in getattr(outer, "metrics", [outer])]
-        own = [metric for metric in listed if not type(metric).__module__.startswith("keras.")]
+        own = [metric for metric in listed if is_own_metric(metric)]
         if not own:
             return
         data = unwrap(next(iter(self.data)))

@@ -13,7 +13,7 @@ import keras
 from tensorflow.python.distribute import distribute_lib
 
 
-def allow(model: keras.Model) -> None:
+def evaluate_in_this_process(model: keras.Model) -> None:
     """Let evaluations and predictions of the model be computed by the process that calls them."""
     model.jit_compile = False
     for name in ("evaluate", "predict", "test_on_batch", "predict_on_batch"):

@@ -1,6 +1,6 @@
 """Test whether one model is better than another on the same examples, beyond chance.
 
-    result = compare(Pairs.of(candidate, champion), metric="accuracy", confidence=0.95)
+    result = compare(Pairs.from_scores(candidate, champion), metric="accuracy", confidence=0.95)
     result.p_value <= 0.05   # better by more than noise
     result.low > -0.01       # not worse by a hundredth
 
@@ -99,7 +99,7 @@ class Pairs:
         self._moments = np.zeros(2)
 
     @classmethod
-    def of(cls, candidate: Scores, champion: Scores) -> "Pairs":
+    def from_scores(cls, candidate: Scores, champion: Scores) -> "Pairs":
         """Pair scores on the same examples, at least one."""
         first = candidate.losses if candidate.correct is None else candidate.correct
         assert first is not None

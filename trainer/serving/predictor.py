@@ -116,7 +116,7 @@ class Predictor:
         return request
 
     def parse(self, prediction_input: Any) -> Request:
-        """Do the same, but leave image files as they are: as `Request.files`."""
+        """Check and convert instances as `preprocess` does, but leave images in `Request.files`."""
         return self._parser.parse(instances_of(prediction_input))
 
     def merge_files(self, request: Request, outcomes: Sequence[Outcome]) -> Request:

@@ -34,7 +34,7 @@ from trainer.training import embeddings, evaluator, liveness, loop, parameter_se
 from trainer.training.cluster import Cluster
 from trainer.training.config import seed_of
 from trainer.training.job import Job
-from trainer.training.loop import Run, TerminatedError
+from trainer.training.loop import TerminatedError, TrainingLoop
 from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 from trainer.training.strategies import create_strategy
 
@@ -42,13 +42,13 @@ EVALUATOR_SECONDS = 30.0
 """Time that the chief waits for the evaluator at the end before it validates the model itself."""
 
 
-def train(job: Job, cluster: Cluster) -> Run:
+def train(job: Job, cluster: Cluster) -> TrainingLoop:
     """Train `job` as the chief, from its newest checkpoint if there is one; return the run."""
     dataset = load_to_train(job.dataset)
-    return AsynchronousRun(job, cluster, parameter_servers.connect(cluster), dataset).run()
+    return AsynchronousLoop(job, cluster, parameter_servers.connect(cluster), dataset).run()
 
 
-class AsynchronousRun(Run):
+class AsynchronousLoop(TrainingLoop):
     """The chief's part of an asynchronous run.
 
     The variables of `model` and of the optimizer are on the parameter servers. `local_model` is
@@ -76,7 +76,7 @@ class AsynchronousRun(Run):
         self.worker_step = self._make_worker_step()
         self.batches: Any = None
 
-    def run(self) -> Run:
+    def run(self) -> TrainingLoop:
         super().run()
         self._update_local_model()
         self._complete_history()
@@ -182,7 +182,7 @@ class AsynchronousRun(Run):
         if self.cluster.has_evaluator and not self._decides_by_validation:
             return {}
         self._update_local_model()
-        return self.validation()
+        return self.score_validation()
 
     @property
     def _decides_by_validation(self) -> bool:
@@ -205,7 +205,7 @@ class AsynchronousRun(Run):
                 for name in self.objective.measured:
                     row[f"validation_{name}"] = float(scores[name])
         if "validation_loss" not in history[-1]:
-            history[-1].update({f"validation_{k}": v for k, v in self.validation().items()})
+            history[-1].update({f"validation_{k}": v for k, v in self.score_validation().items()})
         monitored = f"validation_{self.config.monitor}"
         finite = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
         if finite and not self._decides_by_validation:

@@ -10,6 +10,11 @@ _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
 
 
+def is_own_metric(metric: keras.Metric) -> bool:
+    """Return whether a metric is the user's own, whose states may be no sums over rows."""
+    return not type(metric).__module__.startswith("keras.")
+
+
 def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
     """Raise InputError unless what two halves of a batch add to a state is what the batch adds."""
     if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):

@@ -4,6 +4,7 @@ tf.distribute gives each replica the same seeds, so each would draw the same dro
 flips. TensorFlow's stateless operations use a counter-based generator (Salmon et al. 2011,
 "Parallel Random Numbers: As Easy as 1, 2, 3"), whose draws can begin at any element. A replica's
 draws begin at the offset of its first row, so they don't depend on the number of replicas.
+Keras has no hook for it: its functions are replaced while a step is traced.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ class Job:
     config: TrainingConfig
     evaluator_pool: int = 0  # position of the evaluator's worker pool; 0: none
     accelerator_count: int = 0  # accelerators of this replica's machine
-    # Those of flags, which override the config's.
+    # Values of the config that are given as flags, as text by name.
     values: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

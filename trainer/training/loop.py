@@ -34,7 +34,7 @@ from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
 from trainer.training.liveness import StepWatch
 from trainer.training.objective import Objective, make_objective
-from trainer.training.optimization import Schedule, create_optimizer, leave_sums_to_step
+from trainer.training.optimization import LearningRate, create_optimizer, leave_sums_to_step
 from trainer.training.periodic_updates import branch_across_replicas
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Sums
@@ -49,17 +49,17 @@ class PeerTerminatedError(Exception):
     """Another replica has received SIGTERM; all saved a checkpoint from which to resume."""
 
 
-def train(job: Job, cluster: Cluster) -> "Run":
+def train(job: Job, cluster: Cluster) -> "TrainingLoop":
     """Train `job`, from its newest checkpoint if there is one; return the run.
 
     Every replica that computes gradients calls this, and ends with the same weights. After a
     SIGTERM to any of them, all stop at the same step, with TerminatedError or PeerTerminatedError.
     """
     strategy = create_strategy(job.config.strategy, cluster)
-    return Run(job, cluster, strategy, load_to_train(job.dataset)).run()
+    return TrainingLoop(job, cluster, strategy, load_to_train(job.dataset)).run()
 
 
-class Run:
+class TrainingLoop:
     """One replica's part of a run; all compute each step together, for parts of a global batch."""
 
     replicas: int  # devices that compute gradients
@@ -95,10 +95,10 @@ class Run:
         self.profiler = StepProfiler(config.profile_steps, base, is_chief=cluster.is_chief)
         self.watch = StepWatch(cluster.name)
         # Created once for all phases, because tracing a large model takes seconds.
-        self.validation = self.make_validation()
+        self.score_validation = self.make_validation()
         self.stop_requested = False
 
-    def run(self) -> "Run":
+    def run(self) -> "TrainingLoop":
         """Resume from the newest checkpoint, if any, and train to the end of the last phase."""
         self._announce(self.checkpoints.restore())
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -240,7 +240,7 @@ class Run:
 
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation split; empty if there are none."""
-        return self.validation()
+        return self.score_validation()
 
     def _make_row(self) -> dict[str, Any]:
         """Return the epoch's row of history.csv; raise InputError if training has diverged."""
@@ -295,7 +295,7 @@ class Run:
         if self.progress.phase:
             self.prepared.unfreeze(self.model, phase.fine_tune_layers)
         with self.strategy.scope():
-            self.schedule = Schedule(phase, self.steps * phase.epochs)
+            self.schedule = LearningRate(phase, self.steps * phase.epochs)
             if self.model.compiled:
                 check_compiled(self.model)
                 self.optimizer = leave_sums_to_step(self.model.optimizer)
@@ -317,6 +317,7 @@ class Run:
 
         Batch normalization counts the padding of a worker's batch.
         """
+        # `layers` has no layers of nested models.
         now, layers = self.cluster.trainers, self.network._flatten_layers()
         normalizes = any(
             isinstance(layer, keras.layers.BatchNormalization) and layer.trainable

@@ -12,7 +12,7 @@ from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
 from trainer.errors import InputError
 from trainer.tasks import Task
-from trainer.training.compile_checks import check_additive
+from trainer.training.compile_checks import check_additive, is_own_metric
 from trainer.training.config import TrainingConfig
 from trainer.training.progress import Sums
 
@@ -26,7 +26,7 @@ _TRIED_ROWS = 64
 
 
 class Objective:
-    """That of the task, with the options of a TrainingConfig.
+    """The loss to minimize and the metrics to report, as the records' task defines them.
 
     Labels are a batch of the records' labels [n], outputs the network's float32 [n, k], weights
     float32 [n], which are 0 for padding.
@@ -67,7 +67,10 @@ class Objective:
 
 
 class CompiledObjective(Objective):
-    """That of a model's `compile`: its loss, and its metrics beside those of the task.
+    """The loss to minimize and the metrics to report, as a model's `compile` defines them.
+
+    Metrics of the task are reported, too. Keras has no public access to what `compile` has built:
+    to the losses of all outputs as one function, and to the metrics that count rows by weight.
 
     As in Keras, the loss has the penalties of regularizers and of add_loss. States of metrics are
     added up over the replicas and the steps.
@@ -159,12 +162,7 @@ class CompiledObjective(Objective):
 
     def _check_own_metrics(self, model: keras.Model) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        own = [
-            metric
-            for _, metric in self._metrics
-            if not type(metric).__module__.startswith("keras.")
-        ]
-        if not own:
+        if not any(is_own_metric(metric) for _, metric in self._metrics):
             return
         batches = reader.read_for_keras(self.task.dataset, "train", _TRIED_ROWS)
         inputs, labels, *_ = next(iter(batches))

@@ -22,7 +22,7 @@ ONE_CYCLE_START = 0.04
 """Initial learning rate of a one-cycle run as a share of its peak: 1/25."""
 
 
-class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     """The learning rate by optimizer step: a warm-up, then a curve, both multiplied by `factor`."""
 
     def __init__(self, config: TrainingConfig, total_steps: int) -> None:
@@ -60,7 +60,7 @@ def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
     return end + (start - end) * 0.5 * (1.0 + tf.cos(math.pi * progress))
 
 
-def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
+def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.optimizers.Optimizer:
     """Create the optimizer; call this in the strategy's scope.
 
     Call its `apply` with gradients that are already summed over all replicas, so that they are
@@ -83,7 +83,7 @@ def create_optimizer(config: TrainingConfig, schedule: Schedule) -> keras.optimi
     return optimizer
 
 
-def _create_ftrl(config: TrainingConfig, schedule: Schedule) -> keras.optimizers.Optimizer:
+def _create_ftrl(config: TrainingConfig, schedule: LearningRate) -> keras.optimizers.Optimizer:
     """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate."""
     ftrl = keras.optimizers.Ftrl(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,

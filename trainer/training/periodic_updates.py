@@ -2,7 +2,8 @@
 
 Keras accumulates gradients, and overwrites weights with their averages, in a branch of each
 replica's step. There, tf.distribute can't update variables; so the branch is taken outside of the
-replicas' steps, as Keras' LossScaleOptimizer does.
+replicas' steps, as Keras' LossScaleOptimizer does. Keras has no hook for it: its functions are
+replaced while a step is traced.
 """
 
 import contextlib

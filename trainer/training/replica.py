@@ -29,7 +29,7 @@ from trainer.training import (
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.export import export
 from trainer.training.job import Job
-from trainer.training.loop import PeerTerminatedError, Run, TerminatedError
+from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop
 
 _STORAGE_GAVE_UP = "retry attempts failed"
 _PEER_GONE = (
@@ -159,7 +159,7 @@ def _wait_for_peers(strategy: tf.distribute.Strategy, job: Job) -> None:
             raise
 
 
-def _measure(trained: Run, seconds: float) -> dict[str, Any]:
+def _measure(trained: TrainingLoop, seconds: float) -> dict[str, Any]:
     """Return the content of metrics.json for a run of the training loop."""
     history = trained.progress.history
     row = history[trained.kept_epoch - 1]

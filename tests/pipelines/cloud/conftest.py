@@ -11,7 +11,7 @@ from components.vertex import vertex_client
 from pipelines import compilation, package
 from pipelines.runs import experiments, launch
 from tests.pipelines.cloud.cloud_servers import RegistryServer, StorageServer
-from tests.pipelines.cloud.vertex_emulator import VertexEmulator
+from tests.pipelines.cloud.scripted_vertex import VertexEmulator
 from vertex_facts.emulation import TOKEN_VARIABLE
 
 IMAGE = "us-central1-docker.pkg.dev/my-project/images/training@sha256:" + 64 * "1"

@@ -7,7 +7,7 @@ import re
 import pytest
 from google.cloud.aiplatform_v1 import types
 
-from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, NUMBER, Outcome, now
+from tests.pipelines.cloud.scripted_vertex import LABELS, LOCATION, NUMBER, Outcome, now
 
 
 def folder(run):

@@ -15,8 +15,8 @@ from pipelines.cloud.first_hour import Row, Step, load_rows
 from tests.child_processes import ROOT
 from tests.pipelines.cloud.cloud_servers import as_google
 from tests.pipelines.cloud.independent_server import NUMBER, IndependentServer
+from tests.pipelines.cloud.scripted_vertex import Outcome
 from tests.pipelines.cloud.test_runs import NOISE, log_entry
-from tests.pipelines.cloud.vertex_emulator import Outcome
 from tests.pipelines.emulator import bundle_replay
 
 PAGE = ROOT / "docs" / "first-hour.md"

@@ -9,7 +9,7 @@ from requests import Session
 from components.vertex import vertex_client
 from pipelines.runs import job_request
 from tests.pipelines.cloud.conftest import QUOTA_EXCEEDED
-from tests.pipelines.cloud.vertex_emulator import Outcome
+from tests.pipelines.cloud.scripted_vertex import Outcome
 from vertex_facts.emulation import TOKEN_VARIABLE
 
 

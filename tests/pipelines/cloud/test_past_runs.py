@@ -4,7 +4,7 @@ import pytest
 
 from pipelines import api
 from pipelines.runs.experiments import experiment_of
-from tests.pipelines.cloud.vertex_emulator import Outcome
+from tests.pipelines.cloud.scripted_vertex import Outcome
 from tests.pipelines.test_runs_command import leave
 from vertex_facts import regions
 

@@ -18,7 +18,7 @@ from pipelines.cloud import first_hour
 from tests.child_processes import ROOT
 from tests.gcs.proxy import write_certificate
 from tests.pipelines.cloud.cloud_servers import TokenServer, tcp_server, write_key
-from tests.pipelines.cloud.vertex_emulator import VertexEmulator
+from tests.pipelines.cloud.scripted_vertex import VertexEmulator
 from vertex_emulator.operations import Operations
 from vertex_emulator.server import forward
 from vertex_facts.emulation import TOKEN_VARIABLE

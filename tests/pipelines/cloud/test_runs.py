@@ -6,7 +6,7 @@ from google.cloud.aiplatform_v1 import types
 
 from pipelines.runs import vertex_jobs
 from pipelines.runs.run import job_names
-from tests.pipelines.cloud.vertex_emulator import LABELS, LOCATION, Outcome, now
+from tests.pipelines.cloud.scripted_vertex import LABELS, LOCATION, Outcome, now
 
 NOISE = "I0000 00:00:1795478778.113932   22747 port.cc:153] oneDNN custom operations are on."
 

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.runs import run_folders
 from pipelines.runs.screens import show_status
-from pipelines.runs.this_machine import ThisMachine
+from pipelines.runs.this_machine import LocalRuns
 from tests.child_processes import ROOT
 from tests.pipelines.local.conftest import is_alive, job_states, wait_for
 from tests.pipelines.local.package_runs import (
@@ -170,7 +170,7 @@ def test_interrupted_run_is_cancelled_and_leaves_no_process(small_package, tmp_p
 
 
 def test_run_is_shown_and_cancelled_from_another_terminal(small_package, tmp_path, capsys):
-    backend = ThisMachine(tmp_path)
+    backend = LocalRuns(tmp_path)
     with started_process(small_package, tmp_path, "--chief=serve", "--worker=serve") as process:
         wait_for_replicas(tmp_path)
         run = wait_for(lambda: (now := backend.fetch("latest")).jobs and now)
@@ -188,10 +188,10 @@ def test_run_is_shown_and_cancelled_from_another_terminal(small_package, tmp_pat
     moved = tmp_path / "moved"
     moved.mkdir()
     (tmp_path / run.name).rename(moved / run.name)
-    assert ThisMachine(moved).fetch(run.name).jobs[0].state == "CANCELLED"
-    ended = ThisMachine(moved).fetch(run.name)
-    assert ThisMachine(moved).read_log(ended, "worker-0", 1) == ["worker 0 is here"]
-    assert "has already ended: CANCELLED" in refused(ThisMachine(moved).cancel, run.name)
+    assert LocalRuns(moved).fetch(run.name).jobs[0].state == "CANCELLED"
+    ended = LocalRuns(moved).fetch(run.name)
+    assert LocalRuns(moved).read_log(ended, "worker-0", 1) == ["worker 0 is here"]
+    assert "has already ended: CANCELLED" in refused(LocalRuns(moved).cancel, run.name)
 
 
 @pytest.mark.slow

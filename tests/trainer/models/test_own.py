@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.child_processes import ROOT
-from tests.containers import image_files
+from tests.containers import container_files
 from tests.refusals import refused
 from trainer.models import check_model, open_model
 
@@ -228,7 +228,7 @@ REFUSED = {
 def project(tmp_path_factory):
     """Copy the project's packages and add the example's file."""
     folder = tmp_path_factory.mktemp("project")
-    image_files.copy_folders(("components", "pipelines", "trainer"), folder)
+    container_files.copy_folders(("components", "pipelines", "trainer"), folder)
     (path, text), *others = re.findall(r"^`(\S+\.py)`:\n\n```python\n(.*?)^```", PAGE, re.M | re.S)
     assert not others and path == "trainer/models/two_layers.py"
     (folder / path).write_text(text)

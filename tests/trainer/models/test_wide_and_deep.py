@@ -21,7 +21,7 @@ from trainer.models import check_model
 from trainer.models.model import WIDE_LAYER
 from trainer.tasks.classification import ClassEvaluation as Evaluation
 from trainer.training.config import TrainingConfig
-from trainer.training.optimization import Schedule, create_optimizer
+from trainer.training.optimization import LearningRate, create_optimizer
 
 OPTIONS = {"model": "wide_and_deep", "batch_size": 32, "learning_rate": 5e-3}
 OPTIONS["model_options"] = {"hidden_units": [16]}
@@ -81,7 +81,7 @@ def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
 def variables_and_optimizer(dataset, **options):
     model = check_model("wide_and_deep", dataset, {"hidden_units": [8.0]}).build(dataset)
     config = TrainingConfig(**OPTIONS, **options)
-    optimizer = create_optimizer(config, Schedule(config, 100))
+    optimizer = create_optimizer(config, LearningRate(config, 100))
     optimizer.build(model.trainable_variables)
     return model.trainable_variables, optimizer
 

@@ -33,7 +33,7 @@ from trainer.fit.replica_sums import list_optimizers
 from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 
 
-class ScheduledFit(FitLoop):
+class AsynchronousFit(FitLoop):
     """The chief's part of a training with parameter servers."""
 
     steps: int
