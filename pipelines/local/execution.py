@@ -303,7 +303,8 @@ def _cancel(
 ) -> None:
     """Cancel the running tasks, and show the run until they have ended."""
     view.note(
-        f"Cancelling: replicas have {CANCEL_GRACE_SECONDS:.0f} s to save a checkpoint; Ctrl-C again kills them now"
+        f"Cancelling: replicas have {CANCEL_GRACE_SECONDS:.0f} s to save a checkpoint; "
+        "Ctrl-C again kills them now"
     )
     futures = [run_in_thread("cancel", processes.cancel), running]
     handled = 1
