@@ -25,7 +25,7 @@ from trainer.serving.predictor import Predictor
 from vertex_emulator import job_state
 from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.task_inputs import Artifact
-from vertex_emulator.job_state import PipelineJobFile, ReplicaState
+from vertex_emulator.job_state import JobFile, ReplicaState
 from vertex_emulator.model_service import FOLDER_NAME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -148,7 +148,7 @@ def runs(elsewhere):
     job = Path("runs/digits-1/logs/custom-training-job")
     job.mkdir(parents=True)
     replica = ReplicaState(role="chief", index=0, log=job / "chief-0.log", state="SUCCEEDED")
-    job_state.write(job, PipelineJobFile(job={}, retries=0, replicas=[replica]))
+    job_state.write(job, JobFile(job={}, retries=0, replicas=[replica]))
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def jobs(runs):
         (directory / "pipeline_job.json").write_text(text)
         folder = directory / "logs" / "custom-training-job"
         folder.mkdir(parents=True, exist_ok=True)
-        job_state.write(folder, PipelineJobFile(job={"name": resource}, retries=0, replicas=[]))
+        job_state.write(folder, JobFile(job={"name": resource}, retries=0, replicas=[]))
 
 
 @pytest.mark.parametrize("line", ["status digits-1", "runs digits-1 digits-2", "logs digits-1"])
