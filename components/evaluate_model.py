@@ -66,8 +66,7 @@ def evaluate_model(
     dataset = schema.load_dataset(records.uri)
     result = evaluate(model.uri, records.uri)
     champion = registered_model.find_champion()
-    registers = bool(register and registered_model.model_name)
-    verdict = registered_model.judge(result, options, champion, registers=registers)
+    verdict = registered_model.judge(result, options, champion, register=register)
     drifts = _measure_drift(dataset, champion) if champion else None
     write_report(
         report.uri,

@@ -11,7 +11,7 @@ from components.machines.worker_pools import (
     check_gpu_image,
 )
 from components.planning.code_digest import code_digest
-from components.planning.pipeline_options import JobOptions, PipelineOptions
+from components.planning.pipeline_options import JobOptions, PipelineOptions, RegistryOptions
 from components.planning.preparation import check_job, find_warm_start, prepare
 from components.registry.model_upload import check_serving_image, to_label
 from components.registry.registered_model import RegisteredModel, digest_dataset, training_labels
@@ -57,8 +57,7 @@ def plan_training(
     rates: dict,
     rates_of: str,
     run: str,
-    register: bool,
-    serving_image: str,
+    registry: RegistryOptions,
     recipe_sets: list,
     class_floors: dict,
     searched: dict,
@@ -74,8 +73,6 @@ def plan_training(
         rates: Prices per hour, by machine type, accelerator and GB of disk.
         rates_of: Region and date of the prices.
         run: Name of the pipeline run.
-        register: Whether a model can be registered.
-        serving_image: Image that serves registered models.
         recipe_sets: Names of the parameters that the recipe sets, for the report.
         class_floors: Least recall of single classes, which the records must have.
         searched: Options of training that a search has found, as text by name.
@@ -85,8 +82,9 @@ def plan_training(
     check_job(config, machines, options, job)
     if not registered_model.is_local:
         check_gpu_image(machines.accelerator_type, machines.gpu_image_uri, "set gpu_image_uri")
-        registers = register and bool(registered_model.model_name)
-        check_serving_image(serving_image, registers=registers, deploys=options.deploy_champion)
+        check_serving_image(
+            registry.serving_image, registers=registry.registers, deploys=options.deploy_champion
+        )
     content = digest_dataset(records.uri)
     task = name_task(schema.load_dataset(records.uri))
     configuration = _digest_configuration(config, machines, task, local=registered_model.is_local)
@@ -109,7 +107,7 @@ def plan_training(
         write_config(dataclasses.replace(config, warm_start=start), training.uri)
     training.metadata.update(vars(config) | vars(machines))
     training.metadata.update(_choose_options((options, job, engine), recipe_sets))
-    training.metadata.update(serving_image=serving_image, recipe_sets=recipe_sets)
+    training.metadata.update(serving_image=registry.serving_image, recipe_sets=recipe_sets)
     if price:
         training.metadata["price"] = price
     return Plan(

@@ -83,11 +83,11 @@ class RegisteredModel:
         options: GateOptions,
         champion: Version | None,
         *,
-        registers: bool = True,
+        register: bool = True,
     ) -> Any:
         """Return the gate's verdict on a model compared with the champion, if there is one.
 
-        `registers` is False if the run registers no model.
+        `register` is False if the run registers no model.
         """
         # Imported here, so that compiling does not wait for TensorFlow.
         from trainer.evaluation import champion_scores, gate
@@ -104,6 +104,7 @@ class RegisteredModel:
                 )
             except InputError as error:
                 scored = gate.ChampionScores(name=champion.name, problem=str(error))
+        registers = register and bool(self.model_name)
         return gate.judge(evaluation, options, registers=registers, champion=scored)
 
     def register(
