@@ -1,6 +1,5 @@
 """The component that chooses the values to train with, after a search."""
 
-import json
 from typing import NamedTuple
 
 from kfp import dsl
@@ -59,10 +58,8 @@ def choose_values(
     )
     print(verdict.reason)
     search_page.uri += ".html"
-    storage.write_atomically(
-        search_page.uri,
-        render_search(title, verdict, read_values(config, asked.parameters)).encode(),
-    )
+    page = render_search(title, verdict, read_values(config, asked.parameters))
+    storage.write_text(search_page.uri, page)
     set_content_type(search_page.uri, "text/html")
     content = {
         "metric": asked.metric,
@@ -81,5 +78,5 @@ def choose_values(
             for trial in (verdict.defaults, *verdict.trials)
         ],
     }
-    storage.write_atomically(trials.uri, f"{json.dumps(content, indent=1)}\n".encode())
+    storage.write_json(trials.uri, content)
     return Chosen(verdict.chosen.values, verdict.chosen.directory, verdict.reason)

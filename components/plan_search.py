@@ -1,7 +1,7 @@
 """The component that plans a search for hyperparameters: a HyperparameterTuningJob."""
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import TRIALS, SearchOptions, build_study_spec
@@ -9,6 +9,8 @@ from components.typed import component
 from trainer.data.schema import join
 from trainer.fields import build
 from trainer.training.config import TrainingConfig
+
+_DIRECTORY = "--base_output_directory="
 
 
 class PlannedSearch(NamedTuple):
@@ -41,8 +43,13 @@ def plan_search(
     trials = options.cost_of(worker_pool_specs, rates).limit_trials(asked.trials, job.timeout)
     if trials < asked.trials:
         print(f"max_cost={options.max_cost:g} pays for {trials} of {asked.trials} trials")
-    spec: dict[str, Any] = {
-        "worker_pool_specs": [_without_directory(pool) for pool in worker_pool_specs],
+    for pool in worker_pool_specs:
+        if container := pool.get("container_spec"):
+            # Each trial's replicas write to the directory that it has in base_output_directory.
+            kept = [word for word in container["args"] if not word.startswith(_DIRECTORY)]
+            container["args"] = kept
+    spec = {
+        "worker_pool_specs": worker_pool_specs,
         "scheduling": {
             "timeout": job.timeout,
             "restart_job_on_worker_restart": job.restart_job_on_worker_restart,
@@ -55,7 +62,7 @@ def plan_search(
         "enable_web_access": job.enable_web_access,
         "base_output_directory": {"output_uri_prefix": join(base_output_directory, TRIALS, run)},
     }
-    planned: dict[str, Any] = {
+    planned = {
         "display_name": run,
         "study_spec": build_study_spec(asked, config),
         "max_trial_count": trials,
@@ -63,19 +70,6 @@ def plan_search(
         "max_failed_trial_count": asked.failed_trials,
         "trial_job_spec": spec,
         "labels": job.labels,
+        "encryption_spec": {"kms_key_name": job.encryption_spec_key_name},
     }
-    if job.encryption_spec_key_name:
-        planned["encryption_spec"] = {"kms_key_name": job.encryption_spec_key_name}
     return PlannedSearch(job=json.dumps(planned))
-
-
-def _without_directory(pool: dict[str, Any]) -> dict[str, Any]:
-    """Return a worker pool whose replicas write to the directory that their trial has."""
-    if "container_spec" not in pool:
-        return pool
-    arguments = [
-        word
-        for word in pool["container_spec"]["args"]
-        if not word.startswith("--base_output_directory=")
-    ]
-    return {**pool, "container_spec": {**pool["container_spec"], "args": arguments}}

@@ -40,7 +40,7 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     """Draw metrics of both splits and the learning rate, with a line for each run."""
-    length = max(map(len, histories))
+    epochs = range(1, max(map(len, histories)) + 1)
     split = "validation_"
     titles = dict.fromkeys(title for rows in histories for row in rows[:1] for title in row)
     # The task's metric before the loss.
@@ -48,12 +48,10 @@ def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     drawn = []
     trained = [title.removeprefix(split) for title in validated]
     for title in [*validated, *trained, "learning_rate"]:
-        values = [column(rows, title) for rows in histories]
-        if any(value is not None for line in values for value in line) and length > 1:
-            padded = [line + [None] * (length - len(line)) for line in values]
+        lines = [column(rows, title) for rows in histories]
+        if any(value is not None for line in lines for value in line) and len(epochs) > 1:
             label = title.replace("_", " ")
-            svg = plots.draw_lines(
-                list(range(1, length + 1)), padded, y_label=label, description=f"{label} by epoch"
-            )
+            description = f"{label} by epoch"
+            svg = plots.draw_lines(epochs, lines, y_label=label, description=description)
             drawn.append((label.capitalize(), svg))
     return drawn

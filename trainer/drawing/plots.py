@@ -80,7 +80,7 @@ def draw_lines(
     phase_starts: Sequence[float] = (),
     first_series: int = 1,
 ) -> Markup:
-    """Draw one line per series over the epochs in `x`, skipping missing values.
+    """Draw one line per series over the epochs in `x`, or the first of them; skip missing values.
 
     Vertical lines mark `best` and the start of each phase.
     """
@@ -91,7 +91,7 @@ def draw_lines(
     if best is not None:
         axes.axvline(best, color=MUTED, **_DOTTED)
     for number, values in enumerate(series, start=first_series):
-        points = [(at, value) for at, value in zip(x, values, strict=True) if value is not None]
+        points = [(at, value) for at, value in zip(x, values, strict=False) if value is not None]
         marker = "o" if len(points) <= 12 else None
         axes.plot(*zip(*points, strict=True), **line_style(number), marker=marker, markersize=3.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))

@@ -20,11 +20,9 @@ from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, parse_labels_and_keys
 from trainer.exported.results import HISTORY, METRICS, TRIAL, load, parse_history
 from trainer.formats import count
-from trainer.metrics import COMPARISONS
 from trainer.metrics.comparison import Comparison, Pairs, Scores, compare
+from trainer.metrics.intervals import GroupSums
 
-_BLOCKS = 4_096
-"""Number of sums of neighboring examples that are resampled."""
 _RESAMPLES = 1_000
 
 
@@ -56,21 +54,17 @@ class SearchVerdict:
     optimism: float  # by how much the best of the trials is better by luck, expected
 
     @property
-    def is_better(self) -> bool:
-        return self.comparison.is_better
-
-    @property
     def chosen(self) -> Trial:
         """Return the trial whose values are trained with."""
-        return self.best if self.is_better else self.defaults
+        return self.best if self.comparison.is_better else self.defaults
 
     @property
     def reason(self) -> str:
         """Return the verdict in one line."""
         best, finished = self.best, sum(trial.is_finished for trial in self.trials)
-        shown = self.metric.replace("_", " ")
+        shown, is_better = self.metric.replace("_", " "), self.comparison.is_better
         return (
-            f"trial {best.name} is {'better' if self.is_better else 'no better'} than the "
+            f"trial {best.name} is {'better' if is_better else 'no better'} than the "
             f"recipe's values beyond noise: validation {shown} {best.value:.4f}, there "
             f"{self.defaults.value:.4f}; p = {self.comparison.p_value:.2g}, at most "
             f"{1 - self.comparison.confidence:.2g} is needed for the best of "
@@ -112,18 +106,19 @@ def judge_search(
     sums = []
     for trial in finished:
         scores = _score(trial, dataset)
-        sums.append(_sum_blocks(scores, metric))
+        sums.append(_sum_groups(scores, metric))
         if trial is best:
             pairs = Pairs.from_scores(scores, base)
     level = (1 - confidence) / len(finished)
-    compared = compare(pairs, metric=_find_comparison(base, metric), confidence=1 - level)
+    # For any other metric, the losses of the examples are compared: nats, squared errors or 1 - F1.
+    compared_by = "accuracy" if metric == "accuracy" else "log_loss"
     return SearchVerdict(
         metric=metric,
         is_rising=is_rising,
         defaults=defaults,
         trials=read,
         best=best,
-        comparison=compared,
+        comparison=compare(pairs, metric=compared_by, confidence=1 - level),
         optimism=estimate_optimism(np.array(sums), dataset.splits["validation"].examples),
     )
 
@@ -131,16 +126,15 @@ def judge_search(
 def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     """Return the trial in a folder, or the training with the recipe's values."""
     begun = json.loads(storage.read_text(join(directory, TRIAL)) or '{"values": {}}')
-    history = storage.read_text(join(directory, HISTORY))
-    rows = parse_history(history.encode(), directory) if history else []
+    history = storage.read_text(join(directory, HISTORY)) or ""
     value = math.nan
-    if storage.read_text(join(directory, METRICS)):
+    if storage.exists(join(directory, METRICS)):
         value = load(directory).metrics["validation"].get(metric, math.nan)
     return Trial(
         name=name,
         directory=directory,
         values=begun["values"],
-        history=rows,
+        history=parse_history(history.encode(), directory),
         value=value,
     )
 
@@ -152,7 +146,7 @@ def estimate_optimism(sums: np.ndarray, examples: int) -> float:
     is the luck of being chosen (Efron and Tibshirani 1993, chapter 17).
 
     Args:
-        sums: scores of each trial that are better if higher, float64 [trials, blocks of examples].
+        sums: scores of each trial that are better if higher, float64 [trials, groups of examples].
     """
     blocks = sums.shape[1]
     generator = np.random.default_rng(0)
@@ -173,34 +167,18 @@ def _list(folder: str) -> list[str]:
 def _score(trial: Trial, dataset: Dataset) -> Scores:
     """Return the scores of a trial's model on the validation split, in stored order."""
     model = ServedModel(join(trial.directory, "model"), dataset)
-    parts = []
+    answers = model.task.open_answers(dataset.splits["validation"].examples)
     for batch in model.read_stored_batches("validation"):
-        labels, _ = parse_labels_and_keys(batch, dataset)
-        scores, _ = model.task.score_champion(labels, model.answer(batch))
+        labels, keys = parse_labels_and_keys(batch, dataset)
+        answers.add_batch(labels, model.answer(batch), keys)
         if dataset.weight:
-            weights = parse_weights(batch, dataset.weight).numpy().astype(np.float64)
-            scores = scores._replace(weights=weights)
-        parts.append(scores)
-    joined = [
-        None if any(part is None for part in column) else np.concatenate(column)
-        for column in zip(*parts, strict=True)
-    ]
-    return Scores(*joined)
+            answers.add_weights(parse_weights(batch, dataset.weight).numpy())
+    return answers.scores(0, answers.rows)
 
 
-def _find_comparison(scores: Scores, metric: str) -> str:
-    """Return the metric of the paired test that fits the metric of a search."""
-    if scores.numbers is not None:
-        return COMPARISONS["squared_error"][0]
-    if scores.correct is None:
-        return COMPARISONS["f1_loss"][0]
-    return metric if metric == "accuracy" or scores.losses is None else "log_loss"
-
-
-def _sum_blocks(scores: Scores, metric: str) -> np.ndarray:
-    """Return sums of the scores of neighboring examples, better if higher, float64 [blocks]."""
-    is_counted = metric == "accuracy" or scores.losses is None
-    values: Any = scores.correct if is_counted else -np.asarray(scores.losses)
-    values = values.astype(np.float64) * (1.0 if scores.weights is None else scores.weights)
-    size = -(-len(values) // _BLOCKS)
-    return np.add.reduceat(values, np.arange(0, len(values), size))
+def _sum_groups(scores: Scores, metric: str) -> np.ndarray:
+    """Return sums of the scores of neighboring examples, better if higher, float64 [groups]."""
+    values: Any = scores.correct if metric == "accuracy" else -np.asarray(scores.losses)
+    sums = GroupSums(len(values), 1)
+    sums.add([values * (1.0 if scores.weights is None else scores.weights)])
+    return sums.groups[:, 0]

@@ -19,17 +19,16 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
     `recipe` has the recipe's values of the options that were searched.
     """
     metric = verdict.metric.replace("_", " ")
-    finished = [trial for trial in verdict.trials if trial.is_finished]
     label = f"validation {metric}"
-    extreme = max if verdict.is_rising else min
-    values = [trial.value for trial in finished]
+    finished = {at: trial for at, trial in enumerate(verdict.trials, 1) if trial.is_finished}
+    values = [trial.value for trial in finished.values()]
     over_time = plots.draw_trials(
-        [place for place, trial in enumerate(verdict.trials, 1) if trial.is_finished],
+        [*finished],
         values,
         x_label="trial",
         y_label=label,
         description=f"{label} of each trial, and the best so far",
-        best=[*itertools.accumulate(values, extreme)],
+        best=[*itertools.accumulate(values, max if verdict.is_rising else min)],
     )
     names = [*dict.fromkeys(name for trial in verdict.trials for name in trial.values)]
     return render(
@@ -44,7 +43,7 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
             for trial in (verdict.defaults, *verdict.trials)
         ],
         over_time=over_time,
-        effects=[(name, _draw_effect(name, finished, label)) for name in names],
+        effects=[(name, _draw_effect(name, [*finished.values()], label)) for name in names],
         curves=_draw_curves(verdict, label),
     )
 
@@ -79,9 +78,6 @@ def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:
 def _draw_curves(verdict: SearchVerdict, label: str) -> Any:
     """Draw the metric by epoch, of the recipe's values and of the best trial."""
     drawn = [verdict.defaults.history, verdict.best.history]
-    length = max(map(len, drawn))
     lines = [column(rows, f"validation_{verdict.metric}") for rows in drawn]
-    padded = [line + [None] * (length - len(line)) for line in lines]
-    return plots.draw_lines(
-        list(range(1, length + 1)), padded, y_label=label, description=f"{label} by epoch"
-    )
+    epochs = range(1, max(map(len, drawn)) + 1)
+    return plots.draw_lines(epochs, lines, y_label=label, description=f"{label} by epoch")
