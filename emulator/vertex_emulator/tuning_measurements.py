@@ -49,13 +49,13 @@ def add_report(spec: Any, trial: Any, report: dict[str, Any]) -> None:
     A second value of a step is that of a replica that has started again: it replaces the first. A
     program that counts no steps reports step 0.
     """
+    names = [metric.metric_id for metric in spec.metrics]
     try:
-        found = {metric.metric_id: report.get(metric.metric_id, "nan") for metric in spec.metrics}
-        values = {name: float(value) for name, value in found.items()}
+        found = {name: float(report.get(name, "nan")) for name in names}
         step, now = int(report.get("global_step") or 0), float(report["timestamp"])
     except (KeyError, TypeError, ValueError):
         return
-    values = {name: value for name, value in values.items() if math.isfinite(value)}
+    values = {name: value for name, value in found.items() if math.isfinite(value)}
     if not values:
         return
     measurements = list(map(messages.Measurement, trial.measurements))
@@ -78,30 +78,22 @@ def choose_final(spec: Any, trial: Any) -> Any:
     """Return the final Measurement of a Trial, one with all metrics; None if it has none."""
     names = {metric.metric_id for metric in spec.metrics}
     complete = [found for found in trial.measurements if names <= _metrics(found).keys()]
-    if not complete:
-        return None
     if spec.measurement_selection_type.name == "BEST_MEASUREMENT":
-        return max(complete, key=lambda found: _objective(spec, found))
-    return complete[-1]
+        return max(complete, key=lambda found: _objective(spec, found), default=None)
+    return complete[-1] if complete else None
 
 
 def should_stop(spec: Any, trial: Any, trials: Sequence[Any]) -> bool:
     """Return whether a running Trial is stopped by the study's rule, if it has one."""
-    rules = {
-        "median_automated_stopping_spec": _is_below_median,
-        "decay_curve_stopping_spec": _is_unlikely_the_best,
-    }
-    name = next((name for name in rules if name in spec), "")
+    name = spec._pb.WhichOneof("automated_stopping_spec")
     if not name:
         return False
     by_time = getattr(spec, name).use_elapsed_duration
-    completed = [
-        _read_curve(spec, other, by_time=by_time)
-        for other in trials
-        if other.state.name == "SUCCEEDED"
-    ]
     own = _read_curve(spec, trial, by_time=by_time)
-    return bool(own) and rules[name](own, [curve for curve in completed if curve])
+    ended = [other for other in trials if other.state.name == "SUCCEEDED"]
+    completed = [_read_curve(spec, other, by_time=by_time) for other in ended]
+    is_bad = _is_below_median if name.startswith("median") else _is_unlikely_the_best
+    return bool(own) and is_bad(own, completed)
 
 
 def _is_below_median(own: Curve, completed: Sequence[Curve]) -> bool:
@@ -143,13 +135,11 @@ def _is_unlikely_the_best(own: Curve, completed: Sequence[Curve]) -> bool:
 
 def _read_curve(spec: Any, trial: Any, *, by_time: bool) -> Curve:
     """Return the objective values of a Trial, each with its step or its seconds."""
+    first = spec.metrics[0].metric_id
+    found = [measurement for measurement in trial.measurements if first in _metrics(measurement)]
     return [
-        (
-            measurement.elapsed_duration.total_seconds() if by_time else measurement.step_count,
-            _objective(spec, measurement),
-        )
-        for measurement in trial.measurements
-        if spec.metrics[0].metric_id in _metrics(measurement)
+        (one.elapsed_duration.total_seconds() if by_time else one.step_count, _objective(spec, one))
+        for one in found
     ]
 
 

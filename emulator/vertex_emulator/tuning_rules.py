@@ -1,16 +1,15 @@
 """Refuse a HyperparameterTuningJob that Vertex AI refuses, or that is not supported here."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from vertex_emulator import tuning_search
 from vertex_emulator.field_rules import check_common, refuse
 from vertex_emulator.job_rules import check_spec
-from vertex_emulator.tuning_search import condition_values, kind_of, matches
 
 _APART = 1e-10
 _MAX_DISCRETE_VALUES = 1000
-_LOG_SCALES = ("UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE")
 _UNSUPPORTED = ("convex_automated_stopping_spec", "study_stopping_config")
 """Fields of a StudySpec that Vertex AI supports, but this emulator does not."""
 
@@ -32,54 +31,51 @@ def _check_study(spec: Any) -> None:
     refuse(spec.observation_noise, "observation_noise is not supported by HyperparameterTuningJob")
     for name in _UNSUPPORTED:
         refuse(name in spec, f"study_spec.{name} is not supported here")
-    seen: set[str] = set()
-    for metric in spec.metrics:
-        _check_id("metric_id", metric.metric_id)
-        refuse(metric.metric_id in seen, f"metric_id {metric.metric_id!r} is not unique")
+    names = [metric.metric_id for metric in spec.metrics]
+    for name, metric in zip(names, spec.metrics, strict=True):
+        refuse(any(map(str.isspace, name)), f"metric_id {name!r} contains white space")
+        refuse(names.count(name) > 1, f"metric_id {name!r} is not unique")
         refuse("safety_config" in metric, "safety_config is not supported here")
-        seen.add(metric.metric_id)
     _check_parameters(spec.parameters, is_grid=spec.algorithm.name == "GRID_SEARCH")
 
 
-def _check_id(field: str, value: str) -> None:
-    refuse(any(map(str.isspace, value)), f"{field} {value!r} contains white space")
+def _check_parameters(parameters: Sequence[Any], *, is_grid: bool) -> None:
+    """Refuse invalid parameters, or two that can be active at once with one ID."""
+    listed = [*_list_all(parameters, {})]
+    for parameter, _ in listed:
+        _check_parameter(parameter, is_grid=is_grid)
+    for (one, first), (other, second) in itertools.combinations(listed, 2):
+        name, parents = one.parameter_id, first.keys() & second.keys()
+        are_apart = any(set(first[parent]).isdisjoint(second[parent]) for parent in parents)
+        is_same = name == other.parameter_id
+        refuse(is_same and not are_apart, f"parameter_id {name!r} is not unique")
 
 
-def _check_parameters(parameters: Sequence[Any], *, is_grid: bool) -> set[str]:
-    """Refuse invalid parameters, or two that can be active at once with one ID; return all IDs."""
-    found: set[str] = set()
+def _list_all(
+    parameters: Sequence[Any], active: dict[str, list[Any]]
+) -> Iterator[tuple[Any, dict[str, list[Any]]]]:
+    """Yield each parameter, with the values of others with which it is active."""
     for parameter in parameters:
-        ids = _check_parameter(parameter, is_grid=is_grid)
-        refuse(found & ids, f"parameter_id {min(found & ids, default='')!r} is not unique")
-        found |= ids
-    return found
+        yield parameter, active
+        for condition in parameter.conditional_parameter_specs:
+            values = {parameter.parameter_id: tuning_search.condition_values(condition)}
+            yield from _list_all([condition.parameter_spec], active | values)
 
 
-def _check_parameter(parameter: Any, *, is_grid: bool) -> set[str]:
-    """Refuse an invalid parameter or condition; return its ID and those of its conditions."""
-    name, kind = parameter.parameter_id, kind_of(parameter)
-    _check_id("parameter_id", name)
+def _check_parameter(parameter: Any, *, is_grid: bool) -> None:
+    name, kind = parameter.parameter_id, tuning_search.kind_of(parameter)
+    refuse(any(map(str.isspace, name)), f"parameter_id {name!r} contains white space")
     refuse(not kind, f"{name} has no value spec, such as double_value_spec")
     refuse(is_grid and kind == "DOUBLE", f"{name} is DOUBLE, which GRID_SEARCH does not support")
     _check_values(parameter, kind)
-    found: list[tuple[list[Any], set[str]]] = [([], {name})]
     for condition in parameter.conditional_parameter_specs:
-        values = condition_values(condition)
-        _check_condition(condition, values, parameter)
-        ids = _check_parameter(condition.parameter_spec, is_grid=is_grid)
-        for others, taken in found:
-            overlap = taken & ids and (
-                not others or any(matches(value, others) for value in values)
-            )
-            refuse(overlap, f"parameter_id {min(taken & ids, default='')!r} is not unique")
-        found.append((values, ids))
-    return set().union(*(ids for _, ids in found))
+        _check_condition(condition, parameter, kind)
 
 
 def _check_values(parameter: Any, kind: str) -> None:
     """Refuse a default, bounds, values or a scale that a parameter of a type can't have."""
     name, scale = parameter.parameter_id, parameter.scale_type.name
-    spec = getattr(parameter, f"{kind.lower()}_value_spec")
+    spec = tuning_search.value_spec(parameter)
     default = f"{name}.default_value is not supported by HyperparameterTuningJob"
     refuse("default_value" in spec, default)
     if kind == "CATEGORICAL":
@@ -93,21 +89,17 @@ def _check_values(parameter: Any, kind: str) -> None:
     else:
         low, high = spec.min_value, spec.max_value
         refuse(low > high, f"{name}.min_value {low} is more than max_value {high}")
-    refuse(scale in _LOG_SCALES and low <= 0, f"{name} has {low}; {scale} needs positive values")
+    is_log = scale in tuning_search.LOG_SCALES
+    refuse(is_log and low <= 0, f"{name} has {low}; {scale} needs positive values")
 
 
-def _check_condition(condition: Any, values: Sequence[Any], parameter: Any) -> None:
+def _check_condition(condition: Any, parameter: Any, kind: str) -> None:
     """Refuse a condition of another type than its parent, or with values that it can't have."""
-    name, kind = parameter.parameter_id, kind_of(parameter)
-    fields = {"DISCRETE": "discrete", "INTEGER": "int", "CATEGORICAL": "categorical"}
-    field = f"parent_{fields.get(kind, '')}_values"
-    refuse(field not in type(condition).meta.fields, f"{name} is {kind}, which has no conditions")
+    name = parameter.parameter_id
+    refuse(kind == "DOUBLE", f"{name} is DOUBLE, which has no conditions")
+    field = f"parent_{'int' if kind == 'INTEGER' else kind.lower()}_values"
     refuse(field not in condition, f"a condition of {name}, which is {kind}, needs {field}")
-    spec = getattr(parameter, f"{kind.lower()}_value_spec")
-    for value in values:
-        is_within = (
-            spec.min_value <= value <= spec.max_value
-            if kind == "INTEGER"
-            else matches(value, spec.values)
-        )
-        refuse(not is_within, f"{field} of {name} has {value!r}, which is not one of its values")
+    feasible = tuning_search.feasible_values(parameter)
+    for value in tuning_search.condition_values(condition):
+        is_other = not tuning_search.matches(value, feasible)
+        refuse(is_other, f"{field} of {name} has {value!r}, which is not one of its values")

@@ -5,6 +5,7 @@ TPE, a Bayesian optimization, suits conditional and categorical parameters and s
 needs NumPy alone; Optuna's Gaussian processes need PyTorch.
 """
 
+import functools
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ With Optuna's ten, a search of twelve trials of three options gains a third as m
 values: 0.0007 instead of 0.0022 of a loss, on average of 150 searches."""
 _CLOSE = 1e-10
 """Distance within which numbers match a condition."""
+LOG_SCALES = ("UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE")
 
 
 def ask(spec: Any, trials: Sequence[Any], seed: str) -> dict[str, Value] | None:
@@ -48,12 +50,7 @@ def ask(spec: Any, trials: Sequence[Any], seed: str) -> dict[str, Value] | None:
     )
     for trial in trials:
         study.add_trial(_freeze(spec, trial))
-    asked = study.ask()
-
-    def choose(path: str, parameter: Any) -> Value:
-        return _from_optuna(parameter, _suggest(asked, path, parameter))
-
-    return dict(walk(spec.parameters, choose))
+    return dict(walk(spec.parameters, functools.partial(_suggest, study.ask())))
 
 
 def is_minimized(metric: Any) -> bool:
@@ -67,6 +64,11 @@ def kind_of(parameter: Any) -> str:
     return str(field.removesuffix("_value_spec").upper())
 
 
+def value_spec(parameter: Any) -> Any:
+    """Return the value spec of a ParameterSpec, such as its double_value_spec."""
+    return getattr(parameter, f"{kind_of(parameter).lower()}_value_spec")
+
+
 def condition_values(condition: Any) -> list[Value]:
     """Return the values of its parent with which a ConditionalParameterSpec is active."""
     field = condition._pb.WhichOneof("parent_value_condition")
@@ -74,8 +76,8 @@ def condition_values(condition: Any) -> list[Value]:
 
 
 def matches(value: Value, values: Sequence[Value]) -> bool:
-    """Return whether a value is one of a condition's values."""
-    if isinstance(value, str):
+    """Return whether a value is one of others of its type, such as a condition's."""
+    if not isinstance(value, float):
         return value in values
     return any(abs(value - float(other)) <= _CLOSE for other in values)
 
@@ -103,7 +105,7 @@ def list_points(parameters: Sequence[Any]) -> Iterator[dict[str, Value]]:
         yield {}
         return
     first, *others = parameters
-    for value in _feasible_values(first):
+    for value in feasible_values(first):
         active = [
             condition.parameter_spec
             for condition in first.conditional_parameter_specs
@@ -113,12 +115,11 @@ def list_points(parameters: Sequence[Any]) -> Iterator[dict[str, Value]]:
             yield {first.parameter_id: value, **point}
 
 
-def _feasible_values(parameter: Any) -> Sequence[Value]:
+def feasible_values(parameter: Any) -> Sequence[Value]:
+    """Return the values of a parameter that is not DOUBLE."""
+    spec = value_spec(parameter)
     if kind_of(parameter) == "INTEGER":
-        bounds = parameter.integer_value_spec
-        return range(bounds.min_value, bounds.max_value + 1)
-    is_discrete = kind_of(parameter) == "DISCRETE"
-    spec = parameter.discrete_value_spec if is_discrete else parameter.categorical_value_spec
+        return range(spec.min_value, spec.max_value + 1)
     return list(spec.values)
 
 
@@ -130,10 +131,12 @@ def _freeze(spec: Any, trial: Any) -> "FrozenTrial":
     params: dict[str, Any] = {}
 
     def note(path: str, parameter: Any) -> Value:
-        value: Value = values[parameter.parameter_id]
-        params[path] = _to_optuna(parameter, value)
-        _suggest(fixed, path, parameter)
-        return value
+        value = values[parameter.parameter_id]
+        if kind_of(parameter) == "DISCRETE":
+            params[path] = feasible_values(parameter).index(value)
+        else:
+            params[path] = _mirror(parameter, value)
+        return _suggest(fixed, path, parameter)
 
     fixed = FixedTrial(params)
     dict(walk(spec.parameters, note))
@@ -145,42 +148,21 @@ def _freeze(spec: Any, trial: Any) -> "FrozenTrial":
     return create_trial(**found, state=TrialState.FAIL if failed else TrialState.RUNNING)
 
 
-def _suggest(trial: "BaseTrial", path: str, parameter: Any) -> Any:
-    """Return Optuna's value of a parameter; of a DISCRETE one, the index of the value."""
-    log = parameter.scale_type.name in ("UNIT_LOG_SCALE", "UNIT_REVERSE_LOG_SCALE")
-    match kind_of(parameter):
-        case "DOUBLE":
-            bounds = parameter.double_value_spec
-            return trial.suggest_float(path, bounds.min_value, bounds.max_value, log=log)
-        case "INTEGER":
-            bounds = parameter.integer_value_spec
-            return trial.suggest_int(path, bounds.min_value, bounds.max_value, log=log)
-        case "DISCRETE":
-            return trial.suggest_int(path, 0, len(parameter.discrete_value_spec.values) - 1)
-    return trial.suggest_categorical(path, list(parameter.categorical_value_spec.values))
-
-
-def _from_optuna(parameter: Any, value: Any) -> Value:
-    if kind_of(parameter) == "DISCRETE":
-        return float(parameter.discrete_value_spec.values[value])
-    return _mirror(parameter, value)
-
-
-def _to_optuna(parameter: Any, value: Any) -> Any:
-    match kind_of(parameter):
-        case "INTEGER":
-            return _mirror(parameter, round(value))
-        case "DISCRETE":
-            values = list(parameter.discrete_value_spec.values)
-            return min(range(len(values)), key=lambda index: abs(values[index] - value))
-    return _mirror(parameter, value)
+def _suggest(trial: "BaseTrial", path: str, parameter: Any) -> Value:
+    """Return the value of a parameter that Optuna chooses; of a DISCRETE one, it has the index."""
+    kind, spec = kind_of(parameter), value_spec(parameter)
+    if kind == "CATEGORICAL":
+        return str(trial.suggest_categorical(path, list(spec.values)))
+    if kind == "DISCRETE":
+        return float(spec.values[trial.suggest_int(path, 0, len(spec.values) - 1)])
+    suggest = trial.suggest_int if kind == "INTEGER" else trial.suggest_float
+    is_log = parameter.scale_type.name in LOG_SCALES
+    return _mirror(parameter, suggest(path, spec.min_value, spec.max_value, log=is_log))
 
 
 def _mirror(parameter: Any, value: Any) -> Any:
     """Swap a value's distances to the bounds on a reverse scale, which Optuna searches as log."""
     if parameter.scale_type.name != "UNIT_REVERSE_LOG_SCALE":
         return value
-    is_double = kind_of(parameter) == "DOUBLE"
-    bounds = parameter.double_value_spec if is_double else parameter.integer_value_spec
-    low, high = bounds.min_value, bounds.max_value
+    low, high = value_spec(parameter).min_value, value_spec(parameter).max_value
     return min(max(low + high - value, low), high)

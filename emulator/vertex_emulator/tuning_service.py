@@ -5,7 +5,9 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from vertex_emulator import messages, tuning_rules
@@ -63,15 +65,14 @@ class TuningJob(BackgroundJob):
     def execute(self) -> End:
         """Start trials until there are enough."""
         self.set_state("RUNNING")
+        upcoming = self._list_upcoming()
         while not self.wait_for_cancel():
             for trial in self._active_trials():
                 self._watch(trial)
             if error := self._find_failure():
                 return End("FAILED", "INTERNAL", error)
-            while len(self._running) < self.message.parallel_trial_count:
-                trial = self._next_trial()
-                if not trial:
-                    break
+            free = self.message.parallel_trial_count - len(self._running)
+            for trial in itertools.islice(upcoming, free):
                 self._start(trial)
             if not self._running:
                 return End("SUCCEEDED")
@@ -80,27 +81,22 @@ class TuningJob(BackgroundJob):
     def _active_trials(self) -> list[Any]:
         return [trial for trial in self.message.trials if trial.id in self._running]
 
-    def _next_trial(self) -> Any:
-        """Return an unfinished or new Trial; None if there are enough, or no further values."""
+    def _list_upcoming(self) -> Iterator[Any]:
+        """Yield unfinished Trials, and then new ones, until there are enough or no other values."""
         trials = self.message.trials
-        for trial in trials:
-            if trial.state.name not in _TRIAL_ENDED and trial.id not in self._running:
-                return trial
-        if len(trials) >= self.message.max_trial_count:
-            return None
-        values = ask(self._spec, trials, self.message.display_name)
-        if values is None:
-            return None
-        number = f"{len(trials) + 1}"
-        trials.append(
-            messages.Trial(
-                id=number,
+        yield from [trial for trial in trials if trial.state.name == "REQUESTED"]
+        while len(trials) < self.message.max_trial_count:
+            values = ask(self._spec, trials, self.message.display_name)
+            if values is None:
+                return
+            trial = messages.Trial(
+                id=f"{len(trials) + 1}",
                 state="REQUESTED",
                 parameters=[{"parameter_id": key, "value": value} for key, value in values.items()],
-                client_id=f"{id_of(self.message.name)}-{number}",
+                client_id=f"{id_of(self.message.name)}-{len(trials) + 1}",
             )
-        )
-        return trials[-1]
+            trials.append(trial)
+            yield trials[-1]
 
     def _start(self, trial: Any) -> None:
         """Create the CustomJob of a trial."""
@@ -125,21 +121,20 @@ class TuningJob(BackgroundJob):
         )
         trial.custom_job = self._jobs.create(request).name
         trial.state = "ACTIVE"
-        jobs = {job.message.name: job for job in self._jobs.jobs}
-        self._running[trial.id] = jobs[trial.custom_job]
+        started = (job for job in self._jobs.jobs if job.message.name == trial.custom_job)
+        self._running[trial.id] = next(started)
         self.store()
 
     def _watch(self, trial: Any) -> None:
         """Read the reports of a trial; end it if its job has ended, or if it is to be stopped."""
         job = self._running[trial.id]
         has_ended = not job.is_alive()  # read before the last reports
-        seen = self._reports.setdefault(trial.id, set())
-        before = len(seen)
-        for report in read_reports(job.directory, seen):
+        reports = [*read_reports(job.directory, self._reports.setdefault(trial.id, set()))]
+        for report in reports:
             add_report(self._spec, trial, report)
         if has_ended:
             self._finish(trial)
-        elif len(seen) > before:
+        elif reports:
             if should_stop(self._spec, trial, self.message.trials):
                 self._stopped.add(trial.id)
                 trial.state = "STOPPING"
