@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from components.planning.search_options import SearchOptions, list_points, read_parameters
+from components.planning.search_options import SearchOptions, list_configs
 from pipelines.parameters import ParameterSet
 from pipelines.run_options import Search
 from trainer import fields
@@ -44,12 +44,8 @@ def check(
     if search.metric not in known and not parameters.records.task:
         raise InputError(f"{origin}: metric={search.metric!r} is none of {', '.join(known)}")
     try:
-        points = list_points(read_parameters(search, parameters.training))
+        configs = [*list_configs(search, parameters.training)]
     except InputError as error:
         raise InputError(f"{origin}: {error}") from None
-    for point in points:
-        inner = {name.partition(".")[2]: value for name, value in point.items() if "." in name}
-        values = {name: value for name, value in point.items() if "." not in name}
-        if inner:
-            values["model_options"] = {**parameters.training.model_options, **inner}
-        check_values(values)
+    for config in configs:
+        check_values(vars(config))
