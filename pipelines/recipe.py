@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import search
+from components.planning.search_options import SearchOptions, list_configs
 from pipelines.parameters import GROUPS, PARAMETERS, ParameterSet, check_parameters, expand_auto
 from pipelines.run_options import FALLBACK, RunOptions, Search, split_document
 from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
+from trainer.tasks.label_kinds import kind_of
 from trainer.toml_reader import tomllib
 
 DIRECTORY = Path(__file__).parent / "recipes"
@@ -60,7 +61,7 @@ class Recipe:
             changes: options of the search that replace the recipe's.
             values: parameters of the run that replace the recipe's.
         """
-        changed = search.change(self.run_options.search, changes, self.name)
+        changed = _change_search(self.run_options.search, changes, self.name)
         schedule = changed.schedule or self.run_options.retraining
         searching = dataclasses.replace(
             self,
@@ -73,13 +74,17 @@ class Recipe:
 
     def check_search(self, values: Mapping[str, Any], *, origin: str) -> None:
         """Raise InputError for a search that a run with such parameters could not do."""
-        assert self.run_options.search
-        parameters = self.with_values(values, origin="--set")
-
-        def check_values(others: Mapping[str, Any]) -> None:
-            self.with_values({**values, **others}, origin=origin)
-
-        search.check(self.run_options.search, parameters, check_values, origin=origin)
+        search, parameters = self.run_options.search, self.with_values(values, origin="--set")
+        assert search
+        known = kind_of(parameters.records.label).values["monitor"]
+        if search.metric not in known and not parameters.records.task:
+            raise InputError(f"{origin}: metric={search.metric!r} is none of {', '.join(known)}")
+        try:
+            configs = [*list_configs(search, parameters.training)]
+        except InputError as error:
+            raise InputError(f"{origin}: {error}") from None
+        for config in configs:
+            self.with_values({**values, **vars(config)}, origin=origin)
 
 
 def to_id(name: str) -> str:
@@ -161,6 +166,21 @@ def load(name: str, *folders: Path) -> Recipe:
     if run_options.search:
         recipe.check_search({}, origin=f"{path.name}: [search]")
     return recipe
+
+
+def _change_search(search: Search | None, changes: Mapping[str, Any], recipe: str) -> Search:
+    """Return a recipe's search with other options; raise InputError if it has none."""
+    if search is None:
+        raise InputError(
+            f"recipe {recipe!r} has no table [search]; add one, such as [search] "
+            'parameters.learning_rate = { min = 1e-4, max = 1e-2, scale = "log" }'
+        )
+    try:
+        known = fields.pick(SearchOptions, vars(search))
+        changed = fields.build(SearchOptions, {**known, **changes})
+    except InputError as error:
+        raise InputError(f"search: {error}") from None
+    return Search(**vars(changed), schedule=search.schedule)
 
 
 def _check_values(

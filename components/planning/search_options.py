@@ -25,7 +25,6 @@ ALGORITHMS = {
     "default": "ALGORITHM_UNSPECIFIED", "grid": "GRID_SEARCH", "random": "RANDOM_SEARCH"
 }  # fmt: skip
 STOPPING = {"median": "median_automated_stopping_spec", "decay_curve": "decay_curve_stopping_spec"}
-_RISING = ("accuracy", "example_f1")
 _FIXED = (
     "model", "warm_start", "strategy", "monitor", "keep_epoch", "max_train_examples", "seed",
     "checkpoint_steps", "steps_per_execution", "profile_steps", "shuffle_megabytes",
@@ -77,7 +76,7 @@ class SearchOptions:
     @property
     def is_rising(self) -> bool:
         """Return whether the metric is better if it is higher."""
-        return self.metric in _RISING
+        return self.metric in ("accuracy", "example_f1")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -109,9 +109,13 @@ class TuningJob(BackgroundJob):
         )
         if "encryption_spec" in message:
             custom_job.encryption_spec = message.encryption_spec
+        arguments: list[str] = []
+        for parameter in trial.parameters:
+            value = to_whole_numbers(parameter.value)
+            arguments += [f"--{parameter.parameter_id}", str(value)]
         for pool in custom_job.job_spec.worker_pool_specs:
             if not is_empty(pool):
-                pool.container_spec.args.extend(list_arguments(trial))
+                pool.container_spec.args.extend(arguments)
         folder = custom_job.job_spec.base_output_directory
         if folder.output_uri_prefix:
             folder.output_uri_prefix = f"{folder.output_uri_prefix.rstrip('/')}/{trial.id}"
@@ -217,12 +221,3 @@ class TuningService(BackgroundJobs[TuningJob]):
                 (path.parent / CANCEL_FILE_NAME).unlink(missing_ok=True)
                 return path.parent
         return None
-
-
-def list_arguments(trial: Any) -> list[str]:
-    """Return the arguments by which a container gets the values of a Trial."""
-    return [
-        word
-        for parameter in trial.parameters
-        for word in (f"--{parameter.parameter_id}", str(to_whole_numbers(parameter.value)))
-    ]

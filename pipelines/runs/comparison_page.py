@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from pipelines.runs.run_comparison import RunComparison, format_value
-from trainer.drawing import plots
 from trainer.errors import InputError
-from trainer.report.learning import Rows, column
+from trainer.report.learning import Rows, draw_histories, known_values
 from trainer.report.page import render
 
 
@@ -40,7 +39,6 @@ def write(path: pathlib.Path, compared: RunComparison) -> None:
 
 def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     """Draw metrics of both splits and the learning rate, with a line for each run."""
-    epochs = range(1, max(map(len, histories)) + 1)
     split = "validation_"
     titles = dict.fromkeys(title for rows in histories for row in rows[:1] for title in row)
     # The task's metric before the loss.
@@ -48,10 +46,7 @@ def _draw_curves(histories: Sequence[Rows]) -> list[tuple[str, Markup]]:
     drawn = []
     trained = [title.removeprefix(split) for title in validated]
     for title in [*validated, *trained, "learning_rate"]:
-        lines = [column(rows, title) for rows in histories]
-        if any(value is not None for line in lines for value in line) and len(epochs) > 1:
-            label = title.replace("_", " ")
-            description = f"{label} by epoch"
-            svg = plots.draw_lines(epochs, lines, y_label=label, description=description)
-            drawn.append((label.capitalize(), svg))
+        has_values = any(known_values(rows, title) for rows in histories)
+        if has_values and max(map(len, histories)) > 1:
+            drawn.append((title.replace("_", " ").capitalize(), draw_histories(histories, title)))
     return drawn

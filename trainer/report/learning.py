@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from trainer.drawing import plots
 
 Rows = list[dict[str, float | None]]
@@ -70,6 +72,14 @@ def _draw_figure(
     )
     legend = [(series, label, None) for series, (label, _) in lines.items()]
     return {"drawing": drawing, "caption": what.capitalize(), "legend": legend}
+
+
+def draw_histories(histories: Sequence[Rows], title: str) -> Markup:
+    """Draw a column of several trainings by epoch, a line for each."""
+    label = title.replace("_", " ")
+    lines = [column(rows, title) for rows in histories]
+    epochs = range(1, max(map(len, lines)) + 1)
+    return plots.draw_lines(epochs, lines, y_label=label, description=f"{label} by epoch")
 
 
 def _format_epoch(row: dict[str, float | None], measured: Sequence[str]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainer.drawing import plots
 from trainer.evaluation.search_verdict import SearchVerdict, Trial
-from trainer.report.learning import column
+from trainer.report.learning import draw_histories
 from trainer.report.page import render
 
 _SPREAD = 5.0
@@ -44,7 +44,9 @@ def render_search(title: str, verdict: SearchVerdict, recipe: Mapping[str, Any])
         ],
         over_time=over_time,
         effects=[(name, _draw_effect(name, [*finished.values()], label)) for name in names],
-        curves=_draw_curves(verdict, label),
+        curves=draw_histories(
+            [verdict.defaults.history, verdict.best.history], f"validation_{verdict.metric}"
+        ),
     )
 
 
@@ -73,11 +75,3 @@ def _draw_effect(name: str, trials: Sequence[Trial], label: str) -> Any:
         description=f"{label} by {name}",
         is_log=is_log,
     )
-
-
-def _draw_curves(verdict: SearchVerdict, label: str) -> Any:
-    """Draw the metric by epoch, of the recipe's values and of the best trial."""
-    drawn = [verdict.defaults.history, verdict.best.history]
-    lines = [column(rows, f"validation_{verdict.metric}") for rows in drawn]
-    epochs = range(1, max(map(len, drawn)) + 1)
-    return plots.draw_lines(epochs, lines, y_label=label, description=f"{label} by epoch")
