@@ -9,7 +9,6 @@ from components.planning.search_options import TRIALS, SearchOptions
 from components.typed import component
 from trainer import quiet
 from trainer.data import schema, storage
-from trainer.data.schema import join
 from trainer.evaluation.gate_options import GateOptions
 from trainer.fields import build
 from trainer.training.config import TrainingConfig, read_values
@@ -51,7 +50,7 @@ def choose_values(
     verdict = search_verdict.judge_search(
         schema.load_dataset(records.uri),
         training.uri,
-        join(training.uri, TRIALS),
+        schema.join(training.uri, TRIALS),
         metric=asked.metric,
         is_rising=asked.is_rising,
         confidence=options.confidence,

@@ -43,32 +43,29 @@ class TuningJob(BackgroundJob):
         super().__init__(message, directory)
         self._jobs = jobs
         self._spec = message.study_spec
-        self._running: dict[str, CustomJob] = {}  # by the ID of the trial
+        self.trials: Any = message.trials  # updated in place
+        self._running: dict[str, tuple[Any, CustomJob]] = {}  # trials and jobs, by the trial's ID
         self._reports: dict[str, set[str]] = {}  # those read, by the ID of the trial
         self._stopped: set[str] = set()  # IDs of the trials that the stopping rule has ended
         # Failures before the take-over don't count: somebody has started the task again.
-        self._accepted = {trial.id for trial in message.trials if trial.state.name == "INFEASIBLE"}
-        for trial in message.trials:
+        self._accepted = {trial.id for trial in self.trials if trial.state.name == "INFEASIBLE"}
+        for trial in self.trials:
             if trial.state.name not in _TRIAL_ENDED:
                 trial.state = "REQUESTED"
         jobs.run_logs[id_of(message.name)] = directory  # The folders of the trials' jobs are there.
         self.set_state("PENDING")
 
     @property
-    def trials(self) -> list[Any]:  # type: ignore[override]
-        return list(self.message.trials)
-
-    @property
     def processes(self) -> list[Process]:
-        return [process for job in list(self._running.values()) for process in job.processes]
+        return [process for _, job in list(self._running.values()) for process in job.processes]
 
     def execute(self) -> End:
         """Start trials until there are enough."""
         self.set_state("RUNNING")
         upcoming = self._list_upcoming()
         while not self.wait_for_cancel():
-            for trial in self._active_trials():
-                self._watch(trial)
+            for trial, job in list(self._running.values()):
+                self._watch(trial, job)
             if error := self._find_failure():
                 return End("FAILED", "INTERNAL", error)
             free = self.message.parallel_trial_count - len(self._running)
@@ -78,25 +75,22 @@ class TuningJob(BackgroundJob):
                 return End("SUCCEEDED")
         return End("CANCELLED", "CANCELLED")
 
-    def _active_trials(self) -> list[Any]:
-        return [trial for trial in self.message.trials if trial.id in self._running]
-
     def _list_upcoming(self) -> Iterator[Any]:
         """Yield unfinished Trials, and then new ones, until there are enough or no other values."""
-        trials = self.message.trials
-        yield from [trial for trial in trials if trial.state.name == "REQUESTED"]
-        while len(trials) < self.message.max_trial_count:
-            values = ask(self._spec, trials, self.message.display_name)
+        yield from [trial for trial in self.trials if trial.state.name == "REQUESTED"]
+        while len(self.trials) < self.message.max_trial_count:
+            values = ask(self._spec, self.trials, self.message.display_name)
             if values is None:
                 return
+            number = f"{len(self.trials) + 1}"
             trial = messages.Trial(
-                id=f"{len(trials) + 1}",
+                id=number,
                 state="REQUESTED",
                 parameters=[{"parameter_id": key, "value": value} for key, value in values.items()],
-                client_id=f"{id_of(self.message.name)}-{len(trials) + 1}",
+                client_id=f"{id_of(self.message.name)}-{number}",
             )
-            trials.append(trial)
-            yield trials[-1]
+            self.trials.append(trial)
+            yield self.trials[-1]
 
     def _start(self, trial: Any) -> None:
         """Create the CustomJob of a trial."""
@@ -126,28 +120,27 @@ class TuningJob(BackgroundJob):
         trial.custom_job = self._jobs.create(request).name
         trial.state = "ACTIVE"
         started = (job for job in self._jobs.jobs if job.message.name == trial.custom_job)
-        self._running[trial.id] = next(started)
+        self._running[trial.id] = trial, next(started)
         self.store()
 
-    def _watch(self, trial: Any) -> None:
+    def _watch(self, trial: Any, job: CustomJob) -> None:
         """Read the reports of a trial; end it if its job has ended, or if it is to be stopped."""
-        job = self._running[trial.id]
         has_ended = not job.is_alive()  # read before the last reports
         reports = [*read_reports(job.directory, self._reports.setdefault(trial.id, set()))]
         for report in reports:
             add_report(self._spec, trial, report)
         if has_ended:
-            self._finish(trial)
+            self._finish(trial, job)
         elif reports:
-            if should_stop(self._spec, trial, self.message.trials):
+            if should_stop(self._spec, trial, self.trials):
                 self._stopped.add(trial.id)
                 trial.state = "STOPPING"
                 job.cancel()
             self.store()
 
-    def _finish(self, trial: Any) -> None:
+    def _finish(self, trial: Any, job: CustomJob) -> None:
         """Give a trial whose job has ended its final state."""
-        job = self._running.pop(trial.id)
+        del self._running[trial.id]
         final, reason = choose_final(self._spec, trial), ""
         if job.state != "SUCCEEDED" and trial.id not in self._stopped:
             reason = f"its CustomJob is {job.state}: {job.error}"
@@ -165,7 +158,7 @@ class TuningJob(BackgroundJob):
 
     def _find_failure(self) -> str:
         """Return an error if too many trials have failed; else ""."""
-        trials, limit = list(self.message.trials), self.message.max_failed_trial_count
+        trials, limit = list(self.trials), self.message.max_failed_trial_count
         ended = [trial for trial in trials if trial.state.name == "INFEASIBLE"]
         failed = [trial for trial in ended if trial.id not in self._accepted]
         # 0: Vertex AI decides. The first trial's failure ends its job, and later "too high" a
@@ -180,16 +173,16 @@ class TuningJob(BackgroundJob):
 
     def stop(self, state: str) -> None:
         """Cancel the running trials; those that are cut short can be started again."""
-        for job in self._running.values():
+        running = list(self._running.values())
+        for _, job in running:
             job.cancel()
-        for job in self._running.values():
+        for _, job in running:
             job.join()
         # On a full disk nothing is stored, but clients wait for the state in memory.
         with contextlib.suppress(OSError):
-            for trial in self._active_trials():
-                job = self._running[trial.id]
+            for trial, job in running:
                 if job.state != "CANCELLED" or trial.id in self._stopped:
-                    self._watch(trial)
+                    self._watch(trial, job)
                 else:
                     trial.state = "STOPPING"
 
