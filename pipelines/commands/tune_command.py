@@ -14,6 +14,7 @@ from pipelines.commands.arguments import (
     runs_folder,
     with_settings,
 )
+from pipelines.commands.run_command import start_on_vertex
 from trainer.errors import InputError
 
 
@@ -50,7 +51,5 @@ def tune_recipe(
         directory = runs_folder(runs_directory, local=True)
         ended = api.run(loaded, values, runs_directory=directory, name=name or "", origin="--set")
         return startup.exit_code(ended.state)
-    from pipelines.commands.run_command import start_on_vertex
-
     options: dict[str, Any] = {"cache": None, "name": name or "", "detach": detach}
     return start_on_vertex(settings.load(), loaded, values, batch=False, **options)
