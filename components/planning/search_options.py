@@ -56,7 +56,8 @@ class SearchOptions:
     )
     early_stopping: str = option(
         "none",
-        help="Rule by which bad trials are stopped before their last epoch.",
+        help="Rule by which bad trials are stopped before their last epoch; it compares trials "
+        "after the same time.",
         choices=("none", *STOPPING),
     )
     failed_trials: int = option(
@@ -158,7 +159,8 @@ def build_study_spec(search: SearchOptions, config: TrainingConfig) -> dict[str,
         "measurement_selection_type": "BEST_MEASUREMENT" if keeps_best else "LAST_MEASUREMENT",
     }
     if search.early_stopping in STOPPING:
-        spec[STOPPING[search.early_stopping]] = {}
+        # Google's launcher removes empty values, so a rule that compares by steps would be lost.
+        spec[STOPPING[search.early_stopping]] = {"use_elapsed_duration": True}
     return spec
 
 

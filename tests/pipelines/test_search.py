@@ -5,6 +5,8 @@ import json
 import re
 
 import pytest
+from google.cloud.aiplatform_v1 import types
+from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import json_util
 
 from components.machines.worker_pools import MachineOptions, build_worker_pool_specs
 from components.plan_search import plan_search
@@ -47,7 +49,7 @@ def test_study_has_the_parameters_with_their_kinds(tmp_path):
     spec = build_study_spec(recipe.run_options.search, recipe.parameters.training)
     assert spec["metrics"] == [{"metric_id": "validation_accuracy", "goal": "MAXIMIZE"}]
     assert spec["measurement_selection_type"] == "BEST_MEASUREMENT"
-    assert spec["median_automated_stopping_spec"] == {}
+    assert spec["median_automated_stopping_spec"] == {"use_elapsed_duration": True}
     found = {one["parameter_id"]: one for one in spec["parameters"]}
     rate = {"min_value": 1e-4, "max_value": 1e-1}
     assert found["learning_rate"]["double_value_spec"] == rate
@@ -107,10 +109,13 @@ def test_recipe_without_a_search_is_told_one(tmp_path):
     assert "has no table [search]; add one, such as" in message
 
 
-def plan(**options):
+def plan(early_stopping="none", **options):
     machines = MachineOptions()
-    search = SearchOptions(parameters={"learning_rate": {"min": 0.1, "max": 0.5}}, trials=8)
-    groups = TrainingConfig(), PipelineOptions(**options), JobOptions(timeout="3600s")
+    parameters = {"learning_rate": {"min": 0.1, "max": 0.5}}
+    search = SearchOptions(parameters=parameters, trials=8, early_stopping=early_stopping)
+    key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+    job_options = JobOptions(timeout="3600s", encryption_spec_key_name=key)
+    groups = TrainingConfig(), PipelineOptions(**options), job_options
     values = {name: value for group in groups for name, value in vars(group).items()}
     pools = build_worker_pool_specs(machines, ["--dataset=d", "--base_output_directory=b"])
     planned = plan_search.python_func(
@@ -135,6 +140,17 @@ def test_planned_job_has_the_worker_pools_of_training():
     (pool,) = spec["worker_pool_specs"]
     assert pool["container_spec"]["args"] == ["--dataset=d"]
     assert spec["scheduling"]["timeout"] == "3600s"
+
+
+@pytest.mark.parametrize("early_stopping", ["none", "median", "decay_curve"])
+def test_launcher_sends_the_whole_job(early_stopping):
+    job = plan(early_stopping)
+    spec = types.HyperparameterTuningJob(job).study_spec
+    assert ("median_automated_stopping_spec" in spec) == (early_stopping == "median")
+    assert ("decay_curve_stopping_spec" in spec) == (early_stopping == "decay_curve")
+    # Google's launcher sends this.
+    sent = types.HyperparameterTuningJob(json_util.recursive_remove_empty(job))
+    assert sent == types.HyperparameterTuningJob(job)
 
 
 def test_max_cost_becomes_the_number_of_trials(capsys):

@@ -21,7 +21,10 @@ BAD = TRAINED.replace("0.002", "0.00001").replace("--epochs=6", "--epochs=1")
 
 @pytest.fixture(scope="module")
 def searched(shared, run_here, digit_records, trained):
-    """Folders of a bad training with the recipe's values, and of a search that tries it, too."""
+    """Folders of a bad training with the recipe's values, and of a search that tries it, too.
+
+    The search's third trial was stopped early, and the fourth failed before its first epoch ended.
+    """
 
     def train(folder):
         run = folder / "trials" / "run"
@@ -30,7 +33,9 @@ def searched(shared, run_here, digit_records, trained):
         shutil.copytree(folder / "defaults", run / "1")
         shutil.copytree(trained, run / "2")
         (run / "3").mkdir()
-        for number, options in enumerate((BAD, TRAINED, ""), 1):
+        shutil.copy(folder / "defaults" / "history.csv", run / "3")
+        (run / "4").mkdir()
+        for number, options in enumerate((BAD, TRAINED, "", ""), 1):
             begun = {"trial": number, "values": dict(re.findall(r"--(\w+)=(\S+)", options))}
             (run / str(number) / "trial.json").write_text(json.dumps(begun))
 
@@ -44,10 +49,10 @@ def test_better_trial_is_chosen(metric, searched, digit_records):
     verdict = judge_search(digit_records, *folders, **options)
     values = {one.name: one.value for one in verdict.trials if one.is_finished}
     assert values.keys() == {"1", "2"}
-    assert len(verdict.trials) == 3
+    assert len(verdict.trials) == 4
     assert verdict.best.value == (max if metric == "accuracy" else min)(values.values())
     assert verdict.chosen is verdict.best
-    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 2)
+    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 3)
     assert 0 <= verdict.optimism < 0.1
     assert f"trial {verdict.best.name} is better" in verdict.reason
     page = render_search("digits", verdict, {"epochs": 6})
@@ -107,4 +112,4 @@ def test_trials_of_an_earlier_run_are_judged_too(searched, digit_records, tmp_pa
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
     verdict = judge_search(digit_records, str(searched / "defaults"), str(trials), **options)
     assert [one.name for one in verdict.trials if one.is_finished][::2] == ["first/1", "second/1"]
-    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 4)
+    assert verdict.comparison.confidence == pytest.approx(1 - 0.05 / 6)

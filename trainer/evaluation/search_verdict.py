@@ -61,14 +61,14 @@ class SearchVerdict:
     @property
     def reason(self) -> str:
         """Return the verdict in one line."""
-        best, finished = self.best, sum(trial.is_finished for trial in self.trials)
+        best = self.best
         shown, is_better = self.metric.replace("_", " "), self.comparison.is_better
         return (
             f"trial {best.name} is {'better' if is_better else 'no better'} than the "
             f"recipe's values beyond noise: validation {shown} {best.value:.4f}, there "
             f"{self.defaults.value:.4f}; p = {self.comparison.p_value:.2g}, at most "
             f"{1 - self.comparison.confidence:.2g} is needed for the best of "
-            f"{count(finished, 'trial')}"
+            f"{count(count_measured(self.trials), 'trial')}"
         )
 
 
@@ -109,7 +109,7 @@ def judge_search(
         sums.append(_sum_groups(scores, metric))
         if trial is best:
             pairs = Pairs.from_scores(scores, base)
-    level = (1 - confidence) / len(finished)
+    level = (1 - confidence) / count_measured(read)
     # For any other metric, the losses of the examples are compared: nats, squared errors or 1 - F1.
     compared_by = "accuracy" if metric == "accuracy" else "log_loss"
     return SearchVerdict(
@@ -121,6 +121,11 @@ def judge_search(
         comparison=compare(pairs, metric=compared_by, confidence=1 - level),
         optimism=estimate_optimism(np.array(sums), dataset.splits["validation"].examples),
     )
+
+
+def count_measured(trials: list[Trial]) -> int:
+    """Return the number of trials of which the best was chosen, also of those stopped early."""
+    return sum(bool(trial.history) for trial in trials)
 
 
 def read_trial(directory: str, metric: str, name: str = "") -> Trial:
