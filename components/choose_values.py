@@ -50,7 +50,7 @@ def choose_values(
     verdict = search_verdict.judge_search(
         schema.load_dataset(records.uri),
         training.uri,
-        schema.join(training.uri, TRIALS),
+        storage.join(training.uri, TRIALS),
         metric=asked.metric,
         is_rising=asked.is_rising,
         confidence=options.confidence,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from components.planning.pipeline_options import JobOptions, PipelineOptions
 from components.planning.search_options import TRIALS, SearchOptions, build_study_spec
 from components.typed import component
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.fields import build
 from trainer.training.config import TrainingConfig
 

@@ -268,7 +268,7 @@ def load_model(run: Run) -> keras.Model:
     If the model is one of your own, this imports its module, which defines its layers.
     """
     from pipelines.runs import run_files
-    from trainer.data.schema import join
+    from trainer.data.storage import join
     from trainer.exported import model_files
     from trainer.training import weights
 

@@ -71,10 +71,10 @@ def trained(shared, digit_records) -> Path:
 
 
 def _export(folder, model, dataset, **options):
-    from trainer.models import check_model
+    from trainer.models import open_model_for
     from trainer.training.export import export
 
-    export(check_model(model, dataset, options).build(dataset), dataset, str(folder))
+    export(open_model_for(model, dataset, options).build(dataset), dataset, str(folder))
 
 
 @pytest.fixture(scope="session")

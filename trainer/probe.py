@@ -26,7 +26,8 @@ import tensorflow as tf
 
 from trainer.data import storage
 from trainer.data.read.reader import read_for_keras
-from trainer.data.schema import Dataset, join
+from trainer.data.schema import Dataset
+from trainer.data.storage import join
 from trainer.errors import first_line
 from trainer.fit import create_strategy, fit
 from trainer.training.cluster import Cluster, from_environment

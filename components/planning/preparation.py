@@ -9,7 +9,8 @@ from components.planning.pipeline_options import JobOptions, PipelineOptions
 from trainer import checked_json
 from trainer.data import storage
 from trainer.data.read.input_share import check_batch_size
-from trainer.data.schema import join, load_to_train
+from trainer.data.schema import load_to_train
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count

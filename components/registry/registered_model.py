@@ -10,7 +10,8 @@ from components.registry.model_registry import Judge, ModelRegistry, Version, co
 from components.registry.model_upload import Candidate
 from components.vertex.cloud_errors import as_input_error
 from trainer.data import storage
-from trainer.data.schema import FILE_NAME, join
+from trainer.data.schema import FILE_NAME
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import CHAMPION, GateOptions
 from trainer.fields import option

@@ -52,10 +52,10 @@ def monitor(
     version = local_registry.fetch_champion(recipe, model_name, directory)
     quiet.import_tensorflow()
     from pipelines import request_drift
-    from trainer.data import schema
+    from trainer.data import schema, storage
     from trainer.serving import request_log
 
-    before = schema.load_dataset(schema.join(version.artifact_uri, schema.EXTRA_ASSETS))
+    before = schema.load_dataset(storage.join(version.artifact_uri, schema.EXTRA_ASSETS))
     drifts, total = request_drift.measure(before, request_log.read(log))
     rows = []
     for column in drifts.columns:

@@ -8,8 +8,7 @@ import numpy as np
 
 from pipelines.runs import run_files
 from pipelines.runs.run import Run
-from trainer.data.schema import join
-from trainer.data.storage import is_object
+from trainer.data.storage import is_object, join
 from trainer.errors import InputError, first_line
 from trainer.evaluation import prediction_file
 from trainer.evaluation.prediction_file import Predictions

@@ -23,7 +23,7 @@ from tests.benchmarks.photos import write_photos
 from tests.small_records import write_records
 from tests.trainer.serving.serving_processes import b64, serve
 from trainer.data.schema import Dataset
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.serving.instances import BATCH, BYTES, DEFAULT
 from trainer.training.export import export
 
@@ -49,7 +49,7 @@ def rows() -> list[Row]:
 
 def _exported(dataset: Dataset, model: str, **options: Any) -> str:
     uri = f"{dataset.uri}-model"
-    export(check_model(model, dataset, options).build(dataset), dataset, uri)
+    export(open_model_for(model, dataset, options).build(dataset), dataset, uri)
     return uri
 
 

@@ -16,7 +16,7 @@ from tests import tables
 from tests.benchmarks.measuring import Row, median_ratio
 from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
@@ -34,7 +34,7 @@ def rows() -> list[Row]:
         config = TrainingConfig(model="wide_and_deep", batch_size=BATCH, epochs=100)
         job = Job(dataset=dataset.uri, base_output_directory=f"{folder}/run", config=config)
         ours = TrainingLoop(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
-        theirs = check_model("wide_and_deep", dataset, {}).build(dataset)
+        theirs = open_model_for("wide_and_deep", dataset, {}).build(dataset)
         theirs.compile(
             optimizer=keras.optimizers.Adam(config.learning_rate),
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

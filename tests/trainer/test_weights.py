@@ -16,7 +16,7 @@ from tests.refusals import refused
 from tests.trainer.training_runs import train
 from trainer.errors import InputError
 from trainer.exported import model_files
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.training import checkpoint, weights
 
 # Isolated: neither this project nor the working folder can be imported.
@@ -33,7 +33,7 @@ print(keras.saving.load_model(sys.argv[2]).count_params())
 def test_models_are_loaded_without_this_project(trained, row_records, tmp_path):
     images = np.random.default_rng(0).integers(0, 17, (12, 8, 8, 1), np.uint8)
     np.save(tmp_path / "images.npy", images)
-    model = check_model("wide_and_deep", row_records, {"hidden_units": [8]}).build(row_records)
+    model = open_model_for("wide_and_deep", row_records, {"hidden_units": [8]}).build(row_records)
     weights.save(model, str(tmp_path / "rows.keras"))
     command = [*ALONE, LOADS, str(trained / weights.FILE_NAME), "rows.keras"]
     result = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
@@ -73,7 +73,7 @@ def test_job_model_and_file_have_the_same_weights(trained, tmp_path, start):
     ],
 )
 def test_weights_of_another_shape_are_refused(trained, digit_records, model, options, message):
-    wider = check_model(model, digit_records, options).build(digit_records)
+    wider = open_model_for(model, digit_records, options).build(digit_records)
     assert re.search(message, refused(weights.load, wider, str(trained / weights.FILE_NAME)))
 
 
@@ -169,7 +169,7 @@ def test_flipped_bit_of_a_keras_file_is_named(trained, digit_records, tmp_path, 
     if not listed:
         (file.parent / "model" / model_files.LIST).unlink()
     whole = file.read_bytes()
-    model = check_model("small_cnn", digit_records, {}).build(digit_records)
+    model = open_model_for("small_cnn", digit_records, {}).build(digit_records)
     middle = len(whole) // 2
     file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 4]) + whole[middle + 1 :])
     assert "damaged" in refused(weights.load_model, str(file.parent), "small_cnn")

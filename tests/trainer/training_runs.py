@@ -8,7 +8,7 @@ import keras
 from trainer import fields
 from trainer.data.schema import Dataset
 from trainer.evaluation.scoring import evaluate
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.training import loop
 from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
@@ -34,7 +34,7 @@ def evaluate_untrained(
     """Export and evaluate a model as it is before training."""
     keras.utils.set_random_seed(0)
     return export_and_evaluate(
-        dataset, folder, check_model(model, dataset, model_options).build(dataset)
+        dataset, folder, open_model_for(model, dataset, model_options).build(dataset)
     )
 
 

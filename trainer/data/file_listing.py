@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.errors import InputError, google_errors_as_input
 
 LISTERS = 8

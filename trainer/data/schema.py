@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from trainer.data import storage
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.fields import suggest
 
@@ -141,11 +142,6 @@ def limit_examples(dataset: Dataset, split: str, examples: int) -> Dataset:
         remaining -= shard.examples
     splits = {**dataset.splits, split: dataclasses.replace(content, shards=shards)}
     return dataclasses.replace(dataset, splits=splits)
-
-
-def join(uri: str, *parts: str) -> str:
-    """Join parts of a path to a folder's URI, whatever its scheme."""
-    return "/".join([uri.rstrip("/"), *parts])
 
 
 def load_dataset(uri: str) -> Dataset:

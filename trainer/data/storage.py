@@ -55,6 +55,11 @@ _PAUSES = (0.1, 0.4, 1.6)
 _DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+def join(uri: str, *parts: str) -> str:
+    """Join parts of a path to a folder's URI, whatever its scheme."""
+    return "/".join([uri.rstrip("/"), *parts])
+
+
 def is_remote(uri: str) -> bool:
     """Return true for gs:// and other schemes; /gcs/ is local, because it is a mounted folder."""
     return "://" in uri

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from trainer.data import storage
 from trainer.data.read.model_inputs import parse_weights
-from trainer.data.schema import Dataset, join
+from trainer.data.schema import Dataset
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.evaluation.prediction import ServedModel, parse_labels_and_keys
 from trainer.exported.results import HISTORY, METRICS, TRIAL, load, parse_history

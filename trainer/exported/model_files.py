@@ -11,7 +11,8 @@ import hashlib
 
 from trainer.data import storage
 from trainer.data.file_listing import list_files
-from trainer.data.schema import EXTRA_ASSETS, join
+from trainer.data.schema import EXTRA_ASSETS
+from trainer.data.storage import join
 from trainer.errors import InputError
 
 LIST = f"{EXTRA_ASSETS}/files.sha256"

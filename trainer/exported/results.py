@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.exported import model_files
 

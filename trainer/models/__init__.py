@@ -54,7 +54,7 @@ def open_model(name: str, options: dict[str, Any]) -> Model:
         raise InputError(f"model_options: {error}") from None
 
 
-def check_model(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
+def open_model_for(name: str, dataset: Dataset, options: dict[str, Any]) -> Model:
     """Return a model with these options; raise InputError if it can't read the dataset."""
     model = open_model(name, options)
     if model.takes not in ("", dataset.contents):
@@ -73,4 +73,4 @@ def prepare_model(name: str, dataset: Dataset, options: dict[str, Any], director
 
     Other processes may call this only after the first call has returned.
     """
-    return check_model(name, dataset, options).prepare(dataset, directory)
+    return open_model_for(name, dataset, options).prepare(dataset, directory)

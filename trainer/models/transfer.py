@@ -12,7 +12,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.data import storage
-from trainer.data.schema import Dataset, join
+from trainer.data.schema import Dataset
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.fields import build, option, suggest
 from trainer.models.backbone_table import BACKBONES, IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import Dataset, join
+from trainer.data.schema import Dataset
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.training import rejoin
 from trainer.training.cluster import Cluster

@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from trainer.data import storage
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, join, limit_examples
+from trainer.data.schema import Dataset, limit_examples
+from trainer.data.storage import join
 from trainer.models import prepare_model
 from trainer.tasks import task_of
 from trainer.training import checkpoint, loop

@@ -21,7 +21,8 @@ import tensorflow as tf
 from trainer.data import storage
 from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
-from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset, join
+from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset
+from trainer.data.storage import join
 from trainer.exported import model_files
 from trainer.tasks import task_of
 

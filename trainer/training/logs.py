@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from trainer import formats
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.exported.results import HISTORY
 from trainer.training import trial
 from trainer.training.cluster import Cluster

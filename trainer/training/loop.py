@@ -21,7 +21,8 @@ import keras
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, join, limit_examples, load_to_train
+from trainer.data.schema import Dataset, limit_examples, load_to_train
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf.xplane_pb2 import XSpace
 
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 
 _PARTS = {
     "input": re.compile(r"^IteratorGetNextOp::"),

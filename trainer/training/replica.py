@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import Dataset, join, load_to_train
+from trainer.data.schema import Dataset, load_to_train
+from trainer.data.storage import join
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported.results import HISTORY, METRICS
 from trainer.models import find_model_class

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.exported.results import TRIAL
 from trainer.training.job import Job
 

@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from trainer.data import storage
-from trainer.data.schema import Dataset, find_training_data, join
+from trainer.data.schema import Dataset, find_training_data
+from trainer.data.storage import join
 from trainer.errors import InputError, first_line, one_line
 from trainer.exported import model_files
 from trainer.models import find_model_class

@@ -12,7 +12,7 @@ from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from trainer.errors import InputError
 from trainer.fields import default_of
-from trainer.models import backbones, check_model, open_model, prepare_model
+from trainer.models import backbones, open_model, open_model_for, prepare_model
 from trainer.models.backbone_table import BACKBONES
 from trainer.models.transfer import Transfer
 from trainer.training import weights
@@ -33,14 +33,14 @@ def test_backbones_own_preprocessing_is_a_layer(backbone):
 def test_misfits_of_weights_layers_and_images_are_refused(colors, mobilenet, digit_records):
     wider = {"backbone": "MobileNet", "backbone_options": {"alpha": 0.5}, "weights": mobilenet}
     with pytest.raises(InputError, match=r"does not fit MobileNet \(.*\); give the weights of"):
-        check_model("transfer", colors, wider).build(colors)
-    model = check_model("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
+        open_model_for("transfer", colors, wider).build(colors)
+    model = open_model_for("transfer", colors, {**MOBILENET, "weights": "none"}).build(colors)
     with pytest.raises(InputError, match=r"fine_tune_layers=999: .*has only 86 layers"):
         open_model("transfer", {}).unfreeze(model, 999)
     with pytest.raises(InputError, match="needs channels=3, but channels=1"):
-        check_model("transfer", digit_records, {"weights": "none"}).build(digit_records)
+        open_model_for("transfer", digit_records, {"weights": "none"}).build(digit_records)
     with pytest.raises(InputError, match=r"weights='nowhere\.weights\.h5' is not a file; give"):
-        check_model("transfer", colors, {"weights": "nowhere.weights.h5"}).build(colors)
+        open_model_for("transfer", colors, {"weights": "nowhere.weights.h5"}).build(colors)
 
 
 def assert_equal_weights(model, expected):
@@ -59,7 +59,7 @@ def test_replicas_read_the_chiefs_copy_of_the_weights(colors, small_backbone, tm
 
 def test_saved_model_keeps_the_weights_of_its_backbone(colors, small_backbone, tmp_path):
     model, loaded = (
-        check_model("transfer", colors, small_backbone).build(colors) for _ in range(2)
+        open_model_for("transfer", colors, small_backbone).build(colors) for _ in range(2)
     )
     weights.save(model, str(tmp_path / "model.keras"))
     weights.load(loaded, str(tmp_path / "model.keras"))

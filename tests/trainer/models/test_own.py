@@ -12,7 +12,7 @@ import pytest
 from tests.child_processes import ROOT
 from tests.containers import container_files
 from tests.refusals import refused
-from trainer.models import check_model, open_model
+from trainer.models import open_model, open_model_for
 
 MODEL = """
 import keras
@@ -110,7 +110,7 @@ def test_model_is_built_with_the_types_it_declares(module, digit_records):
     options = {"units": 24.0, "rates": [1]}
     assert open_model("mine:build", options).units == 24
     assert "mine" not in sys.modules  # Checking its options runs none of its code.
-    model = check_model("mine:build", digit_records, options).build(digit_records)
+    model = open_model_for("mine:build", digit_records, options).build(digit_records)
     assert (model.name, model.layers[2].units) == ("mine", 24)
     assert model.output_shape == (None, 10)
 
@@ -120,7 +120,7 @@ def test_entry_point_of_a_package_names_its_model(module, tmp_path, digit_record
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text("[vertex_training.models]\nshop = mine:build\n")
-    model = check_model("shop", digit_records, {"units": 24}).build(digit_records)
+    model = open_model_for("shop", digit_records, {"units": 24}).build(digit_records)
     assert model.layers[2].units == 24
     assert "shop takes no 'unit'; did you mean 'units'" in refused(open_model, "shop", {"unit": 24})
     assert re.search("'shopp' is neither .*did you mean 'shop'", refused(open_model, "shopp", {}))
@@ -165,7 +165,7 @@ def test_mistake_is_refused_in_one_line(module, name, options, message):
     ],
 )
 def test_model_that_can_not_be_trained_or_saved_is_refused(module, digit_records, name, message):
-    assert message in refused(check_model(name, digit_records, {}).build, digit_records)
+    assert message in refused(open_model_for(name, digit_records, {}).build, digit_records)
 
 
 def test_weights_that_do_not_affect_the_logits_keep_their_values(module, digit_records, tmp_path):
@@ -209,9 +209,9 @@ from pipelines.commands import command_line
 for line in json.loads(sys.argv[2]):
     print("exit code", command_line.run(command_line.app, line), flush=True)
 from trainer.data import schema
-from trainer.models import check_model
+from trainer.models import open_model_for
 dataset = schema.load_dataset(sys.argv[1])
-model = check_model("two_layers", dataset, {"units": 3}).build(dataset)
+model = open_model_for("two_layers", dataset, {"units": 3}).build(dataset)
 print(model.output_shape, model.count_params())
 """
 PLAN = ["plan", "digits", "--set=model=two_layers"]

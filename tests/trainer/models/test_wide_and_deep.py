@@ -17,7 +17,7 @@ from trainer.data.schema import Dataset
 from trainer.data.tables.inputs import Encoder, list_categories, parse_columns
 from trainer.data.write.writer import create_tfrecords
 from trainer.errors import InputError
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.models.model import WIDE_LAYER
 from trainer.tasks.classification import ClassEvaluation as Evaluation
 from trainer.training.config import TrainingConfig
@@ -79,7 +79,7 @@ def test_every_value_has_an_id_and_missing_ones_have_0(dataset):
 
 
 def variables_and_optimizer(dataset, **options):
-    model = check_model("wide_and_deep", dataset, {"hidden_units": [8.0]}).build(dataset)
+    model = open_model_for("wide_and_deep", dataset, {"hidden_units": [8.0]}).build(dataset)
     config = TrainingConfig(**OPTIONS, **options)
     optimizer = create_optimizer(config, LearningRate(config, 100))
     optimizer.build(model.trainable_variables)
@@ -116,12 +116,12 @@ def test_overflow_skips_the_step_and_halves_the_scale(dataset):
 
 def test_options_set_hidden_layers_and_the_wide_part(dataset):
     def sizes(**options) -> list[int]:
-        model = check_model("wide_and_deep", dataset, options).build(dataset)
+        model = open_model_for("wide_and_deep", dataset, options).build(dataset)
         return [layer.units for layer in model.layers if layer.name.startswith("hidden")]
 
     assert sizes(hidden_units=[7.0, 5.0]) == [7, 5]
     assert sizes(first_units=100.0, scale_factor=0.5, layers=3.0) == [100, 50, 25]
-    deep = check_model("wide_and_deep", dataset, {"wide": False}).build(dataset)
+    deep = open_model_for("wide_and_deep", dataset, {"wide": False}).build(dataset)
     assert not any(WIDE_LAYER in variable.path for variable in deep.variables)
 
 
@@ -158,9 +158,9 @@ def test_slices_cover_the_split_and_are_in_the_report(dataset, evaluation, tmp_p
 
 def test_records_of_the_other_kind_are_refused(dataset, digit_records):
     with pytest.raises(InputError, match="model='wide_and_deep' needs rows of a table, but"):
-        check_model("wide_and_deep", digit_records, {}).build(digit_records)
+        open_model_for("wide_and_deep", digit_records, {}).build(digit_records)
     with pytest.raises(InputError, match=r"model='small_cnn' needs images, but .* contains rows"):
-        check_model("small_cnn", dataset, {}).build(dataset)
+        open_model_for("small_cnn", dataset, {}).build(dataset)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.trainer.serving.serving_processes import predicted
 from trainer.data.schema import Dataset
 from trainer.evaluation import drift
 from trainer.evaluation.scoring import evaluate
-from trainer.models import check_model
+from trainer.models import open_model_for
 from trainer.serving.instances import BadInstancesError
 from trainer.serving.row_instances import RowInstances
 from trainer.training.export import export
@@ -77,7 +77,7 @@ def dataset(rows, tmp_path_factory) -> Dataset:
 @pytest.fixture(scope="module")
 def model(dataset, tmp_path_factory) -> str:
     """URI of a model in which every input counts."""
-    network = check_model("wide_and_deep", dataset, {"hidden_units": [16]}).build(dataset)
+    network = open_model_for("wide_and_deep", dataset, {"hidden_units": [16]}).build(dataset)
     generator = np.random.default_rng(1)
     for variable in network.trainable_variables:
         variable.assign(generator.normal(0, 0.5, variable.shape))
@@ -190,7 +190,7 @@ def flags(tmp_path_factory):
         tables.write("", folder / kind, source=f"{kind}:{folder}/t.{kind}", **options)
         for kind in ("parquet", "csv")
     )
-    network = check_model("wide_and_deep", parquet, {"hidden_units": [8]}).build(parquet)
+    network = open_model_for("wide_and_deep", parquet, {"hidden_units": [8]}).build(parquet)
     for variable in network.trainable_variables:
         variable.assign(generator.normal(0, 0.5, variable.shape))
     export(network, parquet, str(folder / "model"))

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from trainer.data import storage
 from trainer.data.file_listing import File, list_files
-from trainer.data.schema import join
 from trainer.data.source import AnyLabel, parse_split_name
+from trainer.data.storage import join
 from trainer.errors import InputError
 from trainer.formats import listing
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from trainer.data.file_listing import list_files
 from trainer.data.images.class_folders import TABLE, Listed
-from trainer.data.schema import SPLITS, join
+from trainer.data.schema import SPLITS
 from trainer.data.source import AnyLabel, Rejection
 from trainer.data.source_options import SourceOptions
-from trainer.data.storage import exists
+from trainer.data.storage import exists, join
 from trainer.data.tables.cells import to_texts
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.csv_text import read_blocks, read_header

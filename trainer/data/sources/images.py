@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from trainer.data import storage
 from trainer.data.images.class_folders import LAYOUTS, TABLE, ClassFolders, Listed, is_hidden
 from trainer.data.images.image_source import ImageSource
-from trainer.data.schema import join
 from trainer.data.source import Example, Mapped, Reference, Rejection
 from trainer.data.source_options import SourceOptions
+from trainer.data.storage import join
 from trainer.data.tables.schema_parser import check_path_pattern, parse_image_labels
 from trainer.errors import InputError
 

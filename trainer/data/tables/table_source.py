@@ -9,9 +9,10 @@ from typing import Any
 
 from trainer.data import storage
 from trainer.data.file_listing import is_pattern, list_files
-from trainer.data.schema import ROWS, join
+from trainer.data.schema import ROWS
 from trainer.data.source import SourceKind
 from trainer.data.source_options import SourceOptions
+from trainer.data.storage import join
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError

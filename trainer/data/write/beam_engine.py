@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.schema import Dataset, join, load_dataset
+from trainer.data.schema import Dataset, load_dataset
+from trainer.data.storage import join
 from trainer.data.write.dataflow import RunOnDataflow, build_job_options
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.output import JOB, is_shard

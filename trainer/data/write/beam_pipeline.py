@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from trainer.data import storage
 from trainer.data.digests import digest_halves, shard_numbers
-from trainer.data.schema import ROWS, SPLITS, join
+from trainer.data.schema import ROWS, SPLITS
 from trainer.data.source import Example, Rejection
+from trainer.data.storage import join
 from trainer.data.totals import Totals
 from trainer.data.write import manifest, output
 from trainer.data.write.layout import shard_counts, variant_count

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.data.write.record_options import EngineOptions
 from trainer.errors import InputError
 

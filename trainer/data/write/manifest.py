@@ -128,8 +128,8 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         for rejection in rejections
     ]
     with storage.catch_write_errors(dataset.uri):
-        rejected = schema.join(dataset.uri, schema.REJECTED_FILE_NAME)
+        rejected = storage.join(dataset.uri, schema.REJECTED_FILE_NAME)
         storage.write_atomically(rejected, "".join(lines).encode())
-        manifest = schema.join(dataset.uri, schema.FILE_NAME)
+        manifest = storage.join(dataset.uri, schema.FILE_NAME)
         storage.write_atomically(manifest, dataset.to_json().encode())
     return dataset

@@ -28,7 +28,8 @@ from collections.abc import Callable, Iterator
 
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
-from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, SPLITS, Dataset, join, load_dataset
+from trainer.data.schema import FILE_NAME, REJECTED_FILE_NAME, SPLITS, Dataset, load_dataset
+from trainer.data.storage import join
 from trainer.data.write.shards import UNFINISHED, ShardWriter
 from trainer.errors import InputError
 

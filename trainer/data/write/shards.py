@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from trainer.data import storage
 from trainer.data.integrity import find_shard_problem
-from trainer.data.schema import Shard, join
+from trainer.data.schema import Shard
 from trainer.data.source import Rejection
+from trainer.data.storage import join
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.spill import Spill
 

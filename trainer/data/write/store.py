@@ -26,7 +26,7 @@ import numpy as np
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import join
+from trainer.data.storage import join
 from trainer.data.write.shards import ShardResult, ShardWriter
 from trainer.errors import InputError
 
