@@ -70,7 +70,7 @@ def main(
         print(f"probe: {what}: {found[what]}", flush=True)
 
     built = tf.sysconfig.get_build_info()
-    kinds = [one.device_type for one in tf.config.list_logical_devices()]
+    kinds = [device.device_type for device in tf.config.list_logical_devices()]
     measure("devices", lambda: {kind: kinds.count(kind) for kind in sorted(set(kinds))})
     measure("libraries", lambda: {k: built[k] for k in sorted(built) if k.endswith("_version")})
     measure("replicas", lambda: strategy.num_replicas_in_sync)
@@ -148,10 +148,13 @@ def _repeats(make: Callable[[], keras.Layer], sample: np.ndarray) -> bool:
             outputs = layer(sample, training=True)
             loss = tf.reduce_sum(tf.square(outputs))
         gradients = tape.gradient(loss, layer.trainable_variables)
-        return [outputs.numpy(), *(tf.convert_to_tensor(one).numpy() for one in gradients)]
+        return [
+            outputs.numpy(),
+            *(tf.convert_to_tensor(gradient).numpy() for gradient in gradients),
+        ]
 
     pairs = zip(compute(), compute(), strict=True)
-    return all(np.array_equal(one, other) for one, other in pairs)
+    return all(np.array_equal(first, second) for first, second in pairs)
 
 
 def _time_all_reduce(strategy: tf.distribute.Strategy, megabytes: int, steps: int) -> float:

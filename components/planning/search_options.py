@@ -106,7 +106,7 @@ class SearchedParameter:
             raise InputError(f"min={low} and max={high} are no range; give two numbers, or a list")
         elif self.scale != "linear" and low <= 0:
             raise InputError(f"scale={self.scale!r} needs numbers above 0, but min={low}")
-        if len(self.when) > 1 or not all(isinstance(one, list) for one in self.when.values()):
+        if len(self.when) > 1 or not all(isinstance(values, list) for values in self.when.values()):
             raise InputError(
                 f"when = {self.when!r} is no table of one option with a list of its values"
             )
@@ -174,7 +174,7 @@ def _find_type(name: str, config: TrainingConfig) -> type:
         f"{prefix}{field.name}": fields.type_of(owner, field.name)
         for field in dataclasses.fields(owner)
     }
-    known = {one for one, kind in kinds.items() if one not in _FIXED and kind not in (list, dict)}
+    known = {key for key, kind in kinds.items() if key not in _FIXED and kind not in (list, dict)}
     if name not in known:
         raise InputError(f"{name!r} can't be searched{fields.suggest(name, known)}")
     return kinds[name]
@@ -207,7 +207,9 @@ def _describe_values(values: list[Any]) -> tuple[str, list[Any]]:
     """Return the form of values in the API, and the values in it."""
     if _is_number(values[0]):
         return "discrete", sorted(values)
-    return "categorical", [one if isinstance(one, str) else json.dumps(one) for one in values]
+    return "categorical", [
+        value if isinstance(value, str) else json.dumps(value) for value in values
+    ]
 
 
 def _is_number(value: Any) -> bool:

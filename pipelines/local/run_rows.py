@@ -39,7 +39,7 @@ def _read_trial(trial: Any) -> Trial:
         state=trial.state.name,
         values={parameter.parameter_id: parameter.value for parameter in trial.parameters},
         metrics={metric.metric_id: metric.value for metric in measured.metrics} if measured else {},
-        curve=tuple(metric.value for one in trial.measurements for metric in one.metrics[:1]),
+        curve=tuple(found.metrics[0].value for found in trial.measurements if found.metrics),
         seconds=seconds,
         error=trial.infeasible_reason,
     )

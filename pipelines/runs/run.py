@@ -311,18 +311,18 @@ def read_trials(job: Mapping[str, Any]) -> tuple[Trial, ...]:
     ):
         ranked.reverse()
     ranks = {trial.name: rank for rank, trial in enumerate(ranked, 1)}
-    return tuple(dataclasses.replace(one, rank=ranks.get(one.name, 0)) for one in trials)
+    return tuple(dataclasses.replace(trial, rank=ranks.get(trial.name, 0)) for trial in trials)
 
 
 def _read_trial(trial: Mapping[str, Any], base: str) -> Trial:
     measurements = trial.get("measurements", [])
     measured = trial.get("finalMeasurement") or (measurements or [{}])[-1]
-    curve = [metric.get("value", 0) for one in measurements for metric in one["metrics"][:1]]
+    curve = [found["metrics"][0].get("value", 0) for found in measurements if found.get("metrics")]
     return Trial(
         name=trial.get("id", ""),
         state=trial.get("state", ""),
-        values={one["parameterId"]: one["value"] for one in trial.get("parameters", [])},
-        metrics={one["metricId"]: one.get("value", 0) for one in measured.get("metrics", [])},
+        values={item["parameterId"]: item["value"] for item in trial.get("parameters", [])},
+        metrics={item["metricId"]: item.get("value", 0) for item in measured.get("metrics", [])},
         curve=tuple(curve),
         seconds=_duration_of(trial),
         directory=f"{base}/{trial.get('id', '')}",

@@ -132,7 +132,7 @@ def measure_columns(
             continue
         least = _LEAST_SHARE if "quantiles" in later[name].statistics else 0.0
         compared[name] = _build_histograms(earlier[name], later[name], rows), least
-    drifts = [_measure_drift(name, *of, len(compared)) for name, of in compared.items()]
+    drifts = [_measure_drift(name, *given, len(compared)) for name, given in compared.items()]
     return Drifts(sorted(drifts, key=lambda drift: -drift.index), not_compared)
 
 
@@ -162,7 +162,7 @@ def _build_histograms(before: Feature, now: Feature, rows: list[float]) -> list[
         pair = _count_numbers(*quantiles, present, name_edge)
     else:
         if now.kind == "label":  # An example may have any number of labels.
-            present = [float(sum(of.statistics["counts"].values())) for of in (before, now)]
+            present = [float(sum(side.statistics["counts"].values())) for side in (before, now)]
         counts = before.statistics["counts"]
         forms = list_boolean_forms([*counts])
         later: collections.Counter[str] = collections.Counter()

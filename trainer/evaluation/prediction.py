@@ -105,9 +105,11 @@ def predict(model: ServedModel, worst: WorstExamples, values: ColumnValues) -> A
 
 def parse_labels_and_keys(batch: tf.Tensor, dataset: Dataset) -> tuple[np.ndarray, list[bytes]]:
     features = [dataset.feature(kind) for kind in ("label", "key")]
-    kinds = {one.name: tf.io.FixedLenFeature(one.shape, one.dtype) for one in features}
+    kinds = {
+        feature.name: tf.io.FixedLenFeature(feature.shape, feature.dtype) for feature in features
+    }
     parsed = tf.io.parse_example(batch, kinds)
-    labels, keys = (parsed[one.name].numpy() for one in features)
+    labels, keys = (parsed[feature.name].numpy() for feature in features)
     return labels, keys.tolist()
 
 

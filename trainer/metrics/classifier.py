@@ -116,7 +116,7 @@ def calibration_sums(
     confidence = confidence.astype(np.float64)
     index = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
     summed = (weights, weights * confidence, weights * correct)
-    return np.array([np.bincount(index, of, CALIBRATION_BINS) for of in summed])
+    return np.array([np.bincount(index, values, CALIBRATION_BINS) for values in summed])
 
 
 def calibration(sums: np.ndarray) -> tuple[float, list[Bin]]:
@@ -273,7 +273,9 @@ def operating_points(answers: Iterable[tuple[np.ndarray, ...]]) -> list[dict[str
         right = probabilities.argmax(axis=1) == labels
         of_pairs = np.broadcast_to(weights[:, None], probabilities.shape)
         counted = (probabilities, of_pairs), (of_label, weights), (best, weights)
-        counts += [sum_above_thresholds(*of) for of in (*counted, (best[right], weights[right]))]
+        counts += [
+            sum_above_thresholds(*pair) for pair in (*counted, (best[right], weights[right]))
+        ]
     points = []
     for threshold, row in zip(THRESHOLDS, counts.T.tolist(), strict=True):
         predicted, hits, first, first_hits = row

@@ -119,8 +119,8 @@ class Pairs:
         cells = 2 * ahead.astype(int) + behind
         weights = np.ones(len(cells)) if candidate.weights is None else candidate.weights
         self.right += np.bincount(cells, minlength=4).reshape(2, 2)
-        for sums, of in zip(self.weights, (weights, weights**2), strict=True):
-            sums += np.bincount(cells, of, minlength=4).reshape(2, 2)
+        for sums, powers in zip(self.weights, (weights, weights**2), strict=True):
+            sums += np.bincount(cells, powers, minlength=4).reshape(2, 2)
         if candidate.numbers is not None:
             if self._origin is None:
                 self._origin = float(candidate.numbers[0])

@@ -138,8 +138,8 @@ class Share:
 
     def add(self, is_true: np.ndarray, weights: np.ndarray) -> None:
         """Add a block of m examples: whether it is true, bool [m], and weights, float64 [m]."""
-        for sums, of in zip(self._sums, (weights, weights**2), strict=True):
-            sums += of[is_true].sum(), of.sum()
+        for sums, powers in zip(self._sums, (weights, weights**2), strict=True):
+            sums += powers[is_true].sum(), powers.sum()
 
     @property
     def value(self) -> float:

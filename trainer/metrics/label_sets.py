@@ -99,15 +99,15 @@ class LabelSums:
 
     def add(self, labels: np.ndarray, given: np.ndarray, weights: np.ndarray) -> None:
         hits, sizes = (labels & given).sum(axis=1), labels.sum(axis=1)
-        of_example = 1, example_f1(labels, given), hits, sizes, given.sum(axis=1)
-        self._groups.add([weights * of for of in of_example])
+        columns = 1, example_f1(labels, given), hits, sizes, given.sum(axis=1)
+        self._groups.add([weights * column for column in columns])
         # As float32, whose products are exact up to 16 million examples a block, and fast.
-        for pairs, of in ((self.together, labels), (self.given_together, given)):
-            own = of.astype(np.float32)
+        for pairs, chosen in ((self.together, labels), (self.given_together, given)):
+            own = chosen.astype(np.float32)
             pairs += (own.T @ own).astype(np.int64)
         by_kind = labels, given, labels & given
-        self.counts += [of.sum(axis=0) for of in by_kind]
-        self.weights += [weights @ of for of in by_kind]
+        self.counts += [kind.sum(axis=0) for kind in by_kind]
+        self.weights += [weights @ kind for kind in by_kind]
         is_exact = (labels == given).all(axis=1)
         self.exact += int(is_exact.sum())
         self.exact_share.add(is_exact, weights)

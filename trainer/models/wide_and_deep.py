@@ -187,7 +187,7 @@ def _build_wide_part(
     import numpy as np
 
     widths = [1] * len(categories) + [text.width for text in texts]
-    sizes = [*(one.size for one in categories), *(text.size for text in texts)]
+    sizes = [*(category.size for category in categories), *(text.size for text in texts)]
     *offsets, total = itertools.accumulate(sizes, initial=0)
     table = keras.layers.Embedding(total, outputs, embeddings_initializer="zeros", name=WIDE_LAYER)
     all_ids = keras.ops.concatenate([ids, *(of for of, _ in bags)], axis=1)

@@ -68,7 +68,7 @@ def check_label_options(kind: LabelKind, *groups: Any, task: str = "") -> None:
 
     Of a user's own `task`, the metrics are not known before it is imported.
     """
-    others = {name for one in KINDS.values() if one is not kind for name in one.options}
+    others = {name for other in KINDS.values() if other is not kind for name in other.options}
     for group in groups:
         for field in dataclasses.fields(group):
             name, value = field.name, getattr(group, field.name)

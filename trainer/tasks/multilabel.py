@@ -234,7 +234,7 @@ class LabelAnswers(ProbabilityAnswers):
         names: list[list[str]] = [[] for _ in chosen]
         for row, index in np.argwhere(chosen).tolist():
             names[row].append(self.classes[index])
-        return [SEPARATOR.join(of) for of in names]
+        return [SEPARATOR.join(row) for row in names]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -359,7 +359,8 @@ class LabelEvaluation(Evaluation):
             "mean_sizes": self.sums.mean_sizes,
             "curves": draw_precision_over_recall(self.pr_curves) if self.pr_curves else None,
             "together": [
-                color_cells(of / np.maximum(1, of.diagonal()[:, None])) for of in matrices
+                color_cells(matrix / np.maximum(1, matrix.diagonal()[:, None]))
+                for matrix in matrices
             ],
             "pairs": self._list_pairs(),
             "balance": list_balance(dataset.classes, counts, [*splits.values()]),
@@ -373,13 +374,13 @@ class LabelEvaluation(Evaluation):
         indices = (divmod(int(index), len(pairs)) for index in order)
         return [
             (
-                self.classes[one],
-                self.classes[other],
-                int(pairs[one, other]),
-                int(self.sums.given_together[one, other]),
+                self.classes[first],
+                self.classes[second],
+                int(pairs[first, second]),
+                int(self.sums.given_together[first, second]),
             )
-            for one, other in indices
-            if pairs[one, other]
+            for first, second in indices
+            if pairs[first, second]
         ]
 
 

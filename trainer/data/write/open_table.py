@@ -176,7 +176,7 @@ class OpenTable(OpenSource):
         """Return a clause about the first row that can't be used; empty if all can be."""
         if not totals.rejections:
             return ""
-        rejection = min(totals.rejections, key=lambda one: (len(one.key), one.key))
+        rejection = min(totals.rejections, key=lambda found: (len(found.key), found.key))
         first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
         return first + suggest_missing([rejection.reason], self.options.columns)
 
