@@ -195,7 +195,7 @@ class TrainingLoop:
         progress.waited += time.monotonic() - started
         examples = tf.constant(self.examples_at(progress.step))
         offset = tf.constant(self.offset_at(progress.step), tf.int64)
-        return self.train_step(*batch, examples, offset, stop)[None]
+        return self.train_step(*batch, examples, offset, stop)
 
     def _finish(self, reports: tf.Tensor) -> bool:
         """Add the metrics of steps to the sums; return True if a replica has received SIGTERM."""
@@ -452,8 +452,8 @@ def make_training_step(
     `offset` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
     received SIGTERM.
 
-    The function returns float32 [k + 2], the same on every replica: the sums over the global batch,
-    and the number of replicas that have received SIGTERM.
+    The function returns float32 [1, k + 2], the same on every replica: the sums over the global
+    batch, and the number of replicas that have received SIGTERM.
     """
     variables = network.trainable_variables
     local_replicas = len(strategy.extended.worker_devices)
@@ -476,7 +476,7 @@ def make_training_step(
 
         with draw_by_row(), branch_across_replicas(optimizer):
             reports = strategy.run(replica_step, args=(inputs, labels, weights))
-        return strategy.experimental_local_results(reports)[0]
+        return strategy.experimental_local_results(reports)[0][None]
 
     return step
 
@@ -494,7 +494,7 @@ def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
     ) -> tf.Tensor:
         def run_next(number: tf.Tensor, reports: tf.TensorArray) -> Any:
             report = step(*next(batches), examples[number], offsets[number], stop)
-            return number + 1, reports.write(number, report)
+            return number + 1, reports.write(number, report[0])
 
         none_yet = tf.TensorArray(tf.float32, count, element_shape=[None])
         _, reports = tf.while_loop(
