@@ -78,6 +78,7 @@ def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_
     assert message == f"no trial in {tmp_path} has finished with a validation loss"
 
 
+@pytest.mark.slow
 def test_the_best_of_equal_trials_is_rarely_called_better():
     generator = np.random.default_rng(0)
     searches, trials, examples = 100, 8, 300

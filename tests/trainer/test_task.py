@@ -202,6 +202,7 @@ def test_xla_and_normalization_over_devices_are_refused(row_records, tmp_path, r
     assert "xla=true: in model='wide_and_deep', a layer such as batch normalization waits" in error
 
 
+@pytest.mark.slow
 def test_model_that_xla_can_not_compile_is_refused(tmp_path, digit_records):
     flags = replicas.flags(digit_records, tmp_path, "--xla=true")
     command = [sys.executable, "-X", "importtime", "-m", "trainer.task", *flags]

@@ -21,13 +21,19 @@ from tests.pipelines.local.conftest import REPLICA, job_states, wait_for
 from trainer import checked_json
 
 TASKS = ("create-records", "plan", "custom-training-job", "collect", "evaluate", "record")
-_PROGRAM = """
+PRELOADED = ("kfp.dsl",)
+"""Modules that the tasks of these pipelines import; they need no TensorFlow."""
+_PROGRAM = f"""
 import json, pathlib, sys
-from pipelines.local.execution import run
+from pipelines.local import execution
 from pipelines.package import Package
 from pipelines.runs import run_folders
-directory = run(Package(pathlib.Path(sys.argv[1])), parameters=json.loads(sys.argv[3]),
-                runs_directory=pathlib.Path(sys.argv[2]))
+execution.PRELOADED = {PRELOADED!r}
+directory = execution.run(
+    Package(pathlib.Path(sys.argv[1])),
+    parameters=json.loads(sys.argv[3]),
+    runs_directory=pathlib.Path(sys.argv[2]),
+)
 print(run_folders.load(directory).state)
 """
 
@@ -51,7 +57,8 @@ def read_ended(directory):
 
 def resume(directory):
     """Resume a run; return it as it has ended."""
-    return read_ended(execution.resume(directory))
+    with mock.patch.object(execution, "PRELOADED", PRELOADED):
+        return read_ended(execution.resume(directory))
 
 
 def compile_to(folder, pipeline):
@@ -68,6 +75,7 @@ def run_package(package, runs, parameters, **options):
         contextlib.redirect_stdout(shown),
         contextlib.redirect_stderr(shown),
         mock.patch.dict(os.environ, COLUMNS="100"),
+        mock.patch.object(execution, "PRELOADED", PRELOADED),
     ):
         directory = execution.run(
             Package(package), parameters=parameters, runs_directory=runs, **options

@@ -265,6 +265,7 @@ def test_killed_beam_run_keeps_whole_shards(python, sources, tmp_path, name, cha
     assert sum(path.stat().st_mtime_ns != stamp for path, stamp in kept.items()) <= 1
 
 
+@pytest.mark.slow
 def test_sigterm_cancels_the_dataflow_job(python, sources, tmp_path):
     case = {"output": str(tmp_path / "out"), "engine": "dataflow", "service": {"hangs": True}}
     with running(python, tmp_path, [{**case, "options": sources["split"]}]) as process:

@@ -56,8 +56,8 @@ def run(folder, records, name, options, roles, devices=0):
 @pytest.mark.parametrize(
     ("name", "roles", "devices"),
     [
-        pytest.param("compiled", replicas.ALONE, 1, marks=pytest.mark.slow),
-        ("accumulating", replicas.ALONE, 2),
+        ("compiled", replicas.ALONE, 1),
+        pytest.param("accumulating", replicas.ALONE, 2, marks=pytest.mark.slow),
         pytest.param("compiled", replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
     ],
 )

@@ -193,6 +193,7 @@ def comments(tmp_path_factory) -> Dataset:
     return tables.write(table, folder / "records", **options)
 
 
+@pytest.mark.slow
 def test_texts_are_learned_and_their_signatures_agree(comments, tmp_path):
     evaluation = train_and_evaluate(comments, tmp_path, **OPTIONS, epochs=3)
     assert evaluation.accuracy > 0.95 and evaluation.slices == []

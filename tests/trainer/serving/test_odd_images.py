@@ -88,6 +88,7 @@ def test_signature_reads_files_within_a_level_or_refuses_them_by_name(served, fi
         assert words in refusals[form]
 
 
+@pytest.mark.slow
 def test_model_without_a_description_refuses_what_it_reads_in_another_way(tmp_path, digit_records):
     """Serve a model of the time when models had no dataset.json."""
     uri = export_revealing(digit_records, str(tmp_path / "model"))

@@ -98,6 +98,7 @@ def test_server_returns_on_its_port_and_is_drained(image_model, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_while_loading_ends_the_server(image_model):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
