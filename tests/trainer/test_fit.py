@@ -134,9 +134,8 @@ def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
         np.testing.assert_array_equal(weight, value)
 
 
-@pytest.mark.parametrize(
-    "name", ["random_layers", pytest.param("weighted_dataset", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["random_layers", "weighted_dataset"])
 def test_interrupted_epoch_goes_on_to_the_bit(name, tmp_path):
     def train(train_model, callbacks=(), **options):
         keras.utils.set_random_seed(1)

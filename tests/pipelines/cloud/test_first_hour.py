@@ -128,6 +128,7 @@ def test_failing_row_skips_only_the_rows_that_need_it(hour, vertex):
     assert "found     error: listing the schedules: 403 no list of projects/123456" not in shown
 
 
+@pytest.mark.slow
 def test_it_does_what_is_answered(hour, vertex):
     given = (
         {"name": "costs", "steps": [LISTED], "asks": "costs"},

@@ -140,6 +140,7 @@ def test_unusable_input_is_named(tmp_path):
     assert invalid.error.startswith("not JSON: Expecting property name")
 
 
+@pytest.mark.slow
 def test_listed_files_get_their_predictions(services, untrained_model, digit_records, tmp_path):
     expected, examples = judged(untrained_model, digit_records)
     shown = [f"{tmp_path}/{number}.png" for number in range(len(examples))]

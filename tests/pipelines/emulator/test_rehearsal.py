@@ -40,6 +40,7 @@ def put_photos(folder):
             image.save(place / f"{number}.jpg")
 
 
+@pytest.mark.slow
 def test_runs_and_schedules_outlive_the_emulator(tmp_path, on_emulator):
     with emulated(tmp_path) as rehearsal:
         shown = on_emulator(rehearsal, "compile digits --upload")

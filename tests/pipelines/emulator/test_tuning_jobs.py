@@ -341,6 +341,7 @@ def test_resumed_run_continues_the_search_of_its_launcher(tuned, tmp_path):
     assert [trial.state.name for trial in job.trials] == ["INFEASIBLE", "SUCCEEDED", "SUCCEEDED"]
 
 
+@pytest.mark.slow
 def test_cancelled_run_cancels_its_search_and_trials(tuned, tmp_path):
     spec = yaml.safe_load(tuned.read_text())
     values = {**parameters_of(tmp_path, "hang:1"), "folder": "gs://my-project/out"}
