@@ -3,6 +3,7 @@
 from kfp import dsl
 
 from components.typed import component
+from trainer.data.storage import join
 from trainer.exported.results import load
 
 
@@ -11,7 +12,7 @@ def collect_training(
     training: dsl.Input[dsl.Artifact],
     model: dsl.Output[dsl.Model],
     metrics: dsl.Output[dsl.Metrics],
-):
+) -> None:
     """Turn the chief's SavedModel and metrics.json into a Model and Metrics.
 
     A CustomJob returns only its own name to the pipeline.
@@ -20,7 +21,7 @@ def collect_training(
         training: Directory with the job's model/, metrics.json and history.csv.
     """
     results = load(training.uri)
-    model.uri = f"{training.uri}/model"
+    model.uri = join(training.uri, "model")
     model.metadata["framework"] = "tensorflow"
     model.metadata["base_output_directory"] = training.uri
     for name, value in results.scalars().items():

@@ -21,7 +21,7 @@ def create_tfrecords(
     encryption_spec_key_name: str,
     project: str,
     location: str,
-):
+) -> None:
     """Write the examples of a source as TFRecord shards, with a dataset.json.
 
     Args:

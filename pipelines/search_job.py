@@ -16,7 +16,7 @@ def search(
     project: str,
     location: str,
     gcp_resources: dsl.OutputPath(str),  # type: ignore[valid-type]
-):
+) -> dsl.ContainerSpec:
     """Run a HyperparameterTuningJob (JSON), and wait for its end."""
     return dsl.ContainerSpec(
         image=_image.GCPC_IMAGE_TAG,

@@ -3,6 +3,7 @@
 import base64
 import csv
 import json
+import math
 import random
 
 import numpy as np
@@ -224,6 +225,16 @@ def judge(evaluation, champion=None, **options) -> gate.Verdict:
     return gate.judge(evaluation, GateOptions(**options), registers=True, champion=champion)
 
 
+def test_metric_that_is_not_finite_meets_no_bound(evaluation, monkeypatch):
+    values = {"r2": math.nan, "mae": math.inf}
+    monkeypatch.setattr(type(evaluation), "scalars", lambda _: values)
+    missed = judge(evaluation, floors={"r2": 0.1}, ceilings={"mae": 1e9})
+    assert missed.reason == (
+        "r2 has a bound, but is undefined on the test split; mae has a bound, but is undefined on "
+        "the test split"
+    )
+
+
 def test_gate_compares_squared_errors(evaluation, untrained):
     first = judge(evaluation, floors={"r2": 0.8}, ceilings={"mae": 1e6})
     assert (first.accepted, first.role) == (True, "champion")
@@ -375,7 +386,8 @@ def test_labels_of_a_test_split_must_differ(evaluation, tmp_path):
         ),
         ({"champion_metric": "log_loss"}, "but the labels are numbers; set auto or r2"),
         ({"floors": {"accuracy": 0.5}}, "'accuracy' is not a metric of numbers; known: coverage"),
-        ({"floors": {"r2": "high"}}, "floors: 'r2' is 'high', not a number"),
+        ({"floors": {"r2": "high"}}, "floors: 'r2' is 'high', not a finite number"),
+        ({"floors": {"r2": math.nan}}, "floors: 'r2' is nan, not a finite number"),
         ({"ceilings": {"rmsee": 1}}, "'rmsee' is not a metric of numbers; did you mean 'rmse'?"),
         ({"label": {"column": "price", "above": 1}, "loss": "huber"}, "but the labels are classes"),
     ],

@@ -12,6 +12,7 @@ better than a constant answer, unless `first_champion` is any.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,8 @@ def _format_reason(passed: bool, champion: str, result: Comparison, options: Gat
 
 
 def _find_missed_floors(evaluation: Evaluation, options: GateOptions) -> list[str]:
-    missed, values = evaluation.find_missed_floors(vars(options)), evaluation.scalars()
+    missed = evaluation.find_missed_floors(vars(options))
+    values = {name: value for name, value in evaluation.scalars().items() if math.isfinite(value)}
     for name in (*options.floors, *options.ceilings):
         if name not in values:
             missed.append(f"{name} has a bound, but is undefined on the test split")

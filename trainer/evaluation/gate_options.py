@@ -1,6 +1,7 @@
 """Options of the gate and roles of versions; importable without NumPy and TensorFlow."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 
 from trainer.errors import InputError
@@ -94,8 +95,9 @@ class GateOptions:
                 raise InputError(f"class_floors: {name!r} is {floor!r}, not a recall from 0 to 1")
         for option_name, bounds in (("floors", self.floors), ("ceilings", self.ceilings)):
             for name, bound in bounds.items():
-                if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-                    raise InputError(f"{option_name}: {name!r} is {bound!r}, not a number")
+                is_number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+                if not is_number or not math.isfinite(bound):
+                    raise InputError(f"{option_name}: {name!r} is {bound!r}, not a finite number")
         most = 1 - 1 / (1 + PERMUTATIONS)
         if self.champion_metric not in (AUTO, "accuracy") and self.confidence > most:
             raise InputError(

@@ -103,10 +103,8 @@ def fit(
     if _is_distributed(strategy) or checkpoint_steps or step:
         validation = None
         if validation_data is not None:
-            validation_parts = data_adapter_utils.unpack_x_y_sample_weight(validation_data)
-            validation = dict(zip(("x", "y", "sample_weight"), validation_parts, strict=True))
-            validation["batch_size"] = validation_batch_size or batch_size
-            validation["steps_per_epoch"] = validation_steps
+            size = validation_batch_size or batch_size
+            validation = _open_validation(validation_data, size, validation_steps)
         local_evaluation.evaluate_in_this_process(model)
         kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
         loop = kind(model, strategy, cluster, training, validation, epochs)
@@ -147,6 +145,13 @@ def fit(
         validation_steps=validation_steps,
         validation_batch_size=validation_batch_size,
     )
+
+
+def _open_validation(data: Any, batch_size: int | None, steps: int | None) -> dict[str, Any]:
+    """Return the arguments of Keras' EpochIterator for validation data."""
+    parts = data_adapter_utils.unpack_x_y_sample_weight(data)
+    validation: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), parts, strict=True))
+    return {**validation, "batch_size": batch_size, "steps_per_epoch": steps}
 
 
 def _skip(data: Any, epochs: int, steps: int | None) -> Any:

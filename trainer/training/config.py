@@ -319,4 +319,4 @@ def write_config(config: TrainingConfig, directory: str) -> str:
 
 def config_uri(directory: str) -> str:
     """Return the URI of the config of the job in `directory`."""
-    return f"{directory}/config.json"
+    return storage.join(directory, "config.json")

@@ -66,6 +66,11 @@ class TrainingLoop:
     replicas: int  # devices that compute gradients
     share: reader.InputShare  # part of the input that this process reads for its devices
     kept_epoch: int  # epoch, from 1, whose weights the model has at the end
+    # Of the current phase, as `_enter_phase` creates them.
+    phase: TrainingConfig
+    schedule: LearningRate
+    optimizer: keras.optimizers.Optimizer
+    checkpoints: checkpoint.Checkpoints
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset

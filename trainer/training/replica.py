@@ -40,7 +40,7 @@ _PEER_GONE = (
     tf.errors.DeadlineExceededError,  # At startup, TensorFlow waits for peers for an hour.
 )
 
-_REPLACED = (
+_PEER_REPLACED = (
     "Unable to find the relevant tensor remote_handle",
     "Resource input tensor contains an invalid device",
 )
@@ -71,7 +71,7 @@ def run(job: Job) -> int:
     except PeerTerminatedError as stop:
         raise PeerGoneError(f"a peer of {cluster.name} was told to stop {stop}") from None
     except (*_PEER_GONE, tf.errors.InvalidArgumentError) as error:
-        is_replaced = any(text in str(error) for text in _REPLACED)
+        is_replaced = any(text in str(error) for text in _PEER_REPLACED)
         if isinstance(error, tf.errors.InvalidArgumentError) and not is_replaced:
             raise
         # The Cloud Storage client raises an error of the same type when its retries fail.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -53,16 +54,21 @@ def running(load):
         yield client, pool, failed
 
 
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still false after {seconds} s"
+        time.sleep(0.01)
+
+
 def wait_until_ready(client):
-    while client.get("/health").status_code != 200:
-        pass
+    wait_until(lambda: client.get("/health").status_code == 200)
 
 
 def wait_for_requests(client, count, size=0):
     """Wait until the server is answering `count` requests with bodies of `size` bytes."""
     server = client.app.routes[1].endpoint.__self__
-    while server._requests < count or server._bytes < size:
-        pass
+    wait_until(lambda: server._requests >= count and server._bytes >= size)
 
 
 def body(count=1, padding=0):
@@ -176,9 +182,9 @@ def test_decoder_that_does_not_start_is_status_503(monkeypatch):
     predictor = Waiting(waits=False)
     predictor.decode_files = print
     with running(lambda: predictor) as (client, _, _):
-        while (health := client.get("/health")).json()["error"] == "the model is not loaded yet":
-            pass
-        assert health.json() == {"error": "a process that decodes images has ended"}
+        loading = {"error": "the model is not loaded yet"}
+        wait_until(lambda: client.get("/health").json() != loading)
+        assert client.get("/health").json() == {"error": "a process that decodes images has ended"}
         part = Part(FILES, [0], {FILES: np.array([b"file"], object)})
         predictor.parse = lambda _: Request([None], [part])
         refused = ask(client)
