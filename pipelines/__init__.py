@@ -1,9 +1,9 @@
 """The pipelines, their recipes, and the command line that compiles, runs and operates them.
 
-`training` and `batch_prediction` are the pipelines, with the steps `search_job` and `user_steps`;
-`compilation` makes a `package` of one. A `recipe` names values for their `parameters`, and the
-`run_options` of its runs; `prediction_values` are those of a batch prediction, and `new_recipe`
-writes one for a table. `plan` shows the price, `request_drift` and `instance_files` serve commands
-about predictions. `api` is the command line as functions; `startup`, `printing`, `version` and
-`local_programs` serve all of them.
+`training_pipeline` and `prediction_pipeline` are the pipelines, with the steps `search_job` and
+`user_steps`; `compilation` makes a `package` of one. A `recipe` names values for their
+`parameters`, and the `run_options` of its runs; `prediction_values` are those of a batch
+prediction, and `new_recipe` writes one for a table. `plan` shows the price, `request_drift` and
+`instance_files` serve commands about predictions. `api` is the command line as functions;
+`startup`, `printing`, `version` and `local_programs` serve all of them.
 """

@@ -9,12 +9,12 @@ from kfp import compiler, dsl
 
 from components.machines.worker_pools import GPU_IMAGE, IMAGE
 from pipelines import prediction_values
-from pipelines.batch_prediction import batch_prediction
 from pipelines.package import read_images
 from pipelines.parameters import with_parameters
+from pipelines.prediction_pipeline import batch_prediction
 from pipelines.prediction_values import batch_name
 from pipelines.recipe import Recipe, to_id
-from pipelines.training import training
+from pipelines.training_pipeline import training
 from trainer.data import storage
 from trainer.errors import InputError
 from vertex_facts import resource_names

@@ -12,7 +12,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 from components.machines.worker_pools import IMAGE, build_worker_pool_specs
 from pipelines import compilation, recipe
 from pipelines.parameters import PARAMETERS, TOPICS
-from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
+from pipelines.training_pipeline import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER
 from trainer import fields
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"

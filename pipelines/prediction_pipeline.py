@@ -7,7 +7,12 @@ from kfp import dsl
 
 from components.plan_prediction import plan_prediction
 from pipelines.run_options import RunOptions
-from pipelines.training import LOCATION_PLACEHOLDER, PROJECT_ID_PLACEHOLDER, add_step, notified
+from pipelines.training_pipeline import (
+    LOCATION_PLACEHOLDER,
+    PROJECT_ID_PLACEHOLDER,
+    add_step,
+    notified,
+)
 
 
 def batch_prediction(parameters: dict[str, Any], run_options: RunOptions) -> None:
