@@ -19,6 +19,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipelines.local_programs import PRELOADED
+from tests.child_processes import ROOT
 from trainer.data.schema import Dataset
 from vertex_emulator.fork_server import Child, ForkServer
 
@@ -28,6 +29,8 @@ def _environment() -> dict[str, str]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     for name in ("TF_CONFIG", "CLUSTER_SPEC", "GRPC_FAIL_FAST"):
         environment.pop(name, None)
+    # The fork server keeps the working folder of its first use.
+    environment["PYTHONPATH"] = f"{ROOT}:{environment.get('PYTHONPATH', '')}"
     return environment
 
 

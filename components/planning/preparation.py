@@ -35,12 +35,12 @@ def check_job(
             f"training loop, which the program {config.model!r} does not run; set 0"
         )
     if machines.ps_count and (config.profile_steps or config.steps_per_execution > 1):
-        given = f"profile_steps={config.profile_steps}" if config.profile_steps else (
-            f"steps_per_execution={config.steps_per_execution}"
-        )  # fmt: skip
+        given, alone = f"profile_steps={config.profile_steps}", "[]"
+        if not config.profile_steps:
+            given, alone = f"steps_per_execution={config.steps_per_execution}", "1"
         raise InputError(
-            f"{given} needs steps that all replicas compute together; leave it out, or set "
-            f"ps_count=0 instead of {machines.ps_count}"
+            f"{given} needs steps that all replicas compute together; set {alone}, or ps_count=0 "
+            f"instead of {machines.ps_count}"
         )
     if not options.resume_from:
         check_batch_size(config.batch_size, machines.batch_shares)

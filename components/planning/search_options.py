@@ -119,7 +119,7 @@ def read_parameters(search: SearchOptions, config: TrainingConfig) -> dict[str, 
     for name, parameter in found.items():
         for parent, wanted in parameter.when.items():
             known = found.get(parent, parameter)
-            if known.when or not wanted or not {*wanted} <= {*known.values}:
+            if known.when or not wanted or not {*map(repr, wanted)} <= {*map(repr, known.values)}:
                 raise InputError(
                     f"{name}: when names {parent}={wanted}, which are no values that the search "
                     "has for an option without a condition"

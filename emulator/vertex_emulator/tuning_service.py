@@ -5,6 +5,7 @@ https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/
 
 import contextlib
 import dataclasses
+import datetime
 import itertools
 import pathlib
 from collections.abc import Iterator
@@ -113,7 +114,11 @@ class TuningJob(BackgroundJob):
         folder = custom_job.job_spec.base_output_directory
         if folder.output_uri_prefix:
             folder.output_uri_prefix = f"{folder.output_uri_prefix.rstrip('/')}/{trial.id}"
-        trial.start_time = Clock().now()
+        # Of a trial that goes on, its measurements tell for how long it has run.
+        ran = (
+            trial.measurements[-1].elapsed_duration if trial.measurements else datetime.timedelta()
+        )
+        trial.start_time = Clock().now() - ran
         request = messages.CreateCustomJobRequest(
             parent=parent_of(message.name), custom_job=custom_job
         )

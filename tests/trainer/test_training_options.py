@@ -91,6 +91,26 @@ def test_steps_in_one_execution_learn_the_same(few, tmp_path):
     assert rows[0] == rows[1]
 
 
+def test_stop_in_the_only_execution_of_an_epoch_is_noticed(few, tmp_path, monkeypatch):
+    options = {**SMALL, "steps_per_execution": 1000}
+    run_steps = loop.TrainingLoop.run_steps
+
+    def run_and_stop(self, *arguments):
+        self.stop_requested = True
+        return run_steps(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.TrainingLoop, "run_steps", run_and_stop)
+        with pytest.raises(loop.TerminatedError, match="at epoch 1, step 5"):
+            train(few, tmp_path, **options)
+    resumed = train(few, tmp_path, **options)
+    whole = train(few, tmp_path / "whole", **options)
+    for weight, expected in zip(
+        resumed.model.get_weights(), whole.model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(weight, expected)
+
+
 def test_gradients_of_large_tables_stay_sparse(tmp_path, monkeypatch):
     dataset = tables.records(tmp_path / "records", 300, **tables.TEXTS)
     options = {"model": "wide_and_deep", "epochs": 1, "batch_size": 4, "gradient_clip_norm": 1.0}

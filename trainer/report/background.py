@@ -62,7 +62,8 @@ def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> 
     """Return durations and speeds of training and evaluation, by title."""
     seconds, waits = training["seconds"], known_values(history, "input_wait_fraction")
     # A user's own training program does not tell these.
-    first, *later = known_values(history, "seconds") or [0.0]
+    epochs = known_values(history, "seconds")
+    first, *later = epochs or [0.0]
     # After a restart, `seconds` counts from the last start, but the epochs from the first.
     overhead = seconds - first - sum(later)
     speed = evaluation.examples / max(evaluation.seconds, 1e-9)
@@ -70,9 +71,9 @@ def timings(evaluation: Evaluation, training: dict[str, Any], history: Rows) -> 
         ("Training", duration(seconds)),
         (
             "of which start, validation, checkpoints",
-            duration(overhead) if waits and overhead >= 0 else None,
+            duration(overhead) if epochs and overhead >= 0 else None,
         ),
-        ("First epoch", duration(first) if waits else None),
+        ("First epoch", duration(first) if epochs else None),
         ("Later epochs, mean", duration(sum(later) / len(later)) if later else None),
         ("Training speed", f"{training['examples_per_second']:,.0f} examples/s"),
         ("Waiting for input", percent(sum(waits) / len(waits)) if waits else None),

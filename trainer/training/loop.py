@@ -33,7 +33,7 @@ from trainer.training.cluster import Cluster
 from trainer.training.compile_checks import check_compiled
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
-from trainer.training.liveness import StepWatch
+from trainer.training.liveness import STEP_SECONDS, StepWatch
 from trainer.training.objective import Objective, make_objective
 from trainer.training.optimization import LearningRate, create_optimizer, leave_sums_to_step
 from trainer.training.periodic_updates import branch_across_replicas
@@ -82,6 +82,7 @@ class TrainingLoop:
         self.task = task_of(dataset)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
+        self.steps_at_once = min(config.steps_per_execution, self.steps)
         self.directory = join(base, "checkpoints")
         self.set_share(checkpoint.claim(self.directory, config, dataset, cluster))
         if cluster.is_chief:
@@ -99,7 +100,7 @@ class TrainingLoop:
         self._enter_phase()
         self.log = logs.Log(base, cluster, self.steps, config, self.objective.measured)
         self.profiler = StepProfiler(config.profile_steps, base, is_chief=cluster.is_chief)
-        self.watch = StepWatch(cluster.name)
+        self.watch = StepWatch(cluster.name, STEP_SECONDS * self.steps_at_once)
         # Created once for all phases, because tracing a large model takes seconds.
         self.score_validation = self.make_validation()
         self.stop_requested = False
@@ -159,9 +160,10 @@ class TrainingLoop:
             running = reports
             progress.step += count
             every = self.config.checkpoint_steps
-            save = every and self.optimizer_step % every == 0 and progress.step < self.steps
-            profiled = self.profiler.is_last(self.optimizer_step, progress.step == self.steps)
-            if stop or save or profiled or self.optimizer_step in self.profiler.edges:
+            ends = progress.step == self.steps
+            save = every and self.optimizer_step % every == 0 and not ends
+            profiled = self.profiler.is_last(self.optimizer_step, ends)
+            if stop or save or ends or self.optimizer_step in self.profiler.edges:
                 stop |= self._finish(running)
                 running = None
             if profiled:
@@ -173,10 +175,6 @@ class TrainingLoop:
                 error = TerminatedError if self.stop_requested else PeerTerminatedError
                 raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
             self.log.step(progress, self.optimizer_step)
-        if running is not None:
-            started = time.monotonic()
-            self._finish(running)
-            progress.seconds += time.monotonic() - started
 
     def _count_steps_at_once(self) -> int:
         """Return the number of steps until this process has something to do."""
@@ -184,11 +182,11 @@ class TrainingLoop:
         pauses = [edge - done for edge in self.profiler.edges if edge > done]
         if every:
             pauses.append(every - done % every)
-        return min(self.config.steps_per_execution, self.steps - self.progress.step, *pauses)
+        return min(self.steps_at_once, self.steps - self.progress.step, *pauses)
 
     def run_steps(self, batches: Any, count: int) -> tf.Tensor:
         """Run the next steps; return their reports, float32 [count, k + 2]."""
-        progress, most = self.progress, self.config.steps_per_execution
+        progress, most = self.progress, self.steps_at_once
         stop = tf.constant(float(self.stop_requested))
         if most > 1:
             numbers = range(progress.step, progress.step + most)
@@ -270,7 +268,7 @@ class TrainingLoop:
 
     def _get_input_wait(self) -> float | None:
         """Return the fraction of the epoch spent waiting for input; None if it is not measured."""
-        is_measured = self.config.steps_per_execution == 1
+        is_measured = self.steps_at_once == 1
         return self.progress.waited / max(1e-9, self.progress.seconds) if is_measured else None
 
     def _get_learning_rate(self) -> float:
