@@ -182,7 +182,7 @@ def _compile_and_run(
     directory = execution.run(
         package, parameters=arguments, runs_directory=runs_directory, name=name, **options
     )
-    return run_folders.load(directory)
+    return results(directory.name, runs_directory=runs_directory)
 
 
 def resume(
@@ -213,7 +213,8 @@ def resume(
         run = runs[0]
     from pipelines.local import execution
 
-    return run_folders.load(execution.resume(Path(run.link), machines))
+    directory = execution.resume(Path(run.link), machines)
+    return results(directory.name, runs_directory=runs_directory)
 
 
 def results(
