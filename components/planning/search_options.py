@@ -82,7 +82,7 @@ class SearchOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchedParameter:
-    """How a search varies an option of training: by its `values`, or from `min` to `max`."""
+    """Vary an option of training in a search: by its `values`, or from `min` to `max`."""
 
     values: list = option([], help="Values to try.")
     min: float | None = option(None, help="Least value.")

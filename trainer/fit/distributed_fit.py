@@ -20,11 +20,11 @@ from tensorflow.python.eager import context
 
 from trainer.errors import InputError
 from trainer.fit import checkpoints, local_evaluation
-from trainer.fit.asynchronous import AsynchronousFit
 from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import CheckpointCallback
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
+from trainer.fit.parameter_server_fit import AsynchronousFit
 from trainer.training import parameter_servers, strategies
 from trainer.training.cluster import Cluster, from_environment
 from trainer.training.compile_checks import check_compiled

@@ -1,7 +1,7 @@
 """The loop of `trainer.fit` for strategies that Keras' own `fit` does not train.
 
 On several replicas that compute each step together, mirrored.py; with parameter servers,
-asynchronous.py.
+parameter_server_fit.py.
 """
 
 import abc
