@@ -10,6 +10,7 @@
 import contextlib
 import functools
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ import numpy as np
 from trainer.data.schema import Feature
 from trainer.data.tables.columns import argument_name
 from trainer.data.tables.inputs import MISSING
-from trainer.data.tables.values import MAX_FLOAT, ValueForms, parse_number
+from trainer.data.tables.number_forms import MAX_FLOAT, parse_number
+from trainer.data.tables.values import ValueForms
 from trainer.fields import suggest
 from trainer.formats import listing
 from trainer.serving.instances import (
@@ -177,4 +179,4 @@ def _to_bytes(value: Any) -> bytes:
     # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.
     if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
         value = int(value)
-    return str(value).encode()
+    return unicodedata.normalize("NFC", str(value)).encode()

@@ -15,9 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +72,7 @@ def parse_block(
         values[WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
     labels = parse_labels(schema.label, read.columns, bad)
     halves = read.halves
-    splits = find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, starts, bad)
+    splits = find_splits(schema, read.columns, halves[:, 1], split_fractions, starts, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
     if bad:
@@ -141,22 +139,3 @@ def _parse_weights(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     for index in np.flatnonzero(weights < 0).tolist():
         bad.setdefault(index, f"weight {name} is below 0: {weights[index]:g}")
     return weights
-
-
-def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:
-    """Return how columns of numbers can read rejected words, such as '?', as missing values.
-
-    The text is to be appended to a message; it is empty if `reasons` name no such word.
-    `columns` are those of the options.
-    """
-    names = {column["name"] for column in columns}
-    markers: dict[str, list[str]] = {}
-    for reason in reasons:
-        match = re.fullmatch(r"(.+) is not a number: '(\D+)'", reason)
-        if match and match[1] in names:
-            markers.setdefault(match[1], []).append(match[2])
-    return "".join(
-        f"; if {' and '.join(map(repr, texts))} in {name} mean that the value is missing, add "
-        f"missing = {json.dumps(texts, ensure_ascii=False)} to the column"
-        for name, texts in markers.items()
-    )

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from trainer.data.tables.columns import (
     COMPARISONS,
     KEYS,
     LABEL_KEYS,
+    LISTS,
     WEIGHT,
     Column,
     Cross,
@@ -22,6 +24,8 @@ from trainer.data.tables.columns import (
     argument_name,
     clean_text,
 )
+from trainer.data.tables.dates import EPOCHS, DateForm
+from trainer.data.tables.number_forms import FORMATS
 from trainer.errors import InputError
 from trainer.fields import suggest
 
@@ -130,9 +134,43 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
     if kind in ("identity", "hashed") and not column.buckets:
         raise InputError(f"{location}: buckets is missing; set the number of ids")
+    _check_form(location, column)
     _check_names(f"{location}: values", column.values)
     _check_names(f"{location}: missing", column.missing)
     return column
+
+
+def _check_form(location: str, column: Column) -> None:
+    """Raise InputError for a format or units that no value of the column's type has."""
+    if column.type == "date":
+        _check_date_format(location, column.format)
+        return
+    if column.format and column.format not in FORMATS:
+        raise InputError(
+            f"{location}: format={column.format!r} is not a format of numbers; use one of "
+            f"{', '.join(map(repr, FORMATS))}"
+        )
+    for unit, factor in column.units.items():
+        is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not is_number or not 0 < factor < math.inf:
+            raise InputError(
+                f"{location}: units: the factor of {unit!r} is {factor!r}; use a number above 0"
+            )
+        if not unit.strip() or re.match(r"[\d(<>+-]", unit.strip()):
+            raise InputError(
+                f"{location}: units: {unit!r} is not a unit; use the text before or after a "
+                "number, such as km; a number without a unit has the factor 1"
+            )
+
+
+def _check_date_format(location: str, format: str) -> None:
+    try:
+        DateForm(format)
+    except ValueError as error:
+        raise InputError(
+            f"{location}: format={format!r} is not a format of dates ({error}); use directives of "
+            f"strptime, such as %d/%m/%Y, or one of {', '.join(EPOCHS)}"
+        ) from None
 
 
 def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
@@ -168,6 +206,13 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
+    if not label.is_multilabel:
+        _check_form("label", label.compared)
+    elif label.format not in ("", LISTS):
+        raise InputError(
+            f"label: format={label.format!r} is not a format of several labels; use {LISTS!r} for "
+            "lists, such as ['a', 'b'], or set separator"
+        )
     for name in (label.column, *label.indicators):
         if name in columns:
             raise InputError(
@@ -182,7 +227,10 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         raise InputError(
             f"label: {label.column!r} is compared with itself; use another times_column"
         )
-    classes = label.classes or label.indicators or (["no", "yes"] if compared else [])
+    names = map(str.lower, label.classes) if label.ignore_case else label.classes
+    classes = list(map(clean_text, names))
+    classes = classes or label.indicators or (["no", "yes"] if compared else [])
+    label = dataclasses.replace(label, missing=list(map(clean_text, label.missing)))
     _check_names("label: classes", classes)
     if len(classes) == 1 or (compared and len(classes) != 2):
         remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
@@ -224,6 +272,9 @@ def _parse_split_by(
             f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, of '
             'times, as {"time": "date"} does, or of splits, as {"column": "split"} does'
         )
+    if split_by.format and not split_by.time:
+        raise InputError("split_by: format is that of a time; name its column as time")
+    _check_date_format("split_by", split_by.format)
     if split_by.name in label.columns:
         raise InputError(
             f"split_by={entry} names a column of the label, so that a class would be in one split "

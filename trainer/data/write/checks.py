@@ -7,7 +7,7 @@ from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
-from trainer.data.tables.parsing import suggest_missing
+from trainer.data.tables.form_finder import suggest_forms
 from trainer.data.totals import ClassCounts
 from trainer.data.write.open_source import OpenSource
 from trainer.errors import InputError
@@ -50,7 +50,7 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
         f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {prefix}{details}{suggest_missing(keys_by_reason, options.columns)}"
+        f"allow more; {prefix}{details}{suggest_forms(keys_by_reason)}"
     )
 
 
