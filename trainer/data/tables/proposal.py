@@ -144,7 +144,7 @@ def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dic
             is_whole = False
             break
         twice = {name for name in block.names if block.names.count(name) > 1}
-        left_out |= dict.fromkeys(filter(None, twice), "is twice in the header")
+        left_out |= dict.fromkeys(filter(None, twice), "appears twice in the header")
         names = [name for name in block.names if name and name not in left_out]
         read, columns = _read_columns(block, names, label, left_out)
         learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
