@@ -123,8 +123,7 @@ def measure_columns(
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier, later = (
         {
-            # A column may have the name of the labels or the weights.
-            (feature.kind if feature.kind in (LABEL, "weight") else "", feature.name): feature
+            _identify(feature): feature
             for feature in features
             if feature.kind not in _NOT_COLUMNS or feature.statistics
         }
@@ -141,6 +140,13 @@ def measure_columns(
 
 
 _NOT_COLUMNS = ("label", "key", "cross")
+
+
+def _identify(feature: Feature) -> tuple[str, str]:
+    """Return a kind and the user's own name: a column may have the name of another feature."""
+    if feature.kind == "weight":
+        return "weight", feature.settings["column"]
+    return (LABEL if feature.kind == LABEL else ""), feature.name
 
 
 def _find_obstacle(before: Feature | None, now: Feature | None) -> str:

@@ -214,8 +214,9 @@ class Encoder:
         }
 
     def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        numbers, words, all_ids = [], [], []
+        numbers, words = [], []
         ids: dict[str, tf.Tensor] = {}
+        all_ids: list[tf.Tensor] = []
         for column in self._columns:
             raw = columns[column.name]
             if column.kind == "date":

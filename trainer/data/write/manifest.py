@@ -101,7 +101,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
     reasons: collections.Counter[str] = collections.Counter()
     first: dict[str, str] = {}
     for rejection in sorted(rejections, key=lambda found: (len(found.key), found.key)):
-        reason = rejection.reason.partition(":")[0]
+        reason = rejection.reason.partition(": ")[0]
         reasons[reason] += 1
         first.setdefault(reason, rejection.key)
     copies = sum(result.copies for result in results)
