@@ -19,12 +19,15 @@ or another column.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import hashlib
+import keyword
 import operator
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainer.data.tables.dates import DateForm
@@ -399,7 +402,29 @@ def clean_text(text: str) -> str:
     return re.sub(WHOLE_NUMBER, r"\1", text) if text.endswith("0") else text
 
 
-def argument_name(column: str) -> str:
-    """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
-    name = re.sub(r"\W", "_", column, flags=re.ASCII)
-    return name if name[0].isalpha() else f"column_{name}"
+def argument_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the argument of a served model for each column of a table, by the column's name.
+
+    It is the name in ASCII, in a form that TensorFlow accepts: Trip_Miles for "Trip Miles". Columns
+    that would have the same argument, such as 价格 and 数量, or an argument that no model can have,
+    such as `class`, get a digest of their name, too.
+    """
+    forms = {name: _ascii_form(name) for name in names}
+    # TensorFlow treats arguments that differ only in case as equal.
+    counts = collections.Counter(form.lower() for form in forms.values())
+    taken, arguments = set(counts), {}
+    for name, form in forms.items():
+        argument = form
+        # Keras exports no argument named by a keyword; none of a loaded model can be `self`.
+        if counts[form.lower()] > 1 or keyword.iskeyword(form) or form == "self":
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            longer = (f"{form}_{digest[:digits]}" for digits in range(8, len(digest) + 1))
+            argument = next(one for one in longer if one.lower() not in taken)
+            taken.add(argument.lower())
+        arguments[name] = argument
+    return arguments
+
+
+def _ascii_form(name: str) -> str:
+    form = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return form if form[:1].isalpha() else f"column_{form}"

@@ -67,10 +67,23 @@ class Text(NamedTuple):
     embedding: int  # dimension of its embedding in the deep part; 0: none
 
 
-def parse_columns(
-    serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
-) -> dict[str, tf.Tensor]:
-    """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" [n, ...]."""
+def parse_columns(serialized: tf.Tensor, dataset: Dataset) -> dict[str, tf.Tensor]:
+    """Parse tf.Examples (string [n]) to raw columns."""
+    return _parse(serialized, dataset, {})[0]
+
+
+def parse_rows(serialized: tf.Tensor, dataset: Dataset) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Parse tf.Examples (string [n]) to raw columns and labels [n, ...]."""
+    label = dataset.feature("label")
+    description = {label.name: tf.io.FixedLenFeature(label.shape, label.dtype)}
+    columns, features = _parse(serialized, dataset, description)
+    return columns, features[label.name]
+
+
+def _parse(
+    serialized: tf.Tensor, dataset: Dataset, others: Mapping[str, Any]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Parse tf.Examples to raw columns, and to features with the descriptions `others`."""
     columns = list_columns(dataset)
     names_by_dtype = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
@@ -80,10 +93,7 @@ def parse_columns(
         for dtype, names in names_by_dtype.items()
         if names
     }
-    if label:
-        feature = dataset.feature("label")
-        description["label"] = tf.io.FixedLenFeature(feature.shape, feature.dtype)
-    features = tf.io.parse_example(serialized, description)
+    features = tf.io.parse_example(serialized, {**description, **others})
     raw = {
         name: features[FEATURES[dtype]][:, index]
         for dtype, names in names_by_dtype.items()
@@ -91,7 +101,7 @@ def parse_columns(
     }
     for name in names_by_dtype["int64"]:
         raw[name] -= 1
-    return {**raw, "label": features["label"]} if label else raw
+    return raw, features
 
 
 def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, tf.Tensor]:
@@ -208,19 +218,21 @@ class Encoder:
     def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         numbers, words = [], []
         ids: dict[str, tf.Tensor] = {}
+        all_ids: list[tf.Tensor] = []
         for column in self._columns:
             raw = columns[column.name]
             if column.kind == "date":
                 days, parts = _read_dates(raw)
                 numbers.append(_encode_numbers(days, column))
-                ids |= {f"{column.name} {part}": values for part, values in parts.items()}
+                all_ids += parts.values()
             if column.dtype == "float32":
                 numbers.append(_encode_numbers(raw, column))
             if column.kind == "text":
                 words.append(self._encode_words(raw, column))
             if self._sizes[column.name]:
                 ids[column.name] = self._encode_ids(raw, column)
-        all_ids = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
+                all_ids.append(ids[column.name])
+        all_ids += [self._cross_ids(ids, cross) for cross in self._crosses]
         none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
             "numbers": tf.concat(numbers or [none], axis=1),

@@ -15,7 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,12 +64,10 @@ def parse_block(
     lists = [schema.label.column] if schema.label.is_multilabel else []
     read: Rows = block.read(schema.needed, lists)
     bad: dict[int, str] = {}
-    values = {
-        column.name: parse_values(column, read.columns[column.name], bad)
-        for column in schema.columns
-    }
+    # Those of each column, then the weights if rows have them.
+    values = [parse_values(column, read.columns[column.name], bad) for column in schema.columns]
     if schema.weight:
-        values[WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
+        values.append(_parse_weights(schema.weight, read.columns[schema.weight], bad))
     labels = parse_labels(schema.label, read.columns, bad)
     halves = read.halves
     splits = find_splits(schema, read.columns, halves[:, 1], split_fractions, starts, bad)
@@ -77,16 +75,15 @@ def parse_block(
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
     if bad:
         chosen = pa.array(kept)
-        values = {
-            name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
-            for name, array in values.items()
-        }
+        values = [
+            array[kept] if isinstance(array, np.ndarray) else array.take(chosen) for array in values
+        ]
         labels = labels.take(chosen)
     halves, splits = halves[kept], splits[kept]
     statistics = [ColumnStatistics(column) for column in schema.columns]
     if schema.weight:
         statistics.append(ColumnStatistics(Column(name=schema.weight, type="numeric")))
-    for measured, array in zip(statistics, values.values(), strict=True):
+    for measured, array in zip(statistics, values, strict=True):
         measured.add(array, splits, halves[:, 0])
     totals = count_labels(schema.label, labels, splits, halves[:, 0])
     numbers = read.numbers[kept]
@@ -115,19 +112,23 @@ def parse_block(
 
 
 def _encode_entries(
-    columns: Sequence[Column], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
+    columns: Sequence[Column], values: Sequence[np.ndarray | pa.Array], keys: pa.Array
 ) -> pa.Array:
-    """Return the serialized features of each row, except its label: binary [n]."""
+    """Return the serialized features of each row, except its label: binary [n].
+
+    `values` are those of each column, then the weights if rows have them.
+    """
     texts, floats, ints = (
-        [values[column.name] for column in columns if column.dtype == dtype] for dtype in FEATURES
+        [array for column, array in zip(columns, values, strict=False) if column.dtype == dtype]
+        for dtype in FEATURES
     )
     features: dict[str, Any] = {"bytes": texts} if texts else {}
     if floats:
         features["floats"] = np.stack([column.astype("<f4") for column in floats], axis=1)
     if ints:
         features["ints"] = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
-    if WEIGHT in values:
-        features[WEIGHT] = np.asarray(values[WEIGHT], "<f4")[:, None]
+    for weights in values[len(columns) :]:
+        features[WEIGHT] = np.asarray(weights, "<f4")[:, None]
     return encode_features({**features, "key": [keys]})
 
 

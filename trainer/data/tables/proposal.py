@@ -239,7 +239,7 @@ class _Sample:
         if label and label not in names:
             raise InputError(f"the table has no column {label!r}{suggest(label, names)}")
         twice = {name for name in names if names.count(name) > 1}
-        self.unreadable |= dict.fromkeys(filter(None, twice), "is twice in the header")
+        self.unreadable |= dict.fromkeys(filter(None, twice), "appears twice in the header")
         for place, name in enumerate(names, 1):
             if not name:
                 self.unreadable[f"column {place}"] = "has no name"

@@ -15,21 +15,17 @@ from trainer.data.tables.columns import (
     KEYS,
     LABEL_KEYS,
     LISTS,
-    WEIGHT,
     Column,
     Cross,
     Label,
     SplitBy,
     TableSchema,
-    argument_name,
     clean_text,
 )
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.number_forms import FORMATS
 from trainer.errors import InputError
 from trainer.fields import suggest
-
-_RESERVED = ("label", "key", WEIGHT)
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:
@@ -47,14 +43,6 @@ def parse_schema(options: SourceOptions) -> TableSchema:
         raise InputError("crosses need columns that are listed; list them, or leave crosses out")
     parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(listed)]
     _check_names("columns", [column.name for column in parsed])
-    by_argument: dict[str, str] = {}
-    for column in parsed:
-        other = by_argument.setdefault(argument_name(column.name), column.name)
-        if other != column.name:
-            raise InputError(
-                f"columns: {other!r} and {column.name!r} are both named "
-                f"{argument_name(other)!r} in the model, in ASCII; rename one"
-            )
     by_name = {column.name: column for column in parsed}
     crosses = [
         _parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(options.crosses)
@@ -120,10 +108,6 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         values=list(map(clean_text, column.values)),
         missing=list(map(clean_text, column.missing)),
     )
-    if column.name in _RESERVED:
-        raise InputError(
-            f"{location}: the records have another feature of that name; rename the column"
-        )
     if column.boundaries and column.quantiles:
         raise InputError(f"{location}: set boundaries or quantiles, not both")
     if column.quantiles == 1:

@@ -28,7 +28,7 @@ from trainer.data.write.labels import TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.errors import InputError
+from trainer.errors import InputError, escape_controls
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
 
@@ -54,12 +54,12 @@ def find_columns(kind: Any, place: str, options: RecordOptions) -> RecordOptions
     proposal = propose(opened, f"source={options.source!r}", first, hidden)
     for column in proposal.columns:
         named = ", ".join(f"{key} {of}" for key, of in column.items() if key != "name")
-        print(f"create_tfrecords: column {column['name']}: {named}")
+        print(escape_controls(f"create_tfrecords: column {column['name']}: {named}"))
     for name, reason in proposal.left_out.items():
-        print(f"create_tfrecords: column {name} is left out: {reason}")
+        print(escape_controls(f"create_tfrecords: column {name} is left out: {reason}"))
     for one in proposal.described:
         for note in one.notes:
-            print(f"create_tfrecords: column {one.name}: {note}")
+            print(escape_controls(f"create_tfrecords: column {one.name}: {note}"))
     return dataclasses.replace(options, columns=proposal.columns)
 
 
