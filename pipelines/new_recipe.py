@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +47,21 @@ _SHOWN = 10
 
 
 def write(
-    name: str, source: str, label: str, *, search: bool = False
+    name: str,
+    source: str,
+    label: str,
+    *,
+    columns: Sequence[Mapping[str, Any]] = (),
+    search: bool = False,
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Write recipes/NAME.toml, and return its path and what was understood, as titles and texts.
 
     The recipe is first checked as a run checks it. Raise InputError for a name that is taken or
     unusable, and for a table or a label that can't be learned.
+
+    Args:
+        columns: what is known of some columns, as in a recipe.
+        search: add a search for hyperparameters.
     """
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -61,7 +70,7 @@ def write(
         )
     if name in recipe.list_names():
         raise InputError(f"there is a recipe {name!r} already; choose another name")
-    proposal = propose_for(source, label)
+    proposal = propose_for(source, label, columns)
     options = choose_options(proposal)
     text = _format(name, source, label, proposal, options) + (_SEARCH if search else "")
     with tempfile.TemporaryDirectory() as folder:
@@ -77,8 +86,12 @@ def write(
     return path, [("recipe", made), *_describe(proposal), ("time", time)]
 
 
-def propose_for(source: str, label: str) -> Proposal:
-    """Return columns for a column of a table; raise InputError as `proposal.propose` does."""
+def propose_for(source: str, label: str, columns: Sequence[Mapping[str, Any]] = ()) -> Proposal:
+    """Return columns for a column of a table; raise InputError as `proposal.propose` does.
+
+    Args:
+        columns: what is known of some columns, as in a recipe.
+    """
     kind, location = parse_source(source)
     if kind.contents != ROWS:
         raise InputError(f"source={source!r} is not a table; use one, such as csv:FILE")
@@ -89,7 +102,8 @@ def propose_for(source: str, label: str) -> Proposal:
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
         raise InputError(f"source={source!r}: give --label, the column to predict: {named}")
-    return propose(opened, f"source={source!r}", label)
+    entries = {column.get("name", ""): column for column in columns}
+    return propose(opened, f"source={source!r}", label, entries=entries)
 
 
 def explain(proposal: Proposal, name: str) -> list[tuple[str, str]]:

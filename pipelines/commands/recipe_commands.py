@@ -9,6 +9,7 @@ import typer
 
 from pipelines import recipe as recipes
 from pipelines.printing import say, show_table
+from trainer import fields
 from trainer.errors import EXIT_CODE, InputError, one_line
 
 app = typer.Typer(invoke_without_command=True, help="List the recipes, or write a new one.")
@@ -62,6 +63,15 @@ def write_recipe(
             show_default=False,
         ),
     ] = "",
+    column: Annotated[
+        list[str],
+        typer.Option(
+            metavar="JSON",
+            help="How to read a column, as in a recipe: "
+            '\'{"name": "price", "format": "1.234,56"}\'; may be repeated.',
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 - Typer copies it
     explain: Annotated[
         str,
         typer.Option(
@@ -81,11 +91,12 @@ def write_recipe(
     """
     from pipelines import new_recipe
 
+    columns = fields.convert("--column", f"[{', '.join(column)}]", list[dict])
     if explain:
-        proposal = new_recipe.propose_for(source, label)
+        proposal = new_recipe.propose_for(source, label, columns)
         say(*_align(new_recipe.explain(proposal, explain)))
         return
-    _, lines = new_recipe.write(name, source, label, search=search)
+    _, lines = new_recipe.write(name, source, label, columns=columns, search=search)
     say(*_align([*lines, ("next", f"python -m pipelines run {name} --local")]))
 
 

@@ -12,8 +12,10 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,14 +27,11 @@ from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables.cells import clean_texts, is_list
 from trainer.data.tables.columns import FORM_KEYS, LISTS, Column
-from trainer.data.tables.form_finder import (
-    Found,
-    are_lists,
-    are_sentences,
-    find_dates,
-    find_missing,
-    find_numbers,
-)
+from trainer.data.tables.date_finder import find_dates
+from trainer.data.tables.dates import EPOCHS
+from trainer.data.tables.form_finder import Found, are_lists, are_sentences, find_missing
+from trainer.data.tables.number_finder import find_numbers
+from trainer.data.tables.number_forms import FORMATS
 from trainer.data.tables.parsing import Rows
 from trainer.errors import InputError
 from trainer.fields import suggest
@@ -49,8 +48,12 @@ MOST_INDICATORS, MOST_VALUES = 32, 1000
 _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)
 _CODE = re.compile(r"code|zip|type|class|(^|_)(id|no|nr)$", re.IGNORECASE)
 """Names of columns whose whole numbers may be names."""
+_WORDS = 6
+"""Words of texts that may come back, on average."""
 _LONG = 10
 """Characters that texts without spaces have on average."""
+_RARE = 0.05
+"""Share of rows of words in a column of few numbers from which all its values are names."""
 _SKEWED = 1.5
 """Skewness above which the logarithm is learned, if its skewness is lower."""
 _DISGUISED = 0.99
@@ -106,7 +109,14 @@ class _Values:
     where missing; None if the column contains names, texts or dates.
     """
 
-    def __init__(self, name: str, texts: pa.Array, *, decimal_comma: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        texts: pa.Array,
+        entry: Mapping[str, Any],
+        *,
+        decimal_comma: bool = False,
+    ) -> None:
         coded = texts.dictionary_encode()
         self.name, self.rows = name, len(texts)
         self.codes = coded.indices.to_numpy()
@@ -114,12 +124,24 @@ class _Values:
         self.counts = np.bincount(self.codes, minlength=len(self.distinct))
         given = zip(self.distinct, self.counts.tolist(), strict=True)
         self.given = {text: rows for text, rows in given if text}
-        self.dates = find_dates(self.given, name)
-        self.found = find_numbers(self.given, decimal_comma=decimal_comma)
+        self.entry = entry
+        form = {key: entry[key] for key in (*FORM_KEYS, "missing") if key in entry}
+        is_date = "%" in str(form.get("format")) or form.get("format") in EPOCHS
+        self.dates = find_dates(self.given, name, str(form.get("format", "")) if is_date else "")
+        self.found = find_numbers(
+            self.given, decimal_comma=decimal_comma, given={} if is_date else form
+        )
         padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
         self.is_padded = sum(self.given[text] for text in padded) > 1
-        is_number = self.found and self.found.fits and not self.found.readings
-        self._read_as(self.found if is_number and not self.is_padded else None)
+        self._read_as(self.found if self._are_numbers() else None)
+
+    def _are_numbers(self) -> bool:
+        """Return whether values are numbers rather than names or codes."""
+        found = self.found
+        if not found or not found.fits or found.readings or self.is_padded:
+            return False
+        # With frequent words among few numbers, such as non-stop, 1 stop, 2 stops, all are names.
+        return found.unread <= _RARE * self.rows or len(self.given) > MOST_INDICATORS
 
     def _read_as(self, found: Found | None) -> None:
         self.markers: list[str] = (
@@ -150,19 +172,29 @@ class _Values:
         return [self.distinct[code] for code in codes[np.argsort(-counts, kind="stable")]]
 
 
-def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -> Proposal:
+def propose(
+    opened: Any,
+    place: str,
+    label: str,
+    hidden: Collection[str] = (),
+    entries: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Proposal:
     """Return columns for a label; raise InputError for a table or a label that can't be learned.
 
     Args:
         opened: a `TableKind`.
         place: what was opened, for messages.
         hidden: names of columns that must not be inputs.
+        entries: what a person says of some columns, as in a recipe, by name.
     """
     sample = _Sample(opened, label)
     if not sample.rows:
         first = f": {sample.unread[0][1]}" if sample.unread else ""
         raise InputError(f"{place} has no rows that can be read{first}")
-    values = sample.read_values()
+    values = sample.read_values(entries)
+    for name in entries:
+        if name not in values:
+            raise InputError(f"{place} has no column {name!r}{suggest(name, values)}")
     own = values.pop(label)
     described_label, target, notes = _describe_label(f"{place}: label column {label!r}", own)
     has_label = ~own.is_missing
@@ -192,14 +224,14 @@ def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -
 
 def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
     """Return a column of a table as a recipe's label; raise InputError as `propose`."""
-    values = _Sample(opened, label).read_values()[label]
+    values = _Sample(opened, label).read_values({})[label]
     return _describe_label(f"{place}: label column {label!r}", values)[0]
 
 
 def list_labels(opened: Any, place: str) -> dict[str, str]:
     """Return the columns that can be predicted, with the type of the label, the last first."""
     labels = {}
-    for name, values in reversed(_Sample(opened, "").read_values().items()):
+    for name, values in reversed(_Sample(opened, "").read_values({}).items()):
         with contextlib.suppress(InputError):
             described = _describe_label(place, values)[0]
             labels[name] = described.get("type") or f"{len(values.names)} classes"
@@ -262,19 +294,21 @@ class _Sample:
                     self.unreadable[name] = "has values that are neither numbers nor text"
             return read, columns
 
-    def read_values(self) -> dict[str, _Values]:
+    def read_values(self, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, _Values]:
         """Return the columns that all files have."""
         texts = {
             name: pa.concat_arrays(arrays)[:SAMPLE_ROWS]
             for name, arrays in self._parts.items()
             if name not in self.unreadable
         }
-        values = {name: _Values(name, column) for name, column in texts.items()}
+        values = {
+            name: _Values(name, column, entries.get(name, {})) for name, column in texts.items()
+        }
         formats = {one.found.settings.get("format", "") for one in values.values() if one.found}
         if any(format.endswith(",56") for format in formats):
             for name, one in values.items():
                 if one.found:
-                    values[name] = _Values(name, texts[name], decimal_comma=True)
+                    values[name] = _Values(name, texts[name], one.entry, decimal_comma=True)
         return values
 
 
@@ -297,8 +331,13 @@ def _describe_label(
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
-            f"{place} can be read in two ways: {_show_readings(values.given, readings)}; write its "
-            "numbers in one way, such as 1234.56"
+            f"{place} can be read in two ways: {_show_readings(values.given, readings)}; add "
+            f"{_show_entry(name, found.readings[0])} or another"
+        )
+    if found and not found.fits and len(names) > FEW_CLASSES:
+        raise InputError(
+            f"{place}: {', '.join(found.notes)}; add, for example, "
+            f"{_show_entry(name, {'units': {'km': 1, 'm': 0.001}})}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
     notes = list(found.notes) if found else []
@@ -328,6 +367,12 @@ def _describe_label(
         )
     target = values.codes[:, None] == np.argsort(-values.counts, kind="stable")[:FEW_CLASSES]
     return {"column": name, **ignore_case, **missing}, target.astype(float), notes
+
+
+def _show_entry(name: str, settings: Mapping[str, Any]) -> str:
+    """Return the option of `recipes new` that says how a column is read."""
+    entry = {"name": name, **(settings or {"format": FORMATS[0]})}
+    return f"--column {json.dumps(json.dumps(entry, ensure_ascii=False), ensure_ascii=False)}"
 
 
 def _find_separator(names: list[str], rows: Mapping[str, int]) -> str:
@@ -367,6 +412,8 @@ def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any],
     if len(names) < 2 and len(present) == values.rows:
         return {}, f"is always {names[0]!r}"
     repeated = len(names) / len(present)
+    if "type" in values.entry:
+        return dict(values.entry), ""
     if dates and dates.readings:
         described.alternatives = [
             {"name": values.name, "type": "date", "quantiles": 16, **reading}
@@ -385,12 +432,21 @@ def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any],
         return {}, _show_readings(values.given, described.alternatives)
     if found:
         described.notes += found.notes
+        described.alternatives = [
+            {"name": values.name, "type": "numeric", **other} for other in found.alternatives
+        ]
     if values.numbers is not None:
         assert found
         return _describe_numbers(values, values.numbers, repeated, found.settings, described)
+    if found and found.fits and not values.is_padded:
+        described.notes = ["names, not numbers, as words are frequent among few values"]
+        described.alternatives = [{"name": values.name, "type": "numeric", **found.settings}]
     if values.is_padded:
         described.notes.append("codes with leading zeros are names, not numbers")
-    is_text = repeated > 0.5 and bool(np.mean([text.count(" ") for text in names]) >= 2)
+    spaces = np.mean([text.count(" ") for text in names])
+    is_text = bool(repeated > 0.5 and spaces >= 2) or bool(
+        len(names) > MOST_VALUES and spaces >= _WORDS
+    )
     is_long = np.mean([len(text) for text in names]) >= _LONG
     if not is_text and len(present) > 100 and (repeated > 0.9 or (repeated > 0.5 and is_long)):
         is_text = are_sentences(names)

@@ -7,7 +7,7 @@ from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
-from trainer.data.tables.form_finder import suggest_forms
+from trainer.data.tables.number_finder import suggest_forms
 from trainer.data.totals import ClassCounts
 from trainer.data.write.open_source import OpenSource
 from trainer.errors import InputError

@@ -16,7 +16,7 @@ import pyarrow as pa
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.columns import AUTO, WEIGHT
-from trainer.data.tables.form_finder import suggest_forms
+from trainer.data.tables.number_finder import suggest_forms
 from trainer.data.tables.parsing import parse_block
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema

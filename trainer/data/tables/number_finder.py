@@ -1,0 +1,324 @@
+"""Find the form in which a column's numbers are written, from a sample of them."""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from trainer import formats
+from trainer.data.tables.columns import FORM_KEYS
+from trainer.data.tables.date_finder import find_dates
+from trainer.data.tables.form_finder import Found, find_missing, load_forms, tell_words
+from trainer.data.tables.number_forms import (
+    FORMATS,
+    NumberForm,
+    normalize,
+    parse_number,
+    split_number,
+)
+
+_PLAIN, _COMMAS, _DECIMAL_COMMA, _POINTS = FORMATS[:4]
+_CRORES, _LAKH = ("cr", "cr.", "crore", "crores"), ("L", 1e5)
+"""Beside crores, L stands for lakh."""
+_MOST_UNITS, _LONGEST_UNIT = 30, 20
+_FEW_WORDS, _MARKED = 5, 0.5
+_MOST_WORDS, _RARE = 100, 0.1
+"""A column of numbers has few words in at most half of its rows, or more words in 10% of them."""
+_NUMBERED = 0.05
+"""Share of rows of words that have digits, and may be numbers in another form."""
+_STRAY = 0.01
+"""Share of rows of a unit that is a slip rather than a unit, where others are far more frequent."""
+_SAMPLE = 200
+"""Number of texts by which texts in no form are left soon."""
+_UNIT = re.compile(r"(?![-\u2013~])(?:\D*|.*?\b(?:[mckd]?m|ft|in|yd|mi)[23])")
+_RANGE = re.compile(r"\s*(?:[-\u2013\u2014~\u301c]|\bto\b)\s*")
+_UNREAD = re.compile(r"(.+) is not a (number|date|time): (['\"])(.*)\3", re.DOTALL)
+"""The reason of a rejection that quotes a value; see cells.py and splits.py."""
+
+
+def find_numbers(
+    rows: Mapping[str, int], *, decimal_comma: bool = False, given: Mapping[str, Any] | None = None
+) -> Found | None:
+    """Return the form of numbers; None if the column contains names or texts.
+
+    Args:
+        rows: the number of rows of each text, in NFC and without empty ones.
+        decimal_comma: other columns of the table have decimal commas, which decides where points
+            and commas can be read in two ways.
+        given: settings that are known.
+    """
+    markers = find_missing(rows)
+    texts = [text for text in rows if text not in markers]
+    if given:
+        return _complete(dict(given), texts, markers, rows)
+    others = [text for text in texts if not _is_plain(text)]
+    if len(others) < len(texts) and not any(map(str.isdigit, "".join(others))):
+        found = Found({})
+        _decide_points(found, {}, texts, decimal_comma)
+        return found if found.readings else _complete(found.settings, texts, markers, rows, found)
+    if not texts or not _Tried.best(texts[:: max(1, len(texts) // _SAMPLE)], rows):
+        return None
+    tried = _Tried.best(texts, rows)
+    return _find_form(tried, texts, markers, rows, decimal_comma) if tried else None
+
+
+def _is_plain(text: str) -> bool:
+    try:
+        return parse_number(text) == parse_number(text)
+    except ValueError:
+        return False
+
+
+class _Tried:
+    """The texts of a column that a format reads, with any units."""
+
+    def __init__(self, format: str, texts: list[str], rows: Mapping[str, int]) -> None:
+        self.format, self.rows, self.ranges, self.bounded = format, rows, 0, 0
+        self.parts: dict[str, Any] = {}
+        for text in texts:
+            ends = [_split(part, format) for part in (text, *_RANGE.split(text, maxsplit=1)[1:])]
+            if part := next(filter(None, ends), None):
+                self.parts[text] = part
+                self.ranges += rows[text] * (ends[0] is None)
+                self.bounded += rows[text] * part.is_bound
+        self.covered = sum(rows[text] for text in self.parts)
+        self.ties: list[str] = []  # formats that read as many rows
+
+    @classmethod
+    def best(cls, texts: list[str], rows: Mapping[str, int]) -> _Tried | None:
+        """Return the first format that reads most rows; None if that is less than half of them."""
+        tried = [cls(format, texts, rows) for format in FORMATS]
+        most = max(one.covered for one in tried)
+        if most < _MARKED * sum(rows[text] for text in texts):
+            return None
+        first, *others = (one for one in tried if one.covered == most)
+        first.ties = [one.format for one in others]
+        return first
+
+    @property
+    def bare(self) -> dict[str, float]:
+        """Return the numbers without a unit that are not 0, by text."""
+        bare = {text: part for text, part in self.parts.items() if part.number}
+        return {text: part.number for text, part in bare.items() if not part.prefix + part.suffix}
+
+    def count_units(self) -> collections.Counter[str]:
+        """Return the number of rows of each text before or after a number."""
+        counts: collections.Counter[str] = collections.Counter()
+        for text, part in self.parts.items():
+            for unit in filter(None, (part.prefix, part.suffix)):
+                counts[unit] += self.rows[text]
+        return counts
+
+
+def _find_form(
+    tried: _Tried,
+    texts: list[str],
+    markers: list[str],
+    rows: Mapping[str, int],
+    decimal_comma: bool,
+) -> Found | None:
+    """Return the form of texts of which some are more than plain numbers."""
+    if tried.ranges > _MARKED * tried.covered:
+        example = next(text for text in tried.parts if _split(text, tried.format) is None)
+        note = f'most values are ranges, such as {example!r}; format = "{tried.format}" reads means'
+        return Found({}, notes=[note], fits=False)
+    counts = tried.count_units()
+    frequent = collections.Counter(
+        {unit: count for unit, count in counts.items() if count >= _STRAY * tried.covered}
+    )
+    prefixes = {part.prefix for part in tried.parts.values()}
+    is_bare = sum(rows[text] for text in tried.bare) > (1 - _RARE) * tried.covered
+    units, problem = _find_units(frequent if is_bare else counts, prefixes)
+    if problem and frequent:
+        units, problem = _find_units(frequent, prefixes)
+    if len(units) > min(_MOST_UNITS, max(_FEW_WORDS, len(texts) / 2)):
+        return None
+    if problem:
+        is_text = len(frequent or counts) > _FEW_WORDS
+        return None if is_text else Found({}, notes=[problem], fits=False)
+    settings: dict[str, Any] = {"format": tried.format, "units": units}
+    found = Found({})
+    if tried.bounded > _MARKED * tried.covered:
+        settings["bounds"] = "value"
+    if tried.format == _PLAIN:
+        _decide_points(found, settings, tried.parts, decimal_comma)
+    elif tried.format == _COMMAS and _DECIMAL_COMMA in tried.ties and decimal_comma:
+        _choose(found, settings, _DECIMAL_COMMA, "commas separate decimals")
+    if "%" in units and tried.bare and max(map(abs, tried.bare.values())) <= 1:
+        found.readings = [_drop_plain({**settings, "units": {"%": one}}) for one in (1, 0.01)]
+    if found.readings:
+        return found
+    if tried.bare and any(factor != 1 for factor in units.values()):
+        count = sum(rows[text] for text in tried.bare)
+        found.notes.append(f"{formats.number_of(count, 'rows')} without a unit: the factor is 1")
+    if tried.bounded:
+        example = next(text for text, part in tried.parts.items() if part.is_bound)
+        read = "the bound itself" if "bounds" in settings else 'missing; bounds = "value" reads it'
+        bounded = formats.number_of(tried.bounded, "rows")
+        found.notes.append(f"{bounded} such as {example!r}: {read}")
+    return _complete(found.settings or settings, texts, markers, rows, found)
+
+
+def _complete(
+    settings: dict[str, Any],
+    texts: list[str],
+    markers: list[str],
+    rows: Mapping[str, int],
+    found: Found | None = None,
+) -> Found | None:
+    """Add the words that become missing values; return None if these are too many."""
+    found = found or Found({})
+    known = {key: settings[key] for key in FORM_KEYS if key in settings}
+    form = NumberForm(**known)
+    words = [text for text in texts if not _reads(form, text)]
+    total = sum(rows[text] for text in texts)
+    found.unread = sum(rows[word] for word in words)
+    numbered = sum(rows[word] for word in words if any(map(str.isdigit, word)))
+    few = len(words) <= _FEW_WORDS and found.unread <= _MARKED * total
+    rare = len(words) <= _MOST_WORDS and found.unread <= _RARE * total
+    if not (few or rare) or len(words) == len(texts) or numbered > _NUMBERED * total:
+        return None
+    missing = [*settings.get("missing", []), *words, *markers]
+    infinite = [text for text in markers if "inf" in text.lower()]
+    found.settings = _drop_plain(settings | {"missing": list(dict.fromkeys(missing))})
+    found.notes += tell_words([*infinite, *words], rows)
+    return found
+
+
+def _reads(form: NumberForm, text: str) -> bool:
+    try:
+        form.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _drop_plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without those that are empty or, beside units, the plain format."""
+    kept = {key: value for key, value in settings.items() if value}
+    if kept.get("format") == _PLAIN and kept.get("units"):
+        del kept["format"]
+    return kept
+
+
+def _split(text: str, format: str) -> Any:
+    """Return the number and units of a text; None if it is not a number with units."""
+    try:
+        part = split_number(normalize(text), format)
+    except ValueError:
+        return None
+    return part if _are_units(part.prefix, part.suffix) else None
+
+
+def _are_units(prefix: str, suffix: str) -> bool:
+    """Return whether the text around a number may be a unit rather than a name.
+
+    Before a number is a currency: T101 is a name. After it, digits are powers, as in m2.
+    """
+    currencies = load_forms()["currencies"]
+    is_currency = all(
+        word in currencies or {unicodedata.category(char) for char in word} == {"Sc"}
+        for word in prefix.lower().split()
+    )
+    return is_currency and len(suffix) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(suffix))
+
+
+def _find_units(
+    counts: collections.Counter[str], prefixes: Collection[str]
+) -> tuple[dict[str, int], str]:
+    """Return the factor of each unit; or why they can't be converted into one another.
+
+    Args:
+        counts: the number of rows of each unit.
+        prefixes: those that precede numbers, which are currencies.
+    """
+    forms = load_forms()
+    words = {word.lower() for unit in counts for word in unit.split()}
+    is_scaled = any(prefixes) or not words.isdisjoint(("k", "bn", "mn"))
+    factors = {}
+    named = collections.Counter[str](), collections.Counter[str]()
+    for unit, count in counts.most_common():
+        factor, rest = 1.0, []
+        for word in unit.split():
+            letter = word.upper() if is_scaled else word
+            known = forms["multipliers"].get(word.lower(), forms["letters"].get(letter))
+            if not known and word == _LAKH[0] and not words.isdisjoint(_CRORES):
+                known = _LAKH[1]
+            factor *= known or 1.0
+            rest += [] if known else [word]
+        factors[unit] = int(factor)
+        name = " ".join(rest).casefold().rstrip(".")
+        # A year and years are one unit.
+        named[unit in prefixes][name.removesuffix("s") if len(name) > 2 else name] += count
+    for names in named:
+        names.pop("", None)
+        if len(names) > 1:
+            shown = (f"{name} ({count:,})" for name, count in names.most_common(3))
+            return {}, f"numbers have several units, {', '.join(shown)}; units can convert them"
+    return factors, ""
+
+
+def _decide_points(
+    found: Found, settings: dict[str, Any], texts: Iterable[str], decimal_comma: bool
+) -> None:
+    """Set the readings or the settings of numbers whose points may separate thousands.
+
+    All points are before three digits. Then they separate thousands if other columns have decimal
+    commas; it is doubtful if numbers without a point are below 1,000, or many end in 0.
+    """
+    numbers = [number for text in texts for number in re.findall(r"\d[\d.]*", normalize(text))]
+    pointed = [number for number in numbers if "." in number]
+    whole = [number for number in numbers if "." not in number]
+    if len(pointed) < _FEW_WORDS or not all(
+        re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", number) for number in pointed
+    ):
+        return
+    if decimal_comma:
+        _choose(found, settings, _POINTS, "points separate thousands")
+        return
+    round_share = sum(number.endswith("0") for number in pointed) / len(pointed)
+    if (whole and max(map(int, whole)) < 1000) or round_share > 3 * 0.1:
+        thousands = _drop_plain({**settings, "format": _POINTS})
+        found.readings = [thousands, _drop_plain({**settings, "format": _PLAIN})]
+
+
+def _choose(found: Found, settings: dict[str, Any], format: str, why: str) -> None:
+    """Set the format that the other columns of the table suggest."""
+    found.settings = {**settings, "format": format}
+    found.notes.append(f"{why} here, as other columns have decimal commas")
+    found.alternatives.append(_drop_plain(settings) or {"format": _PLAIN})
+
+
+def suggest_forms(reasons: Iterable[str]) -> str:
+    """Return how a recipe can read the values that rejections name, to append to a message.
+
+    Empty if `reasons` name no value in a known form, and no word, such as '?'.
+    """
+    quoted: dict[tuple[str, str], dict[str, int]] = {}
+    for reason in reasons:
+        if match := _UNREAD.fullmatch(reason):
+            quoted.setdefault((match[1], match[2]), {})[match[4]] = 1
+    hints = []
+    for (name, kind), texts in quoted.items():
+        found = find_numbers(texts) if kind == "number" else find_dates(texts, name)
+        first = next(iter(texts))
+        for settings in [found.settings, *found.readings] if found else []:
+            options = " and ".join(f"{key} = {_to_toml(value)}" for key, value in settings.items())
+            hints += [f"; to read {first!r} in {name}, add {options} to it"] if options else []
+        words = [text for text in texts if not any(map(str.isdigit, text))]
+        if not found and words:
+            hints.append(
+                f"; if {' and '.join(map(repr, words))} in {name} mean that the value is missing, "
+                f"add missing = {_to_toml(words)} to it"
+            )
+    return "".join(hints)
+
+
+def _to_toml(value: Any) -> str:
+    """Return text, or a list or a table of texts and numbers, in TOML."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace('": ', '" = ') if isinstance(value, dict) else text
