@@ -1,7 +1,8 @@
 """Check the sources, folders and champion of a run on this machine before it starts.
 
-The checks are cheap for a source of any size: they look only at the folders of an image source
-and at the header of a table's first file. The run's steps check the content.
+The checks are cheap for a source of any size: they look only at the folders of an image source, or
+at its labels.csv and as many images as show that the two belong together, and at the header of a
+table's first file. The run's steps check the content.
 """
 
 import importlib.util

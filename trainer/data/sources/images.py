@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainer.data import storage
-from trainer.data.images.class_folders import LAYOUTS, TABLE, ClassFolders, Listed, is_hidden
+from trainer.data.images.class_folders import (
+    LAYOUTS,
+    SUFFIXES,
+    TABLE,
+    ClassFolders,
+    Listed,
+    is_hidden,
+)
 from trainer.data.images.image_source import ImageSource
 from trainer.data.source import Example, Mapped, Reference, Rejection
 from trainer.data.source_options import SourceOptions
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from trainer.data.images.label_table import LabelTable
 
 MAX_FILE_BYTES = 256 * 10**6
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
 SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
@@ -85,8 +91,7 @@ class ImageFolder(ImageSource):
     @classmethod
     def find_classes(cls, place: str, options: SourceOptions) -> list[str]:
         source = cls(place, options)
-        if isinstance(source._folders, ClassFolders):
-            source._folders.check()
+        source._folders.check()
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
