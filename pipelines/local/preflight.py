@@ -128,6 +128,16 @@ def prepare_prediction_values(
     return completed
 
 
+def has_imagenet_weights(backbone: str) -> bool:
+    """Return whether Keras has downloaded the ImageNet weights of a backbone."""
+    name = _normalize(backbone)
+    return any(name in _normalize(path.name) for path in _cache().glob("*.h5"))
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras", "models")
+
+
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
     """Raise InputError for an unusable local source, with the message that the step would give."""
     try:
@@ -159,9 +169,7 @@ def _check_beam() -> None:
 
 def _check_imagenet(backbone: str) -> None:
     """Raise InputError if ImageNet weights are not in Keras's cache and can't be downloaded."""
-    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
-    cache = Path(home, "models")
-    if any(_normalize(backbone) in _normalize(path.name) for path in cache.glob("*.h5")):
+    if has_imagenet_weights(backbone):
         return
     request = urllib.request.Request(_WEIGHTS, method="HEAD")
     try:
@@ -171,7 +179,7 @@ def _check_imagenet(backbone: str) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise InputError(
-            f"model_options: weights='imagenet': the weights of {backbone} are not in {cache}, "
+            f"model_options: weights='imagenet': the weights of {backbone} are not in {_cache()}, "
             f"and {_WEIGHTS} does not answer ({reason}); download the file on a machine with a "
             "network and give it as weights, or use weights=none"
         ) from None

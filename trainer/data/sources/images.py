@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from trainer.data.images.label_table import LabelTable
 
 MAX_FILE_BYTES = 256 * 10**6
-_UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+"""Suffixes of images that are rejected."""
 SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
 )
@@ -101,6 +102,15 @@ class ImageFolder(ImageSource):
         """
         return mapped(self._examine, self._folders.list_images())
 
+    def list_images(self) -> Iterator[Listed | Rejection]:
+        """List every file with its label, without reading it; raise InputError as `examples`."""
+        return self._folders.list_images()
+
+    @property
+    def splits(self) -> dict[str, str]:
+        """Return the split of each top folder if the folder is already split, else nothing."""
+        return self._folders.splits if isinstance(self._folders, ClassFolders) else {}
+
     def fetch(self, reference: Reference) -> bytes:
         """Return the content of a file; raise as `storage.read`."""
         return storage.read(join(self.location, reference.key))
@@ -119,7 +129,7 @@ class ImageFolder(ImageSource):
             path.encode()
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
-        is_named = path.lower().endswith(SUFFIXES + _UNSUPPORTED)
+        is_named = path.lower().endswith(SUFFIXES + UNSUPPORTED)
         if is_named and listed.label is None:
             return Rejection(path, listed.reason)
         uri, size, content_digest = join(self.location, path), file.size, file.md5

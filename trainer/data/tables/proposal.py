@@ -134,6 +134,14 @@ def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -
     )
 
 
+def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
+    """Return the label of a recipe for a column alone; raise InputError as `propose` does."""
+    sample, _, _ = _read_sample(opened, label)
+    if not sample:
+        raise InputError(f"{place} has no rows that can be read")
+    return _describe_label(f"{place}: label column {label!r}", label, sample[label])[0]
+
+
 def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dict[str, str]]:
     """Return the columns of the first rows, whether those are all, and unreadable columns."""
     parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
