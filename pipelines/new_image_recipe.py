@@ -12,10 +12,10 @@ import dataclasses
 from typing import Any
 
 from pipelines.local.preflight import has_imagenet_weights
+from pipelines.photo_survey import PhotoSurvey
 from trainer import formats
 from trainer.data import storage
 from trainer.data.images.class_folders import TABLE
-from trainer.data.images.photo_survey import PhotoSurvey
 from trainer.data.source_options import SourceOptions
 from trainer.data.sources import parse_source
 from trainer.data.sources.csv import CsvReader

@@ -169,7 +169,7 @@ class PhotoSurvey:
         if (self._opened.label and self._opened.label.number) or len(self.photos) < self.count:
             return
         if len(digests) == len(self.photos):
-            tested = set()
+            tested: set[str] = set()
             for photo, split in zip(self.photos, self._draw_splits(digests), strict=True):
                 if split == SPLITS.index("test"):
                     tested.update(self._names_of(photo))
