@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.recipe import Recipe
 from trainer.data import storage
-from trainer.data.sources.images import SUFFIXES
+from trainer.data.images.class_folders import SUFFIXES
 from trainer.data.tables.columns import AUTO
 from trainer.data.tables.table_source import missing_column
 from trainer.errors import InputError

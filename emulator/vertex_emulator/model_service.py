@@ -1,11 +1,13 @@
 """ModelService: models, their versions and evaluations.
 
-A version is a Model message, stored as JSON.
+A version is a Model message, stored as JSON. A folder keeps the paths of artifacts beside it
+relative, so that both can be moved or copied together.
 """
 
 import contextlib
 import dataclasses
 import json
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -169,6 +171,7 @@ class ModelService(Resources):
         versions, evaluations = entry["versions"], entry["evaluations"]
         for number, version in versions.items():
             versions[number] = messages.Model.from_json(json.dumps(version))
+            versions[number].artifact_uri = self._to_absolute(versions[number].artifact_uri)
         for number, values in evaluations.items():
             parse = messages.ModelEvaluation.from_json
             evaluations[number] = [parse(json.dumps(value)) for value in values]
@@ -178,10 +181,40 @@ class ModelService(Resources):
         return dict(entry)
 
     def dump(self, entry: Content) -> str:
-        return json.dumps(entry, indent=1, default=_to_json) + "\n"
+        return json.dumps(entry, indent=1, default=self._to_json) + "\n"
 
     def name_of(self, entry: Content) -> str:
         return next(str(version.name) for version in entry["versions"].values())
+
+    @property
+    def _beside(self) -> pathlib.Path:
+        """Return the folder that contains the store's folder."""
+        assert self.folder
+        return self.folder.resolve().parent
+
+    def _to_json(self, message: Any) -> Content:
+        text = type(message).to_json(message, always_print_fields_with_no_presence=False)
+        content: Content = json.loads(text)
+        path = pathlib.PurePath(content.get("artifactUri", ""))
+        if path.is_relative_to(self._beside):
+            content["artifactUri"] = str(path.relative_to(self._beside))
+        return content
+
+    def _to_absolute(self, uri: str) -> str:
+        """Return the present path of a stored artifact.
+
+        An earlier version of this project stored absolute paths. If such a path is gone, the
+        artifact is looked for beside the store by the last parts of its path.
+        """
+        path = pathlib.PurePath(uri)
+        if not uri or "://" in uri:
+            return uri
+        if not path.is_absolute():
+            return str(self._beside / path)
+        if pathlib.Path(path).exists():
+            return uri
+        moved = (self._beside.joinpath(*path.parts[n:]) for n in range(1, len(path.parts) - 1))
+        return next((str(found) for found in moved if found.exists()), uri)
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:
@@ -216,10 +249,6 @@ class ModelService(Resources):
             if which in (number, *version.version_aliases):
                 return entry, number
         raise ApiError("NOT_FOUND", f"The Model {base}@{which} does not exist.")
-
-
-def _to_json(message: Any) -> Content:
-    return json.loads(type(message).to_json(message, always_print_fields_with_no_presence=False))
 
 
 def check_container(container: Any, region: str) -> None:

@@ -1,7 +1,8 @@
 """Check the sources, folders and champion of a run on this machine before it starts.
 
-The checks are cheap for a source of any size: they look only at the folders of an image source
-and at the header of a table's first file. The run's steps check the content.
+The checks are cheap for a source of any size: they look only at the folders of an image source, or
+at its labels.csv and as many images as show that the two belong together, and at the header of a
+table's first file. The run's steps check the content.
 """
 
 import importlib.util
@@ -127,6 +128,16 @@ def prepare_prediction_values(
     return completed
 
 
+def has_imagenet_weights(backbone: str) -> bool:
+    """Return whether Keras has downloaded the ImageNet weights of a backbone."""
+    name = _normalize(backbone)
+    return any(name in _normalize(path.name) for path in _cache().glob("*.h5"))
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras", "models")
+
+
 def _check_source(parameters: ParameterSet, kind: type[SourceKind], location: str) -> None:
     """Raise InputError for an unusable local source, with the message that the step would give."""
     try:
@@ -158,9 +169,7 @@ def _check_beam() -> None:
 
 def _check_imagenet(backbone: str) -> None:
     """Raise InputError if ImageNet weights are not in Keras's cache and can't be downloaded."""
-    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
-    cache = Path(home, "models")
-    if any(_normalize(backbone) in _normalize(path.name) for path in cache.glob("*.h5")):
+    if has_imagenet_weights(backbone):
         return
     request = urllib.request.Request(_WEIGHTS, method="HEAD")
     try:
@@ -170,7 +179,7 @@ def _check_imagenet(backbone: str) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise InputError(
-            f"model_options: weights='imagenet': the weights of {backbone} are not in {cache}, "
+            f"model_options: weights='imagenet': the weights of {backbone} are not in {_cache()}, "
             f"and {_WEIGHTS} does not answer ({reason}); download the file on a machine with a "
             "network and give it as weights, or use weights=none"
         ) from None

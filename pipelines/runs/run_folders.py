@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
+import json
 import os
 import pathlib
 import re
@@ -165,11 +166,23 @@ def load(directory: pathlib.Path) -> Run:
         return _load_summary(record, directory, unfinished)
     _check_start(path, job.get("createTime"), record)
     try:
-        return as_run(job, record, directory, unfinished=unfinished)
+        return as_run(_relocate(job, record, directory), record, directory, unfinished=unfinished)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{path} can't be read ({error!r}): it is damaged, or no run wrote it; remove it"
         ) from None
+
+
+def _relocate(job: dict[str, Any], record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:
+    """Return a job with the present paths of files, if its folder of runs has been moved."""
+    artifacts = job.get("runtimeConfig", {}).get("gcsOutputDirectory", "")
+    written, present = pathlib.PurePath(artifacts).parent, directory.resolve()
+    if record.root or not artifacts or written == present:
+        return job
+    text = json.dumps(job)
+    for old, new in ((written, present), (written.parent, present.parent)):
+        text = text.replace(json.dumps(f"{old}/")[1:-1], json.dumps(f"{new}/")[1:-1])
+    return dict(json.loads(text))
 
 
 def as_run(

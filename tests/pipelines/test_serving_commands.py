@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -82,6 +83,26 @@ def test_predict_prints_a_table_or_json(succeed, predicted, registered, untraine
     assert [answer["key"] for answer in answers] == ["k0", "k1", "k2"]
     assert {answer["model_version"] for answer in answers} == {"digits@1"}
     assert_close([answer["probabilities"] for answer in answers], probabilities)
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_champion_moves_with_the_folder_of_runs(
+    succeed, scans, tmp_path, untrained_model, monkeypatch, is_old
+):
+    model = shutil.copytree(untrained_model, tmp_path / "runs" / "one" / "artifacts" / "model")
+    register(tmp_path, "digits", str(model))
+    (file,) = (tmp_path / "runs" / FOLDER_NAME).glob("models/digits.json")
+    assert str(tmp_path) not in file.read_text()
+    if is_old:  # An earlier version of this project stored absolute paths.
+        entry = json.loads(file.read_text())
+        entry["versions"]["1"]["artifactUri"] = str(model)
+        del entry["sha256"]
+        file.write_text(json.dumps(entry))
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "runs").rename(tmp_path / "moved" / "runs")
+    monkeypatch.chdir(tmp_path / "moved")
+    assert succeed("promote digits --local --version 1") == "digits@1 is the champion of digits\n"
+    assert "scan0.png" in succeed("predict digits ../scan0.png")
 
 
 def test_rejected_version_is_named_and_promoted_by_the_command_shown(

@@ -1,12 +1,14 @@
 """The cache of task outputs, and a run's journal of its tasks that have succeeded.
 
 An entry contains its own name, a task's outputs, a checksum of every file of its artifacts, and a
-checksum of itself. It is used only while they match.
+checksum of itself. It is used only while they match. Paths in a folder that may move with the entry
+are stored relative to it.
 """
 
 import contextlib
 import dataclasses
 import hashlib
+import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +22,16 @@ _ARTIFACT, _ARTIFACTS = "__kfp_artifact__", "__kfp_artifact_list__"
 _DAMAGED = (ValueError, TypeError, KeyError, AttributeError)
 """Errors of an entry with other content than `write_entry` writes."""
 _CHUNK = 1 << 20
+_BASE = "{{$.base}}/"
+"""Stands for the folder of an entry's relative paths."""
 
 
-def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -> None:
+def write_entry(
+    path: pathlib.Path, outputs: Mapping[str, Any], base: pathlib.Path, run: str = ""
+) -> None:
     """Write a task's outputs, artifacts and plain values by name, as an entry.
 
-    It belongs to `run`, or to every run with the same cache.
+    It belongs to `run`, or to every run with the same cache. Paths in `base` become relative.
     """
     entry = {
         "name": f"{run}/{path.name}",
@@ -33,19 +39,19 @@ def write_entry(path: pathlib.Path, outputs: Mapping[str, Any], run: str = "") -
         "files": checksum_outputs(outputs),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_checked(path, entry)
+    files.write_checked(path, to_relative(entry, base))
 
 
 def read_entry(
-    path: pathlib.Path, run: str = "", *, may_have_grown: bool = False
+    path: pathlib.Path, base: pathlib.Path, run: str = "", *, may_have_grown: bool = False
 ) -> dict[str, Any] | None:
     """Return the outputs of an entry; None if it or a file that it names is missing or damaged.
 
     None, too, if the entry is of another task or run. If it `may_have_grown`, its folders may
-    contain additional files.
+    contain additional files. `base` is the present folder of its relative paths.
     """
     try:
-        content = files.parse_checked(path.read_bytes())
+        content = _load(path, base)
         name = f"{run}/{path.name}"
         if content.get("name", name) != name:  # An earlier version wrote none.
             return None
@@ -56,11 +62,27 @@ def read_entry(
     return outputs if recorded == current or (may_have_grown and recorded <= current) else None
 
 
+def to_relative(content: Any, base: pathlib.Path) -> Any:
+    """Return JSON whose texts name paths in `base` by a mark."""
+    return json.loads(json.dumps(content).replace(_quote(f"{base}/"), _BASE))
+
+
+def _load(path: pathlib.Path, base: pathlib.Path) -> dict[str, Any]:
+    """Return an entry with paths in `base`; raise OSError or one of _DAMAGED."""
+    content = json.dumps(files.parse_checked(path.read_bytes()))
+    return dict(json.loads(content.replace(_BASE, _quote(f"{base}/"))))
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
 class Journal:
     """The tasks of a run that have succeeded, in any attempt: an entry for each in its folder."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self._folder, self._run = directory / _JOURNAL_NAME, directory.resolve().name
+        self._folder, self._directory = directory / _JOURNAL_NAME, directory.resolve()
+        self._run = self._directory.name
 
     @property
     def tasks(self) -> list[str]:
@@ -70,7 +92,7 @@ class Journal:
 
     def put(self, task_path: str, outputs: Mapping[str, Any]) -> None:
         """Store the outputs of a task."""
-        write_entry(self._folder / f"{task_path}.json", outputs, self._run)
+        write_entry(self._folder / f"{task_path}.json", outputs, self._directory, self._run)
 
     def get(self, task_path: str) -> dict[str, Any] | None:
         """Return the outputs of a task that an earlier attempt completed; None if it did not.
@@ -78,14 +100,14 @@ class Journal:
         A later task may have added files: a job's folder fills while it trains.
         """
         path = self._folder / f"{task_path}.json"
-        return read_entry(path, self._run, may_have_grown=True)
+        return read_entry(path, self._directory, self._run, may_have_grown=True)
 
     def checksum_of(self, path: str) -> str:
         """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown."""
         # The last one: an earlier task may have seen what an interrupted attempt had written.
         for entry in sorted(self._folder.rglob("*.json"), key=_changed, reverse=True):
             with contextlib.suppress(OSError, *_DAMAGED):  # Then the file itself may be intact.
-                content = files.parse_checked(entry.read_bytes())
+                content = _load(entry, self._directory)
                 if recorded := content["files"].get(path, ""):
                     return str(recorded)
         return ""

@@ -352,9 +352,11 @@ class PipelineRun:
         entry = None
         if self.cache and task.spec.get("cachingOptions", {}).get("enableCache"):
             image_id = self.processes.image_of(image)
-            content = (image_id, command, variables, request["inputs"], self.code_of(command))
+            runs = self.folder.resolve().parent
+            given = output_cache.to_relative(request["inputs"], runs)
+            content = (image_id, command, variables, given, self.code_of(command))
             entry = self.cache / f"{files.digest(content)}.json"
-            if (cached := output_cache.read_entry(entry)) is not None:
+            if (cached := output_cache.read_entry(entry, runs)) is not None:
                 if self.links_reused:
                     link_artifacts(folder, cached)
                 return cached, "CACHED"
@@ -370,7 +372,7 @@ class PipelineRun:
                 log.write(f"InputError: {problem}\n")
             return None, "FAILED"
         if entry:
-            output_cache.write_entry(entry, outputs)
+            output_cache.write_entry(entry, outputs, runs)
         return outputs, "SUCCEEDED"
 
 

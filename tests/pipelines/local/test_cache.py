@@ -8,6 +8,7 @@ import pytest
 
 from components.planning import code_digest
 from pipelines.local.imported_code import digest_code_of
+from pipelines.runs import run_folders
 from tests.pipelines.local.package_runs import run_small, states
 from vertex_emulator.engine.output_cache import Journal, read_entry, write_entry
 from vertex_emulator.engine.task_inputs import Artifact
@@ -24,17 +25,19 @@ def test_concurrent_writers_leave_a_valid_entry(tmp_path):
     def put(_):
         for _ in range(100):
             ready.wait(60)
-            write_entry(entry, {"records": Artifact("records", str(records), "system.Dataset")})
+            write_entry(
+                entry, {"records": Artifact("records", str(records), "system.Dataset")}, tmp_path
+            )
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(put, range(2)))
-    assert read_entry(entry)["records"].uri == str(records)
+    assert read_entry(entry, tmp_path)["records"].uri == str(records)
     (records / "7.tfrecord").write_bytes(b"1235")
-    assert read_entry(entry) is None
+    assert read_entry(entry, tmp_path) is None
     (records / "7.tfrecord").write_bytes(b"1234")
-    assert read_entry(entry)
+    assert read_entry(entry, tmp_path)
     (records / "7.tfrecord").unlink()
-    assert read_entry(entry) is None
+    assert read_entry(entry, tmp_path) is None
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
@@ -46,10 +49,10 @@ def test_metrics_without_a_file_are_reused(tmp_path):
 
 def test_entry_of_another_task_or_run_is_not_used(tmp_path):
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write_entry(first, {"digest": "1"})
-    assert read_entry(first) == {"digest": "1"}
+    write_entry(first, {"digest": "1"}, tmp_path)
+    assert read_entry(first, tmp_path) == {"digest": "1"}
     first.rename(second)
-    assert read_entry(second) is None
+    assert read_entry(second, tmp_path) is None
     runs = [tmp_path / "digits-1", tmp_path / "digits-2"]
     for run in runs:
         Journal(run).put("plan-training", {"digest": run.name})
@@ -57,6 +60,19 @@ def test_entry_of_another_task_or_run_is_not_used(tmp_path):
     (runs[1] / ".completed").rename(tmp_path / "aside")
     (runs[0] / ".completed").rename(runs[1] / ".completed")
     assert Journal(runs[1]).get("plan-training") is None
+
+
+def test_runs_move_with_their_cache_and_journals(small_package, tmp_path):
+    before, _ = run_small(small_package, tmp_path / "runs")
+    (tmp_path / "moved").mkdir()
+    moved = (tmp_path / "runs").rename(tmp_path / "moved" / "runs")
+    run = run_folders.load(moved / before.directory.name)
+    assert str(tmp_path / "runs") not in repr(run) and str(moved) in repr(run)
+    assert run_folders.find(moved, "latest") == moved / before.directory.name
+    records = Journal(moved / before.directory.name).get("create-records")
+    assert str(moved) in repr(records)
+    after, _ = run_small(small_package, moved)
+    assert states(after.summary)["create-records"] == "CACHED"
 
 
 @pytest.mark.parametrize(

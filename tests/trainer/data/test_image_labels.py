@@ -1,9 +1,11 @@
 """Images whose labels are in labels.csv: numbers, classes, several names; groups and splits."""
 
 import shutil
+import unicodedata
 
 import pytest
 
+from pipelines.local.preflight import check_local_sources
 from pipelines.parameters import check_parameters
 from tests.refusals import refused
 from tests.tables import write_csv
@@ -185,3 +187,103 @@ def test_label_without_a_table_is_refused_before_a_run(tmp_path):
     assert "columns, crosses, label, split_by and weight_column describe a table" in message
     accepted = {"source": f"images:{photos}", "label": NUMBER, "image_size": SIZE}
     check_parameters({**accepted, "loss": "huber", "floors": {"r2": 0.5}}, origin="it")
+
+
+SPELLINGS = {
+    "backslashes": lambda path: path.replace("/", "\\"),
+    "a dot": "./{}".format,
+    "a Windows path": lambda path: "C:\\photos\\" + path.replace("/", "\\"),
+    "an absolute path": "/data/photos/{}".format,
+    "a URI": "gs://my-bucket/photos/{}".format,
+    "another case": str.upper,
+    "the composed form": lambda path: unicodedata.normalize("NFC", path),
+    "no suffix": lambda path: path.removesuffix(".png"),
+    "the name": lambda path: path.rpartition("/")[2],
+    "the name without suffix": lambda path: path.rpartition("/")[2].removesuffix(".png"),
+}
+
+
+@pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS)
+def test_rows_find_files_whose_paths_are_written_otherwise(tmp_path, spell):
+    for number in range(40):
+        folder = tmp_path / "in" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        name = unicodedata.normalize("NFD", f"prénom{number:02}.png")
+        picture(number).save(folder / name)
+        folder.joinpath(f"{number}.txt").touch()
+    files = sorted((tmp_path / "in").rglob("*.png"))
+    paths = {str(file.relative_to(tmp_path / "in")): float(file.stem[-2:]) for file in files}
+    rows = [f"{spell(path)},{number}" for path, number in paths.items()]
+    write_csv(tmp_path / "in" / "labels.csv", rows, "Image_Path,price")
+    dataset = write(tmp_path / "in", tmp_path / "out", label=NUMBER)
+    found = {
+        example["key"][0].decode(): example["label"][0]
+        for split in SPLITS
+        for example in read_examples(dataset, split)
+    }
+    assert found == paths
+
+
+def test_rows_that_may_mean_several_files_or_share_one_are_rejected(tmp_path):
+    for folder in ("a", "b", "rest"):
+        write_pictures(tmp_path / "in" / folder, 12, seed=ord(folder[0]))
+    rows = [f"rest/{n:03}.png,{n}" for n in range(12)]
+    rows += ["000.png,1", "A\\001.png,2", "./a/002.png,3", "/x/a/002.png,4", "./rest/003.png,5"]
+    write_csv(tmp_path / "in" / "labels.csv", rows, "file,price")
+    dataset = write(tmp_path / "in", tmp_path / "out", label=NUMBER, **OPEN)
+    assert dataset.creation["accepted"] == 13
+    reasons = rejected(tmp_path / "out")
+    assert reasons["labels.csv:14"] == "'000.png' may be the file 'rest/000.png' or 'a/000.png'"
+    assert reasons["a/002.png"] == "twice in labels.csv"
+    assert reasons["labels.csv:18"] == "'rest/003.png' has another row"
+    assert "a/001.png" not in reasons and reasons["a/000.png"] == "not in labels.csv"
+
+
+@pytest.mark.parametrize(
+    "label", [NUMBER, {"column": "price"}, {"column": "price", "type": "multilabel"}]
+)
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [f"x/{n}.jpg,{n}" for n in range(30)],
+            "no row of 30 of labels.csv matches one of 30 images: column 'file' has 'x/0.jpg', "
+            "'x/1.jpg', 'x/2.jpg', the folder '000.png', '001.png', '002.png'; write",
+        ),
+        ([], "labels.csv has no row with a file; add rows"),
+        ([f"{n:03}.png" for n in range(30)], "labels.csv has no row with a file; add rows"),
+    ],
+)
+def test_a_table_for_other_images_is_refused_before_a_run(tmp_path, label, rows, message):
+    write_pictures(tmp_path / "in", 30)
+    write_csv(tmp_path / "in" / "labels.csv", rows, "file,price")
+    source = f"images:{tmp_path / 'in'}"
+    assert message in refused(write, tmp_path / "in", tmp_path / "out", label=label, **OPEN)
+    parameters = check_parameters({"source": source, "label": label}, origin="it")
+    assert message in refused(check_local_sources, parameters)
+
+
+@pytest.mark.parametrize("kind", ["numeric", "multilabel", "classes"])
+def test_a_table_without_a_usable_label_is_refused(tmp_path, kind):
+    write_pictures(tmp_path / "in", 10)
+    rows = [f"{n:03}.png,{'?' if kind == 'multilabel' else ''}" for n in range(10)]
+    write_csv(tmp_path / "in" / "labels.csv", rows, "file,price")
+    label = {"column": "price", "type": kind}
+    if kind != "numeric":
+        label["classes"] = ["a", "b"]
+    if kind == "classes":
+        del label["type"]
+    message = refused(write, tmp_path / "in", tmp_path / "out", label=label, **OPEN)
+    assert "has no usable images; 000.png, 001.png" in message
+
+
+def test_column_of_the_files_may_have_another_name(tmp_path):
+    write_pictures(tmp_path / "in", 30)
+    rows = [f"{n},{n:03},{n}" for n in range(30)]
+    write_csv(tmp_path / "in" / "labels.csv", rows, "id,image_id,price")
+    dataset = write(tmp_path / "in", tmp_path / "out", label=NUMBER)
+    assert dataset.creation["accepted"] == 30
+    write_csv(tmp_path / "in" / "labels.csv", rows, "no,what,price")
+    message = refused(write, tmp_path / "in", tmp_path / "other", label=NUMBER)
+    assert "labels.csv has no column 'file' with each image's path in the folder" in message
+    assert message.endswith("only no, what, price; rename the one that has them")

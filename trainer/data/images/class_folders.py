@@ -17,6 +17,8 @@ from trainer.formats import listing
 
 TABLE = "labels.csv"
 """Name of the table that has the labels of images instead (label_table.py)."""
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+"""Of images in supported formats."""
 LAYOUTS = (
     "use <class>/<image>, or <split>/<class>/<image> with only the folders train, validation (or "
     "val) and test (or training_set, test_set and the like)"

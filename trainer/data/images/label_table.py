@@ -5,13 +5,18 @@
     more/2.png,80.5,b
 
 `file` is an image's path in the folder. The options `label` and `split_by` name other columns.
+Tables come from elsewhere, too: the column may have another usual name, and a path that is not a
+file's own is matched as path_matching.py says.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from trainer.data.file_listing import list_files
-from trainer.data.images.class_folders import TABLE, Listed
+from trainer.data.images.class_folders import SUFFIXES, TABLE, Listed, is_hidden
+from trainer.data.images.path_matching import match_paths
 from trainer.data.schema import SPLITS
 from trainer.data.source import AnyLabel, Rejection
 from trainer.data.source_options import SourceOptions
@@ -23,8 +28,23 @@ from trainer.data.tables.labels import parse_labels, store_labels
 from trainer.data.tables.splits import find_splits, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import check_header
 from trainer.errors import InputError
+from trainer.formats import listing
 
 COLUMN = "file"
+_OTHER_COLUMNS = (
+    *("filename", "filepath", "path", "imagepath", "imagefile", "imagename", "image", "images"),
+    *("photo", "picture", "img", "imageid", "id"),
+)
+"""Names of the column, without case and separators; the first that a table has is taken."""
+_FEW = 0.05
+"""A table and a folder of which fewer rows and images match do not belong together."""
+
+
+class _Row(NamedTuple):
+    key: str  # where it is in the table
+    label: AnyLabel | None  # None if the row can't be used
+    split: str
+    reason: str  # why it can't be used
 
 
 class LabelTable:
@@ -33,28 +53,103 @@ class LabelTable:
     def __init__(self, location: str, schema: TableSchema, options: SourceOptions) -> None:
         self._location, self._uri = location, join(location, TABLE)
         self._schema, self._fractions = schema, options.split_fractions
+        self._place = f"source={options.source!r}"
         if not exists(self._uri):
             raise InputError(
-                f"source={options.source!r}: label names a column of {TABLE}, but {self._uri} does "
+                f"{self._place}: label names a column of {TABLE}, but {self._uri} does "
                 "not exist; write it, or leave label out if each class has a folder"
             )
         self._header = read_header(self._uri)
-        check_header(self._uri, self._header, [COLUMN, *schema.needed])
+        self._column = find_file_column(self._uri, self._header, schema.needed)
+        check_header(self._uri, self._header, [self._column, *schema.needed])
+
+    def check(self) -> None:
+        """Raise InputError if few rows match a file; stop listing files once enough do."""
+        rows, _ = self._read()
+        matched = 0
+        for listed in self._match(rows, []):
+            matched += isinstance(listed, Listed)
+            if matched > _FEW * len(rows):
+                return
 
     def list_images(self) -> Iterator[Listed | Rejection]:
-        """Yield all files but the table, sorted by path; then its rows without a file."""
+        """Yield all files but the table, then the rows without a file.
+
+        First are the files whose paths are in the table, sorted by path, then the others. Raise
+        InputError if few rows match a file.
+        """
         rows, unusable = self._read()
+        yield from self._match(rows, unusable)
+        yield from unusable
+
+    def _match(self, rows: dict[str, _Row | None], unusable: list[Rejection]) -> Iterator[Listed]:
+        """Yield all files with their labels; add rows without a file to `unusable`."""
+        others = {}
         for file in list_files(self._location):
             if file.path == TABLE:
                 continue
-            _, label, split, reason = rows.pop(file.path, ("", None, "", f"not in {TABLE}"))
-            yield Listed(file, label, split, reason)
-        for path, (key, *_) in rows.items():
-            unusable.append(Rejection(key, f"there is no file {path!r}"))
-        yield from unusable
+            if row := rows.get(file.path):
+                rows[file.path] = None
+                yield Listed(file, *row[1:])
+            else:
+                others[file.path] = file
+        found = self._match_others(rows, others, unusable)
+        for path, file in others.items():
+            row = found.get(path)
+            yield Listed(file, *row[1:]) if row else Listed(file, None, "", f"not in {TABLE}")
 
-    def _read(self) -> tuple[dict[str, tuple[str, AnyLabel | None, str, str]], list[Rejection]]:
-        """Return each row's key, label, split and reason to reject it, by file; rows without one.
+    def _match_others(
+        self, rows: dict[str, _Row | None], others: Collection[str], unusable: list[Rejection]
+    ) -> dict[str, _Row]:
+        """Return the rows of the `others`, files without an equal path in the table, by path.
+
+        `rows` are None where a file has been found. Add rows without a file of their own to
+        `unusable`; raise InputError if few have one.
+        """
+        left = {path: row for path, row in rows.items() if row}
+        taken = [path for path, row in rows.items() if not row]
+        if taken and not left:
+            return {}
+        files = [path for path in (*taken, *others) if not any(map(is_hidden, path.split("/")))]
+        meant = match_paths(list(left), files, self._location, SUFFIXES)
+        found: dict[str, _Row] = {}
+        for path, row in left.items():
+            match meant[path]:
+                case []:
+                    unusable.append(Rejection(row.key, f"there is no file {path!r}"))
+                case [file] if file in found:
+                    found[file] = found[file]._replace(label=None, reason=f"twice in {TABLE}")
+                case [file] if file in others:
+                    found[file] = row
+                case [file]:
+                    unusable.append(Rejection(row.key, f"{file!r} has another row"))
+                case [first, second, *_]:
+                    reason = f"{path!r} may be the file {first!r} or {second!r}"
+                    unusable.append(Rejection(row.key, reason))
+        images = [path for path in files if path.lower().endswith(SUFFIXES)]
+        if len(taken) + len(found) <= _FEW * min(len(rows), len(images)):
+            raise self._mismatch_error(len(taken) + len(found), rows, images)
+        return found
+
+    def _mismatch_error(
+        self, matched: int, rows: Collection[str], images: Sequence[str]
+    ) -> InputError:
+        total = f"{len(rows):,} of {TABLE}"
+        count = (
+            f"only {matched:,} rows of {total} match" if matched else f"no row of {total} matches"
+        )
+        if not rows:
+            return InputError(f"{self._place}: {TABLE} has no row with a {self._column}; add rows")
+        if not images:
+            return InputError(f"{self._place} has no image ({', '.join(SUFFIXES)}); add images")
+        return InputError(
+            f"{self._place}: {count} one of {len(images):,} images: column "
+            f"{self._column!r} has {_show(rows)}, the folder {_show(images)}; write each image's "
+            "path in the folder into the column"
+        )
+
+    def _read(self) -> tuple[dict[str, _Row | None], list[Rejection]]:
+        """Return the rows by the file that they name, and the unusable rows that name none.
 
         All are in memory, some 230 bytes each.
         """
@@ -64,28 +159,49 @@ class LabelTable:
             starts = find_starts(
                 merge_samples(times), schema.split_by.time, self._fractions, schema.time_form
             )
-        found: dict[str, tuple[str, AnyLabel | None, str, str]] = {}
+        found: dict[str, _Row | None] = {}
         unusable = []
         for block in self._read_blocks():
-            read = block.read([COLUMN, *schema.needed])
+            read = block.read([self._column, *schema.needed])
             bad: dict[int, str] = {}
             labels = store_labels(parse_labels(schema.label, read.columns, bad)).to_pylist()
             splits = find_splits(
                 schema, read.columns, read.halves[:, 1], self._fractions, starts, bad
             )
             unusable += [Rejection(f"{TABLE}:{line}", why) for line, why in read.rejections]
-            for index, path in enumerate(to_texts(read.columns[COLUMN]).to_pylist()):
+            for index, path in enumerate(to_texts(read.columns[self._column]).to_pylist()):
                 key = f"{TABLE}:{read.numbers[index]}"
                 split = SPLITS[splits[index]] if schema.split_by.name else ""
                 if not path:
-                    unusable.append(Rejection(key, f"no {COLUMN}"))
+                    unusable.append(Rejection(key, f"no {self._column}"))
                 elif index in bad:
-                    found[path] = (key, None, "", bad[index])
+                    found[path] = _Row(key, None, "", bad[index])
                 elif path in found:
-                    found[path] = (key, None, "", f"twice in {TABLE}")
+                    found[path] = _Row(key, None, "", f"twice in {TABLE}")
                 else:
-                    found[path] = (key, labels[index], split, "")
+                    found[path] = _Row(key, labels[index], split, "")
         return found, unusable
 
     def _read_blocks(self) -> Iterator[Any]:
         return read_blocks(self._uri, 0, self._header)
+
+
+def find_file_column(table: str, header: Sequence[str], needed: Collection[str]) -> str:
+    """Return the column with images' paths: COLUMN, or the usual name that the header has.
+
+    Raise InputError if there is none that is not `needed` for labels or splits.
+    """
+    if COLUMN in header or not any(header):
+        return COLUMN
+    names = {re.sub(r"[\W_]", "", name.lower()): name for name in header if name not in needed}
+    for name in (COLUMN, *_OTHER_COLUMNS):
+        if name in names:
+            return names[name]
+    raise InputError(
+        f"{table} has no column {COLUMN!r} with each image's path in the folder, only "
+        f"{listing(header, 200)}; rename the one that has them"
+    )
+
+
+def _show(paths: Collection[str]) -> str:
+    return ", ".join(map(repr, itertools.islice(paths, 3)))

@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainer.data import storage
-from trainer.data.images.class_folders import LAYOUTS, TABLE, ClassFolders, Listed, is_hidden
+from trainer.data.images.class_folders import (
+    LAYOUTS,
+    SUFFIXES,
+    TABLE,
+    ClassFolders,
+    Listed,
+    is_hidden,
+)
 from trainer.data.images.image_source import ImageSource
 from trainer.data.source import Example, Mapped, Reference, Rejection
 from trainer.data.source_options import SourceOptions
@@ -25,8 +32,8 @@ if TYPE_CHECKING:
     from trainer.data.images.label_table import LabelTable
 
 MAX_FILE_BYTES = 256 * 10**6
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-_UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+UNSUPPORTED = (".heic", ".heif", ".avif", ".jp2", ".jxl", ".pgm", ".ppm")
+"""Suffixes of images that are rejected."""
 SIGNATURE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM|GIF8[79]a|RIFF.{4}WEBP|II[*+]\0|MM\0[*+]", re.DOTALL
 )
@@ -85,8 +92,7 @@ class ImageFolder(ImageSource):
     @classmethod
     def find_classes(cls, place: str, options: SourceOptions) -> list[str]:
         source = cls(place, options)
-        if isinstance(source._folders, ClassFolders):
-            source._folders.check()
+        source._folders.check()
         return source.classes
 
     def examples(self, mapped: Mapped = map, /) -> Iterator[Example | Rejection]:
@@ -95,6 +101,15 @@ class ImageFolder(ImageSource):
         Raise InputError if the folder can't be listed, or a class has no file.
         """
         return mapped(self._examine, self._folders.list_images())
+
+    def list_images(self) -> Iterator[Listed | Rejection]:
+        """List every file with its label, without reading it; raise InputError as `examples`."""
+        return self._folders.list_images()
+
+    @property
+    def splits(self) -> dict[str, str]:
+        """Return the split of each top folder if the folder is already split, else nothing."""
+        return self._folders.splits if isinstance(self._folders, ClassFolders) else {}
 
     def fetch(self, reference: Reference) -> bytes:
         """Return the content of a file; raise as `storage.read`."""
@@ -114,7 +129,7 @@ class ImageFolder(ImageSource):
             path.encode()
         except UnicodeEncodeError:
             return Rejection(ascii(path)[1:-1], "file name is not UTF-8")
-        is_named = path.lower().endswith(SUFFIXES + _UNSUPPORTED)
+        is_named = path.lower().endswith(SUFFIXES + UNSUPPORTED)
         if is_named and listed.label is None:
             return Rejection(path, listed.reason)
         uri, size, content_digest = join(self.location, path), file.size, file.md5

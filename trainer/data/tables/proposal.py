@@ -188,9 +188,7 @@ def propose(
         entries: what a person says of some columns, as in a recipe, by name.
     """
     sample = _Sample(opened, label)
-    if not sample.rows:
-        first = f": {sample.unread[0][1]}" if sample.unread else ""
-        raise InputError(f"{place} has no rows that can be read{first}")
+    sample.check(place)
     values = sample.read_values(entries)
     for name in entries:
         if name not in values:
@@ -224,7 +222,9 @@ def propose(
 
 def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
     """Return a column of a table as a recipe's label; raise InputError as `propose`."""
-    values = _Sample(opened, label).read_values({})[label]
+    sample = _Sample(opened, label)
+    sample.check(place)
+    values = sample.read_values({})[label]
     return _describe_label(f"{place}: label column {label!r}", values)[0]
 
 
@@ -264,6 +264,12 @@ class _Sample:
             for file, names in files.items():
                 if name not in names and name not in self.unreadable:
                     self.unreadable[name] = f"is not a column of {opened.names[file]}"
+
+    def check(self, place: str) -> None:
+        """Raise InputError if no row can be read."""
+        if not self.rows:
+            first = f": {self.unread[0][1]}" if self.unread else ""
+            raise InputError(f"{place} has no rows that can be read{first}")
 
     def _list_names(self, block: Any, label: str) -> list[str]:
         """Return the columns of a file that have one name each; note the others."""

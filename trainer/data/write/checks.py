@@ -8,7 +8,7 @@ from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
 from trainer.data.tables.number_finder import suggest_forms
-from trainer.data.totals import ClassCounts
+from trainer.data.totals import ClassCounts, Totals
 from trainer.data.write.open_source import OpenSource
 from trainer.errors import InputError
 
@@ -40,18 +40,33 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
     allowed = options.max_rejected_fraction * counted
     if len(rejected) <= allowed:
         return
-    keys_by_reason: dict[str, list[str]] = {}
-    for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
-        keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
-    details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
-    prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
     given = formats.number_of(counted, source.unit)
     raise InputError(
         f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {prefix}{details}{suggest_forms(keys_by_reason)}"
+from trainer.data.tables.number_finder import suggest_forms
+from trainer.data.totals import ClassCounts, Totals
     )
+
+
+def check_any(totals: Totals, source: OpenSource) -> None:
+    """Raise InputError, with the first reasons, if a source has no usable example."""
+    if totals.counts.total():
+        return
+    rejections = totals.rejections
+    rejected, _ = _split_rejections(rejections, len(rejections))
+    named = f"; {_name_first(rejected, source)}" if rejected else ""
+    raise InputError(f"source={source.options.source!r} has no usable {source.unit}{named}")
+
+
+def _name_first(rejected: Sequence[Rejection], source: OpenSource) -> str:
+    keys_by_reason: dict[str, list[str]] = {}
+    for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
+        keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
+    details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
+    prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
+    return f"{prefix}{details}{suggest_missing(keys_by_reason, source.options.columns)}"
 
 
 def has_too_many(rejections: Sequence[Rejection], item_count: int, source: OpenSource) -> bool:

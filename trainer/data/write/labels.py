@@ -130,6 +130,8 @@ class TableLabels:
 
     def conclude(self, totals: Totals, first: str = "") -> None:
         if self._label.number:
+            if not totals.examples["train"]:
+                raise InputError(f"{self._place} has no value in the training rows{first}")
             statistics = totals.statistics[-1].summarize(totals.examples)
             if statistics["minimum"] == statistics["maximum"]:
                 raise InputError(

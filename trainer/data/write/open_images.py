@@ -17,6 +17,7 @@ from trainer.data.images.pixels import RejectedError
 from trainer.data.records import frame, serialize
 from trainer.data.source import Example, Reference, Rejection
 from trainer.data.totals import Totals
+from trainer.data.write import checks
 from trainer.data.write.labels import ClassIndices, TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
@@ -49,6 +50,10 @@ class OpenImages(OpenSource):
         totals, rows = plan_splits(listed, self.labels, self.split_fractions)
         self.conclude(totals)
         return totals, rows
+
+    def conclude(self, totals: Totals) -> None:
+        checks.check_any(totals, self)
+        super().conclude(totals)
 
     @property
     def split_fractions(self) -> Sequence[float]:
