@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from trainer.data.tables.dialect import PLAIN, Dialect
 from trainer.fields import option
 
 if TYPE_CHECKING:
@@ -290,6 +291,7 @@ class TableSchema:
     label: Label
     split_by: SplitBy
     weight: str = ""  # column of weights; empty: none
+    dialect: Dialect = PLAIN  # how its files are written
 
     @property
     def needed(self) -> list[str]:

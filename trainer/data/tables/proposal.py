@@ -23,7 +23,7 @@ from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables.cells import is_list, to_texts
 from trainer.data.tables.dates import clean_date
-from trainer.data.tables.parsing import Rows
+from trainer.data.tables.rows import Block, Rows
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
@@ -163,7 +163,7 @@ def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dic
 
 
 def _read_columns(
-    block: Any, names: list[str], label: str, left_out: dict[str, str]
+    block: Block, names: list[str], label: str, left_out: dict[str, str]
 ) -> tuple[Rows, dict[str, pa.Array]]:
     """Return the rows of a block, and their columns that can be read; name others in `left_out`."""
     try:

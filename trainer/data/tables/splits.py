@@ -11,7 +11,6 @@ import datetime
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ from trainer.data.schema import SPLITS
 from trainer.data.source import digest, parse_split_name
 from trainer.data.tables.cells import SHOWN, clean_texts, to_texts
 from trainer.data.tables.columns import SplitBy
+from trainer.data.tables.rows import Block
 from trainer.data.tables.statistics import Sample
 from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
@@ -116,7 +116,7 @@ def parse_times(texts: Sequence[str]) -> np.ndarray:
     return values
 
 
-def scan_times(block: Any, column: str) -> Sample:
+def scan_times(block: Block, column: str) -> Sample:
     """Return the times of a block's rows as text: of up to `SAMPLE` rows all, of more a sample."""
     read = block.read([column])
     times = Sample(object)
