@@ -57,6 +57,11 @@ class SourceOptions:
         help="For a source tfds:NAME, the folder (URI) where TensorFlow Datasets finds prepared "
         "datasets; empty: its default folder.",
     )
+    dialect: dict = option(
+        {},
+        help='How the files of a table are written, such as {"encoding": "cp1252", "delimiter": '
+        '";"}; empty: CSV in UTF-8, with commas and double quotes.',
+    )
     columns: list[dict] = option(
         [],
         help="Columns of a table that are inputs of the model, as a JSON list of objects with "

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from trainer.data.records import pack_values
 from trainer.data.source import digest
 from trainer.data.tables.cells import is_list
-from trainer.data.tables.parsing import Rows
+from trainer.data.tables.rows import Rows
 from trainer.errors import InputError
 
 BATCH_ROWS = 1 << 14

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from trainer.data.tables.dates import DateForm
+from trainer.data.tables.dialect import PLAIN, Dialect
 from trainer.data.tables.number_forms import BOUNDS, FORMATS, NumberForm
 from trainer.fields import option
 
@@ -372,6 +373,7 @@ class TableSchema:
     label: Label
     split_by: SplitBy
     weight: str = ""  # column of weights; empty: none
+    dialect: Dialect = PLAIN  # how its files are written
 
     @property
     def time_form(self) -> DateForm:

@@ -10,19 +10,26 @@ _EXTRACT = "extract the table from it"
 _FORMATS = (
     # CSV text may begin with PAR1, but has no control character there.
     (rb"PAR1[\0-\x08\x0e-\x1f]", "a Parquet file", "use parquet:{uri}"),
-    (rb"PK\x03\x04", "a ZIP archive or an Excel workbook", f"{_EXTRACT}, or save it as CSV"),
-    (rb"\xd0\xcf\x11\xe0", "an Excel workbook", "save its table as CSV in UTF-8"),
+    (rb"PK\x03\x04(.{26}\[Content_Types\]|.*xl/)", "an Excel workbook", "use excel:{uri}"),
+    (rb"PK\x03\x04", "a ZIP archive", f"{_EXTRACT}, or use csv:{{uri}} if it contains CSV"),
+    (rb"\xd0\xcf\x11\xe0", "an old Excel workbook", "save it as .xlsx, and use excel:FILE"),
     (rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP", "an image", "use images:FOLDER"),
     (rb".{257}ustar", "a tar archive", _EXTRACT),
-    (rb"\x1f\x8b", "a gzip file", "decompress it, or use csv:{uri} if it contains CSV"),
-    (rb"BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "a compressed file", "decompress it"),
+    (
+        rb"\x1f\x8b|BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd",
+        "a compressed file",
+        "decompress it, or use csv:{uri} if it contains CSV",
+    ),
+    (rb"%PDF-", "a PDF", "save its table as CSV in UTF-8"),
+    (rb"\s*(<!DOCTYPE html|<html)", "a web page", "download the table itself"),
+    (rb'\s*(\{\s*"[^"\n]*"\s*:|\[\s*\{)', "JSON", "use jsonl:{uri} if each line is an object"),
 )
 
 
 def check_format(uri: str, head: bytes) -> None:
     """Raise InputError if a file's first bytes are those of a known other format."""
     for pattern, name, remedy in _FORMATS:
-        if re.match(pattern, head, re.DOTALL):
+        if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
             raise InputError(f"{uri} is {name}; {remedy.format(uri=uri)}")
 
 

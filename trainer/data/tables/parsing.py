@@ -16,7 +16,7 @@ missing.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,27 +27,14 @@ from trainer.data.source import DIGEST_BYTES, Rejection, digest
 from trainer.data.tables.cells import parse_numbers, parse_values
 from trainer.data.tables.columns import FEATURES, WEIGHT, Column, TableSchema
 from trainer.data.tables.labels import count_labels, parse_labels, store_labels
+from trainer.data.tables.rows import Block
 from trainer.data.tables.splits import Starts, find_splits
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.totals import Totals
 
 
-class Rows(NamedTuple):
-    """The rows of a block, as a reader returns them."""
-
-    numbers: np.ndarray  # the end of each row's key, such as its line; int64 [n]
-    digests: bytes  # digests of the rows' content, `DIGEST_BYTES` each, concatenated
-    columns: dict[str, pa.Array]  # columns of the schema, by name
-    rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
-
-    @property
-    def halves(self) -> np.ndarray:
-        """Return the digests as uint64 [n, 2]."""
-        return np.frombuffer(self.digests, ">u8").reshape(-1, 2).astype(np.uint64)
-
-
 def parse_block(
-    block: Any,
+    block: Block,
     name: str,
     schema: TableSchema,
     split_fractions: Sequence[float],
@@ -62,7 +49,7 @@ def parse_block(
         starts: those of a split by time.
     """
     lists = [schema.label.column] if schema.label.is_multilabel else []
-    read: Rows = block.read(schema.needed, lists)
+    read = block.read(schema.needed, lists)
     bad: dict[int, str] = {}
     # Those of each column, then the weights if rows have them.
     values = [parse_values(column, read.columns[column.name], bad) for column in schema.columns]

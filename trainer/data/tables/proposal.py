@@ -32,7 +32,7 @@ from trainer.data.tables.dates import EPOCHS
 from trainer.data.tables.form_finder import Found, are_lists, are_sentences, find_missing
 from trainer.data.tables.number_finder import find_numbers
 from trainer.data.tables.number_forms import FORMATS
-from trainer.data.tables.parsing import Rows
+from trainer.data.tables.rows import Block, Rows
 from trainer.errors import InputError
 from trainer.fields import suggest
 
@@ -271,7 +271,7 @@ class _Sample:
             first = f": {self.unread[0][1]}" if self.unread else ""
             raise InputError(f"{place} has no rows that can be read{first}")
 
-    def _list_names(self, block: Any, label: str) -> list[str]:
+    def _list_names(self, block: Block, label: str) -> list[str]:
         """Return the columns of a file that have one name each; note the others."""
         names = list(block.names)
         if label and label not in names:
@@ -284,7 +284,7 @@ class _Sample:
         return [name for name in names if name and name not in twice]
 
     def _read_columns(
-        self, block: Any, names: list[str], label: str
+        self, block: Block, names: list[str], label: str
     ) -> tuple[Rows, dict[str, pa.Array]]:
         """Return the rows of a block, and their columns that can be read."""
         names = [name for name in names if name not in self.unreadable]

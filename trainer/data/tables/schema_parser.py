@@ -23,6 +23,7 @@ from trainer.data.tables.columns import (
     clean_text,
 )
 from trainer.data.tables.dates import EPOCHS, DateForm
+from trainer.data.tables.dialect import parse_dialect
 from trainer.data.tables.number_forms import FORMATS
 from trainer.errors import InputError
 from trainer.fields import suggest
@@ -61,7 +62,12 @@ def parse_schema(options: SourceOptions) -> TableSchema:
             "but no request has a weight; use another column, or take it out there"
         )
     return TableSchema(
-        columns=parsed, crosses=crosses, label=label, split_by=split_by, weight=weight
+        columns=parsed,
+        crosses=crosses,
+        label=label,
+        split_by=split_by,
+        weight=weight,
+        dialect=parse_dialect(options.dialect),
     )
 
 
@@ -70,7 +76,8 @@ def parse_image_labels(options: SourceOptions) -> TableSchema:
     label = _parse_label(options.label, {})
     check_path_pattern(options)
     split_by = _parse_split_by(options.split_by, label, {})
-    return TableSchema(columns=[], crosses=[], label=label, split_by=split_by)
+    dialect = parse_dialect(options.dialect)
+    return TableSchema(columns=[], crosses=[], label=label, split_by=split_by, dialect=dialect)
 
 
 def check_path_pattern(options: SourceOptions) -> None:

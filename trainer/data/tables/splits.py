@@ -12,7 +12,6 @@ import datetime
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from trainer.data.tables.cells import SHOWN, clean_texts, to_texts
 from trainer.data.tables.columns import TableSchema, clean_text
 from trainer.data.tables.dates import DateForm
 from trainer.data.tables.number_forms import parse_number
+from trainer.data.tables.rows import Block
 from trainer.data.tables.statistics import Sample
 from trainer.errors import InputError
 
@@ -126,7 +126,7 @@ def parse_times(texts: Sequence[str], form: DateForm) -> np.ndarray:
     return values
 
 
-def scan_times(block: Any, column: str) -> Sample:
+def scan_times(block: Block, column: str) -> Sample:
     """Return the times of a block's rows as text: of up to `SAMPLE` rows all, of more a sample."""
     read = block.read([column])
     times = Sample(object)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer.data import storage
 from trainer.data.file_listing import is_pattern, list_files
@@ -14,9 +13,13 @@ from trainer.data.source import SourceKind
 from trainer.data.source_options import SourceOptions
 from trainer.data.storage import join
 from trainer.data.tables.columns import TableSchema
+from trainer.data.tables.dialect import Sniffed, parse_dialect
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.errors import InputError
 from trainer.fields import suggest
+
+if TYPE_CHECKING:
+    from trainer.data.tables.rows import Block
 
 
 class TableKind(SourceKind):
@@ -28,19 +31,35 @@ class TableKind(SourceKind):
     location: str
     names: list[str]  # names of its files; keys begin with them
     details: dict[str, Any]
+    dialect_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of the option `dialect` that describe its files."""
 
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
-        return parse_schema(options).label.classes
+        schema = parse_schema(options)
+        for key in options.dialect:
+            if key not in cls.dialect_keys:
+                hint = suggest(key, cls.dialect_keys) if cls.dialect_keys else "; leave it out"
+                raise InputError(f"dialect: source={options.source!r} takes no {key!r}{hint}")
+        return schema.label.classes
+
+    @classmethod
+    def sniff(cls, place: str, given: Mapping[str, Any] | None = None) -> Sniffed:
+        """Return the dialect that the first file has, and what a person should know about it.
+
+        Raise InputError if there are two readings, between which a value in `given` can decide: it
+        has the form of the option `dialect`.
+        """
+        return Sniffed(parse_dialect(given or {}), [])
 
     @classmethod
     def open(cls: Any, place: str, options: SourceOptions) -> Any:
         return cls(place, parse_schema(options))
 
-    def blocks(self, file: int) -> Iterator[Any]:
-        """Yield the rows of the file with this index as `trainer.data.tables.batches.Batch`.
+    def blocks(self, file: int) -> Iterator[Block]:
+        """Yield the rows of the file with this index; raise InputError if it can't be read.
 
-        Raise InputError if it can't be read.
+        Sources whose rows are Arrow's yield `trainer.data.tables.batches.Batch`.
         """
         raise NotImplementedError
 
@@ -51,7 +70,8 @@ class FileReader(TableKind):
     place = "URI"
 
     def __init__(self, location: str, schema: TableSchema, files: int | None = None) -> None:
-        self._uris = self._list_files(location)[:files]
+        self._uris = self.list_files(location)[:files]
+        self._dialect, self._needed = schema.dialect, schema.needed
         self.name = location.rstrip("/").rpartition("/")[2] or location
         self.names = _short_names(self._uris)
         # Empty for a remote table, which is not read again.
@@ -69,27 +89,29 @@ class FileReader(TableKind):
     def _read_header(self, uri: str) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def _list_files(self, location: str) -> list[str]:
+    @classmethod
+    def list_files(cls, location: str) -> list[str]:
+        """Return the URIs of a table's files; raise InputError if there is none."""
         if is_pattern(location):
             uris = [uri for uri in storage.list_matching(location) if not storage.is_folder(uri)]
         elif storage.is_folder(location):
             uris = [
                 join(location, file.path)
                 for file in list_files(location)
-                if file.path.lower().endswith(self.endings) and "/." not in f"/{file.path}"
+                if file.path.lower().endswith(cls.endings) and "/." not in f"/{file.path}"
             ]
         elif storage.exists(location):
             uris = [location]
         else:
             raise InputError(
                 f"source: {location} does not exist; use a file, a folder of files, "
-                f"or a pattern such as trips-*{self.endings[-1]}"
+                f"or a pattern such as trips-*{cls.endings[-1]}"
             )
         # Skip empty files: jobs leave them as markers in object stores.
         uris = sorted(uri for uri in uris if storage.size(uri))
         if not uris:
             raise InputError(
-                f"source: there is no non-empty file that ends in {' or '.join(self.endings)} at "
+                f"source: there is no non-empty file that ends in {' or '.join(cls.endings)} at "
                 f"{location}"
             )
         return uris
@@ -108,10 +130,7 @@ def check_header(table: str, header: Sequence[str], needed: Sequence[str]) -> No
 
 def missing_column(table: str, name: str, header: Sequence[str]) -> InputError:
     """Return the error for a table whose header lacks a column."""
-    hint = suggest(name, header)
-    if len(header) == 1 and (separator := re.search("[;\t|]", header[0])):
-        hint = f"; its fields are separated by {separator[0]!r}: convert it to commas"
-    return InputError(f"{table} has no column {name!r}{hint}")
+    return InputError(f"{table} has no column {name!r}{suggest(name, header)}")
 
 
 def _short_names(uris: list[str]) -> list[str]:

@@ -45,8 +45,7 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
         f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-from trainer.data.tables.number_finder import suggest_forms
-from trainer.data.totals import ClassCounts, Totals
+        f"allow more; {_name_first(rejected, source)}"
     )
 
 
@@ -66,7 +65,7 @@ def _name_first(rejected: Sequence[Rejection], source: OpenSource) -> str:
         keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
     details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
     prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
-    return f"{prefix}{details}{suggest_missing(keys_by_reason, source.options.columns)}"
+    return f"{prefix}{details}{suggest_forms(keys_by_reason)}"
 
 
 def has_too_many(rejections: Sequence[Rejection], item_count: int, source: OpenSource) -> bool:

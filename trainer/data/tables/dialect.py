@@ -1,0 +1,133 @@
+"""The dialect of a table's files: how their characters, fields and rows are written.
+
+    dialect = { encoding = "cp949", delimiter = ";", footer_rows = 1 }
+
+Without the option, a CSV file is in UTF-8, with commas and double quotes (RFC 4180).
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from trainer import fields
+from trainer.errors import InputError
+from trainer.fields import option
+
+_NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How the files of a table are written; the defaults are those of RFC 4180."""
+
+    encoding: str = option(
+        "utf-8", help="Encoding of the characters, by Python's name, such as cp1252 or utf-16."
+    )
+    delimiter: str = option(",", help="Character between fields, one of ASCII.")
+    quote: str = option(
+        '"', help="Character around fields: \", ' or none, if fields are never quoted."
+    )
+    escape: str = option(
+        "", help='Character that makes the next quote or delimiter plain text: "\\\\" or none.'
+    )
+    skip_initial_space: bool = option(
+        False, help="Whether blanks after a delimiter do not belong to the field."
+    )
+    line_end: str = option("\n", help='End of a line: "\\n", also for "\\r\\n", or "\\r" alone.')
+    skip_rows: int = option(
+        0, help="Number of lines above the header, such as a title.", minimum=0, maximum=1000
+    )
+    footer_rows: int = option(
+        0,
+        help="Number of rows at the end that are no examples, such as a total; empty lines do not "
+        "count.",
+        minimum=0,
+        maximum=1000,
+    )
+    sheet: str = option("", help="Name of an Excel workbook's sheet; default: the first.")
+
+    def __post_init__(self) -> None:
+        try:
+            known = "a,".encode(self.encoding).decode(self.encoding) == "a,"
+        except (LookupError, UnicodeError, ValueError):
+            known = False
+        if not known:
+            raise InputError(
+                f"encoding={self.encoding!r} is not an encoding of text; use a name that Python "
+                "knows, such as utf-8, utf-16, cp1252, cp949 or gb18030"
+            )
+        _check_one_of("quote", self.quote, ('"', "'", ""))
+        _check_one_of("escape", self.escape, ("", "\\"))
+        _check_one_of("line_end", self.line_end, ("\n", "\r"))
+        if len(self.delimiter) != 1 or not self.delimiter.isascii():
+            raise InputError(
+                f"delimiter={self.delimiter!r} is not one character of ASCII; use one, such as "
+                '"," ";" "\\t" or "|"'
+            )
+        if self.delimiter in (self.quote, self.escape, "\n", "\r"):
+            raise InputError(
+                f"delimiter={self.delimiter!r} is also the quote, the escape or a line end"
+            )
+
+    @property
+    def is_utf8(self) -> bool:
+        return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the fields that differ from the defaults, as a recipe has them."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(PLAIN, name)}
+
+    def __str__(self) -> str:
+        """Return the settings as a recipe has them: { delimiter = ";" }."""
+        # Strings, numbers and booleans are written in TOML as in JSON.
+        named = [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
+        return f"{{ {', '.join(named)} }}" if named else "{}"
+
+    def describe(self) -> str:
+        """Return the fields that differ from the defaults in words."""
+        words = {
+            "encoding": f"in the encoding {self.encoding}",
+            "delimiter": f"with {_NAMES.get(self.delimiter, repr(self.delimiter))} between fields",
+            "quote": f"with {self.quote} as quotes" if self.quote else "without quotes",
+            "escape": "with backslashes before quotes",
+            "skip_initial_space": "with blanks before quotes",
+            "line_end": "with lines that end in CR",
+            "skip_rows": f"with {_count(self.skip_rows, 'line')} above the header",
+            "footer_rows": f"with {_count(self.footer_rows, 'row')} below the table",
+            "sheet": f"in the sheet {self.sheet!r}",
+        }
+        return ", ".join(words[name] for name in self.settings) or "in UTF-8 with commas"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _check_one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        known = " or ".join(json.dumps(choice) for choice in choices)
+        raise InputError(f"{name}={value!r} is unknown; use {known}")
+
+
+PLAIN = Dialect()
+
+
+class Sniffed(NamedTuple):
+    """A table's dialect, and a line for each thing that a person should know about it."""
+
+    dialect: Dialect
+    notes: list[str]
+
+
+def parse_dialect(entry: Mapping[str, Any]) -> Dialect:
+    """Check the option `dialect`, and return it; an InputError names the key and what is wrong."""
+    try:
+        return fields.build(Dialect, entry, owner="it")
+    except InputError as error:
+        raise InputError(f"dialect: {error}") from None
