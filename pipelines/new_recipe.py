@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 import tempfile
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tomlkit
 from tomlkit.items import Item
 
 from pipelines import recipe
+from pipelines.parameters import PARAMETERS
 from pipelines.printing import shorten_path
 from trainer.data import storage
 from trainer.data.schema import ROWS
 from trainer.data.sources import parse_source
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
+from trainer.data.tables.dialect import Sniffed
 from trainer.data.tables.proposal import Described, Proposal, list_labels, propose
 from trainer.errors import InputError, one_line
-from trainer.fields import suggest
+from trainer.fields import convert, suggest, type_of
 from trainer.formats import duration, listing, number_of
 from trainer.process_pool import available_cores
 
@@ -52,15 +56,17 @@ def write(
     label: str,
     *,
     columns: Sequence[Mapping[str, Any]] = (),
+    values: Mapping[str, Any] = MappingProxyType({}),
     search: bool = False,
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Write recipes/NAME.toml, and return its path and what was understood, as titles and texts.
 
     The recipe is first checked as a run checks it. Raise InputError for a name that is taken or
-    unusable, and for a table or a label that can't be learned.
+    unusable, and for a table, photos or a label that can't be learned.
 
     Args:
         columns: what is known of some columns, as in a recipe.
+        values: other parameters that the recipe sets, typed or as text.
         search: add a search for hyperparameters.
     """
     if not _NAME.fullmatch(name):
@@ -70,9 +76,13 @@ def write(
         )
     if name in recipe.list_names():
         raise InputError(f"there is a recipe {name!r} already; choose another name")
-    proposal = propose_for(source, label, columns)
-    options = choose_options(proposal)
-    text = _format(name, source, label, proposal, options) + (_SEARCH if search else "")
+    given = convert_values(values)
+    kind, _ = parse_source(source)
+    if kind.contents == ROWS:
+        text, understood, lines = _draft_table(name, source, label, columns, given)
+    else:
+        text, understood, lines = _draft_photos(name, source, label, given)
+    text += _SEARCH if search else ""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, f"{name}.toml").write_text(text, encoding="utf-8")
         recipe.load(name, Path(folder))
@@ -80,30 +90,113 @@ def write(
     path.parent.mkdir(exist_ok=True)
     with storage.catch_write_errors(str(path)):
         path.write_text(text, encoding="utf-8")
-    kind = proposal.label.get("type", "classes")
-    made = f"{shorten_path(path)}: {label} ({kind}) from {len(proposal.columns)} columns"
-    time = _estimate_time(proposal, options)
-    return path, [("recipe", made), *_describe(proposal), ("time", time)]
+    return path, [("recipe", f"{shorten_path(path)}: {understood}"), *lines]
 
 
-def propose_for(source: str, label: str, columns: Sequence[Mapping[str, Any]] = ()) -> Proposal:
+def convert_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of parameters in their types; raise InputError for an unknown name."""
+    converted = {}
+    for name, value in values.items():
+        if name not in PARAMETERS:
+            raise InputError(f"--set: unknown parameter {name!r}{suggest(name, PARAMETERS)}")
+        kind = type_of(PARAMETERS[name][0], name)
+        converted[name] = convert(name, value, kind)
+    return converted
+
+
+def propose_for(
+    source: str,
+    label: str,
+    columns: Sequence[Mapping[str, Any]] = (),
+    values: Mapping[str, Any] = MappingProxyType({}),
+) -> Proposal:
     """Return columns for a column of a table; raise InputError as `proposal.propose` does.
 
     Args:
         columns: what is known of some columns, as in a recipe.
+        values: other parameters, such as dialect and split_by.
     """
+    return _propose(source, label, columns, values)[0]
+
+
+def _propose(
+    source: str, label: str, columns: Sequence[Mapping[str, Any]], values: Mapping[str, Any]
+) -> tuple[Proposal, Sniffed]:
+    """Return columns for a column of a table, and the dialect of its files."""
     kind, location = parse_source(source)
     if kind.contents != ROWS:
         raise InputError(f"source={source!r} is not a table; use one, such as csv:FILE")
+    table: Any = kind
+    sniffed = table.sniff(location, values.get("dialect"))
     # Opening checks that each file has the label.
-    schema = TableSchema(columns=[], crosses=[], label=Label(column=label), split_by=SplitBy())
-    opened: Any = kind(location, schema)  # type: ignore[call-arg]
+    opened = table(
+        location,
+        TableSchema(
+            columns=[],
+            crosses=[],
+            label=Label(column=label),
+            split_by=SplitBy(),
+            dialect=sniffed.dialect,
+        ),
+    )
     if not label:
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
         raise InputError(f"source={source!r}: give --label, the column to predict: {named}")
+    split_by = values.get("split_by", {})
+    hidden = {split_by.get("group"), split_by.get("column"), values.get("weight_column")}
     entries = {column.get("name", ""): column for column in columns}
-    return propose(opened, f"source={source!r}", label, entries=entries)
+    return propose(opened, f"source={source!r}", label, hidden, entries), sniffed
+
+
+def _draft_table(
+    name: str,
+    source: str,
+    label: str,
+    columns: Sequence[Mapping[str, Any]],
+    values: Mapping[str, Any],
+) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return a table's recipe, what it learns from what, and what was understood."""
+    proposal, sniffed = _propose(source, label, columns, values)
+    options = choose_options(proposal) | values
+    if sniffed.dialect.settings:
+        options = {"dialect": sniffed.dialect.settings} | options
+    text = _format(name, source, label, proposal, options)
+    understood = f"{label} ({proposal.label.get('type', 'classes')})"
+    understood += f" from {number_of(len(proposal.columns), 'columns')}"
+    lines = [("file", note) for note in sniffed.notes]
+    return (
+        text,
+        understood,
+        [*lines, *_describe(proposal), ("time", _estimate_time(proposal, options))],
+    )
+
+
+def _draft_photos(
+    name: str, source: str, label: str, values: Mapping[str, Any]
+) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return a recipe of photos, what it learns from what, and what was understood."""
+    from pipelines.new_image_recipe import propose_images
+
+    proposal = propose_images(source, label)
+    document = tomlkit.document()
+    for line in (f"{label or 'Classes'} of {source}", "", _command(name)):
+        document.add(tomlkit.comment(one_line(line)))
+    document.add(tomlkit.nl())
+    for key, value in (proposal.options | values).items():
+        document.add(key, _to_item(value))
+    if proposal.alternative:
+        document.add(tomlkit.nl())
+        for line in textwrap.wrap(one_line(proposal.reason), 100):
+            document.add(tomlkit.comment(line))
+        for key, value in proposal.alternative.items():
+            document.add(tomlkit.comment(one_line(f"{key} = {_to_toml(value)}")))
+    understood = f"{label or 'classes'} of photos by {proposal.options['model']}"
+    return tomlkit.dumps(document), understood, [("photos", fact) for fact in proposal.facts]
+
+
+def _command(name: str) -> str:
+    return f"Command:    python -m pipelines run {name} --local"
 
 
 def explain(proposal: Proposal, name: str) -> list[tuple[str, str]]:
@@ -200,11 +293,13 @@ def _format(
         "",
         f"Based on the {read}{proposal.rows:,} rows outside the test split. Review it: only you",
         "know which columns are known when the model is asked.",
-        f"Command:    python -m pipelines run {name} --local",
+        _command(name),
     ):
         document.add(tomlkit.comment(one_line(line)))
     document.add(tomlkit.nl())
     document.add("source", _to_item(source))
+    if "dialect" in options:
+        document.add("dialect", _to_item(options["dialect"]))
     if proposal.label.get("type") == "numeric":
         document.add(tomlkit.comment("With log = true, equal ratios count as equal errors."))
     document.add("label", _to_item(proposal.label))
@@ -213,6 +308,8 @@ def _format(
         document.add(tomlkit.comment(one_line(f"Left out: {column} {reason}")))
     document.add(tomlkit.nl())
     for key, value in options.items():
+        if key == "dialect":
+            continue
         document.add(key, _to_item(value))
     if proposal.unlabeled > 0:
         document.add(tomlkit.nl())

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipelines import recipe as recipes
+from pipelines.commands.arguments import SetOptions, parse_values
 from pipelines.printing import say, show_table
 from trainer import fields
 from trainer.errors import EXIT_CODE, InputError, one_line
@@ -72,6 +73,7 @@ def write_recipe(
             show_default=False,
         ),
     ] = [],  # noqa: B006 - Typer copies it
+    set_options: SetOptions = None,
     explain: Annotated[
         str,
         typer.Option(
@@ -91,12 +93,13 @@ def write_recipe(
     """
     from pipelines import new_recipe
 
+    values = new_recipe.convert_values(parse_values(set_options))
     columns = fields.convert("--column", f"[{', '.join(column)}]", list[dict])
     if explain:
-        proposal = new_recipe.propose_for(source, label, columns)
+        proposal = new_recipe.propose_for(source, label, columns, values)
         say(*_align(new_recipe.explain(proposal, explain)))
         return
-    _, lines = new_recipe.write(name, source, label, columns=columns, search=search)
+    _, lines = new_recipe.write(name, source, label, columns=columns, values=values, search=search)
     say(*_align([*lines, ("next", f"python -m pipelines run {name} --local")]))
 
 
