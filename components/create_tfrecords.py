@@ -35,6 +35,8 @@ def create_tfrecords(
         location: Region of the Dataflow job.
     """
     # Imported here, so that compiling needs no library that reads images.
+    from trainer.data.dataset_warnings import describe_rejections, list_warnings
+    from trainer.data.schema import ROWS
     from trainer.data.write import writer
     from trainer.data.write.beam_engine import open_engine
 
@@ -52,6 +54,12 @@ def create_tfrecords(
     dataset = writer.create_tfrecords(options, records.uri, engine=opened, progress=print)
     if artifact_metadata.size(dataset.classes) <= artifact_metadata.CLASSES_BYTES:
         records.metadata["classes"] = dataset.classes
+    warnings = list_warnings(dataset)
+    # Of images, most rejected files are duplicates or stray files.
+    if dataset.contents == ROWS and (rejections := describe_rejections(dataset)):
+        warnings.append(rejections)
+    if warnings:
+        records.metadata["warnings"] = warnings
     records.metadata["rejected"] = dataset.rejected["count"]
     for name, split in dataset.splits.items():
         records.metadata[f"{name}_examples"] = split.examples

@@ -225,10 +225,10 @@ class _Plan:
                 total = price * Decimal(str(self.minutes)) / 60
                 line += f", {format_money(total)} for the expected {self.minutes:g} min"
             longest = format_money(price * seconds / 3600)
-            yield (
-                name,
-                f"{line}, at most {longest}, when it is ended after {duration(float(seconds))}",
-            )
+            most = f"${longest}" if prices.currency == "USD" else f"{longest} {prices.currency}"
+            hours = seconds / 3600
+            limit = f"{hours:f}-hour" if hours % 1 == 0 else duration(float(seconds))
+            yield name, f"{line}, at most {most} ({limit} timeout)"
         yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:

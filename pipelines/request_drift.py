@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.schema import Dataset
-from trainer.data.tables.columns import argument_name, list_columns
+from trainer.data.tables.columns import argument_names, list_columns
 from trainer.errors import InputError
 from trainer.evaluation import drift
 from trainer.evaluation.column_statistics import describe
@@ -25,13 +25,13 @@ def measure(before: Dataset, instances: Iterable[Any]) -> tuple[Drifts, int]:
     label, and the number of rows.
     """
     columns = list_columns(before)
-    names = {argument_name(column.name): column.dtype for column in columns}
-    parser = RowInstances(names, columns)
+    arguments = argument_names(column.name for column in columns)
+    parser = RowInstances({arguments[of.name]: of.dtype for of in columns}, columns)
     parts = list(_parse_instances(parser, instances))
     if not parts:
         raise InputError("the log has no rows yet; send the server requests, then compare again")
     now = [
-        describe(column, np.concatenate([part[argument_name(column.name)] for part in parts]))
+        describe(column, np.concatenate([part[arguments[column.name]] for part in parts]))
         for column in columns
     ]
     rows = sum(len(next(iter(part.values()))) for part in parts)

@@ -104,7 +104,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run mine.toml --local", "give the name of a file in recipes/, without .toml"),
         ("run DIGITS --local", "no recipe 'DIGITS'; did you mean 'digits'?"),
         ("run digits", "; or add --local to run here"),
-        ("run digits --local --name A_b", "--name 'A_b' is not up to 63 of a-z, 0-9 and -, star"),
+        ("run digits --local --name A_b", "--name 'A_b': names may have up to 63 characters: a-z"),
         ("run digits --local --name latest", "--name 'latest' means the last run of all"),
         ("run digits --local --name mnist", "--name 'mnist' means the last run of all or"),
         ("run digits --local --detach", "--detach is for runs on Vertex AI; leave it"),

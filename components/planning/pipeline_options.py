@@ -110,8 +110,8 @@ class RegistryOptions:
     def __post_init__(self) -> None:
         if not _MODEL_ID.fullmatch(self.model_name):
             raise InputError(
-                f"model_name={self.model_name!r} is not up to 63 of a-z, 0-9, - and _, starting "
-                "with a letter"
+                f"model_name={self.model_name!r}: names may have up to 63 characters: a-z, 0-9, -, "
+                "_, the first a letter"
             )
         if is_prebuilt(self.serving_image) and not self.serving_image.endswith(":latest"):
             raise InputError(

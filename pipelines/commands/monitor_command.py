@@ -9,7 +9,7 @@ from pipelines import recipe as recipes
 from pipelines.commands.arguments import RUNS, ModelName, RecipeName, RunsDirectory
 from pipelines.printing import say, show_table
 from trainer import quiet
-from trainer.errors import InputError
+from trainer.errors import InputError, escape_controls
 from trainer.formats import count
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def monitor(
         rows.append((column.name, *figures, *(f"{share:.1%}" for share in column.missing)))
     show_table(("Column", *TITLES), rows, right=TITLES)
     say(
-        f"{count(total, 'row')} since the training of {version.name}, threshold {threshold:g}: "
-        + "; ".join(_describe(drifts, threshold))
+        f"{count(total, 'request')} compared with the training data of {version.name}, "
+        f"threshold {threshold:g}: " + escape_controls("; ".join(_describe(drifts, threshold)))
     )
     if any(column.exceeds(threshold) for column in drifts.columns):
         raise typer.Exit(1)

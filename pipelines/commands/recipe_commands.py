@@ -2,12 +2,13 @@
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from pipelines import recipe as recipes
-from pipelines.printing import say, shorten_path, show_table
+from pipelines.printing import say, show_table
 from trainer.errors import EXIT_CODE, InputError, one_line
 
 app = typer.Typer(invoke_without_command=True, help="List the recipes, or write a new one.")
@@ -48,22 +49,45 @@ def list_recipes(
 def write_recipe(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The new recipe's name.")],
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A table, such as csv:FILE or parquet:FOLDER.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="A table or photos, such as csv:FILE or images:FOLDER."
+        ),
     ],
     label: Annotated[
-        str, typer.Option(metavar="COLUMN", help="The column to predict.", show_default=False)
-    ],
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column to predict; without it, the columns that can be predicted are listed.",
+            show_default=False,
+        ),
+    ] = "",
+    explain: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Show all that is known of a column, and write nothing.",
+            show_default=False,
+        ),
+    ] = "",
+    search: Annotated[
+        bool, typer.Option("--search", help="Add a search for hyperparameters.")
+    ] = False,
 ) -> None:
-    """Write a recipe for a table, with a type for each column that can be learned from.
+    """Write a recipe for a table or photos, and say what was understood.
 
-    The first 200,000 rows decide, without those of the test split. The recipe says which columns
-    are left out, and why.
+    The first 200,000 rows of a table decide, without those of the test split. The recipe says which
+    columns are left out, and why, and what is doubtful.
     """
     from pipelines import new_recipe
 
-    path, proposal = new_recipe.write(name, source, label)
-    kind = proposal.label.get("type", "classes")
-    say(f"recipe    {shorten_path(path)}: {label} ({kind}) from {len(proposal.columns)} columns")
-    for column, reason in proposal.left_out.items():
-        say(f"left out  {column} {reason}")
-    say(f"next      python -m pipelines run {name} --local")
+    if explain:
+        proposal = new_recipe.propose_for(source, label)
+        say(*_align(new_recipe.explain(proposal, explain)))
+        return
+    _, lines = new_recipe.write(name, source, label, search=search)
+    say(*_align([*lines, ("next", f"python -m pipelines run {name} --local")]))
+
+
+def _align(lines: Iterable[tuple[str, str]]) -> list[str]:
+    return [f"{title:<10}{one_line(text)}" for title, text in lines]

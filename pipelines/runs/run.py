@@ -27,7 +27,7 @@ SEARCH_STEP = "Search"
 """Display name of the step that searches for hyperparameters."""
 PLAN, TRAINING = "plan-training", "training"
 """The task that creates the training job's directory, and the output that names it."""
-_COLLECTION, _EVALUATION = "collect-training", "evaluate-model"
+_RECORDS, _COLLECTION, _EVALUATION = "create-tfrecords", "collect-training", "evaluate-model"
 _ITERATION = re.compile(r"-iteration-\d+$")
 _LATE = 1e12
 """A time after that of every task that has started."""
@@ -109,6 +109,7 @@ class Run:
     # The task's metric and the loss of the validation split, and the epoch, whose weights the model
     # has.
     validation: dict[str, float] = dataclasses.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()  # what a person should know of its records, in sentences
     verdict: str = ""  # accepted, rejected or skipped; empty without a verdict
     reason: str = ""  # reason of the verdict
     gate: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the gate decided
@@ -153,6 +154,7 @@ def read_run(
     ended = _time(job.get("endTime", ""))
     gate = _find_decision(tasks)
     evaluation = _outputs_of(tasks, _EVALUATION, "report")
+    records = _outputs_of(tasks, _RECORDS, "records").get("records", {})
     run = Run(
         name=job["name"].rpartition("/")[2],
         backend=backend,
@@ -165,6 +167,7 @@ def read_run(
         validation=_select_validation(
             _numbers(_outputs_of(tasks, _COLLECTION, "model").get("metrics", {}))
         ),
+        warnings=tuple(records.get("metadata", {}).get("warnings", ())),
         verdict=gate.get("verdict") or _find_parameter(tasks, "verdict"),
         reason=str(gate.get("reason", "")),
         gate=gate,

@@ -110,7 +110,7 @@ def check_name(name: str) -> None:
     """Raise InputError for a name that a new run can't have."""
     if not _GIVEN_NAME.fullmatch(name):
         raise InputError(
-            f"--name {name!r} is not up to 63 of a-z, 0-9 and -, starting with a letter"
+            f"--name {name!r}: names may have up to 63 characters: a-z, 0-9, -, the first a letter"
         )
 
 

@@ -73,6 +73,8 @@ def show_results(run: Run, batches: Sequence[dict[str, Any]] = ()) -> None:
 
 
 def _format_results(run: Run, batches: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for warning in run.warnings:
+        yield f"warning   {warning}"
     if run.validation:
         *scores, (_, epoch) = run.validation.items()
         shown = ", ".join(f"{name} {decimal(value, 4)}" for name, value in scores)

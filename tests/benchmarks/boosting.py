@@ -20,7 +20,7 @@ from sklearn.preprocessing import OrdinalEncoder
 from tests.benchmarks.measuring import Row
 from trainer.data.schema import Dataset, load_dataset
 from trainer.data.tables.columns import list_columns
-from trainer.data.tables.inputs import parse_columns
+from trainer.data.tables.inputs import parse_rows
 
 SEEDS = 3
 
@@ -76,10 +76,10 @@ def _table(dataset: Dataset, split: str) -> tuple[np.ndarray, np.ndarray, np.nda
     content = dataset.splits[split]
     files = [dataset.shard_uri(shard) for shard in content.shards]
     serialized = next(iter(tf.data.TFRecordDataset(files).batch(content.examples)))
-    columns = parse_columns(serialized, dataset, label=True)
+    columns, labels = parse_rows(serialized, dataset)
     numbers = [columns[one.name] for one in list_columns(dataset) if one.dtype != "string"]
     text = [columns[one.name] for one in list_columns(dataset) if one.dtype == "string"]
     table = np.stack([column.numpy().astype(float) for column in numbers], axis=1)
     table[table == -1] = np.nan  # A missing whole number.
     names = np.stack([column.numpy().astype(str) for column in text], axis=1)
-    return table, names, columns[dataset.feature("label").name].numpy()
+    return table, names, labels.numpy()

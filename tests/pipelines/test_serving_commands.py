@@ -231,14 +231,14 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
     with served("trips", "--log", "asked.jsonl") as (_, url):
         succeed(f"predict trips few.csv --endpoint {url}")
         line = succeed("monitor trips asked.jsonl").splitlines()[-1]
-        few = "12 rows since the training of trips@1, threshold 0.1: too few rows to tell for "
-        assert line.startswith(few)
+        compared = "requests compared with the training data of trips@1, threshold"
+        assert line.startswith(f"12 {compared} 0.1: too few rows to tell for ")
         assert all(f"{name} (" in line for name in ("miles", "hour", "payment", "company"))
         succeed(f"predict trips like.csv --endpoint {url}")
         *rows, line = succeed("monitor trips asked.jsonl --threshold 0.25").splitlines()
         names = {row.split()[0] for row in rows[2:]}
         assert names == {"miles", "hour", "payment", "company", "Zone"}
-        asked = "600 rows since the training of trips@1, threshold"
+        asked = f"600 {compared}"
         assert line == f"{asked} 0.25: no drift in 5 columns"
         line = succeed("monitor trips asked.jsonl --threshold 0.1").splitlines()[-1]
         assert line.startswith(f"{asked} 0.1: no drift in 2 columns; too few rows to tell for ")
@@ -252,7 +252,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
     code, shown, errors = command("monitor trips asked.jsonl")
     assert (code, errors) == (1, "")
     line = shown.splitlines()[-1]
-    assert line.startswith("2,400 rows since the training of trips@1, threshold 0.1: drift in paym")
+    assert line.startswith(f"2,400 {compared} 0.1: drift in paym")
     assert "no drift in " in line
     os.mkfifo("pipe")
     for arguments, words in (

@@ -12,7 +12,7 @@ from sklearn import metrics
 
 from tests import small_records, tables
 from tests.trainer.report_samples import probabilities_of, write_model, write_records
-from trainer.data.tables.inputs import parse_columns
+from trainer.data.tables.inputs import parse_rows
 from trainer.evaluation import prediction, prediction_file
 from trainer.evaluation.prediction import read_stored_batches
 from trainer.evaluation.scoring import evaluate
@@ -255,7 +255,7 @@ def read_columns(dataset):
     labels = DiskColumns(values.rows, {"label": np.int32})
     for batch in read_stored_batches(dataset, "train", 512):
         values.add(batch)
-        labels.append({"label": parse_columns(batch, dataset, label=True)["label"]})
+        labels.append({"label": parse_rows(batch, dataset)[1]})
     return values, labels
 
 

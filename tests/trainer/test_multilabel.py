@@ -13,6 +13,7 @@ from pipelines.parameters import check_parameters
 from tests import replicas, tables
 from tests.trainer.report.report_page import HISTORY, TRAINING, Page
 from tests.trainer.training_runs import evaluate_untrained, train, train_and_evaluate
+from trainer.data.dataset_warnings import list_warnings
 from trainer.data.schema import Dataset
 from trainer.errors import InputError
 from trainer.evaluation import drift, gate, prediction_file
@@ -281,7 +282,10 @@ def test_labels_without_examples_are_told(tmp_path):
     dataset = tables.write(table, tmp_path / "records", **NOTES, split_by={"column": "split"})
     evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
     names = {one.kind: one.values.get("names") for one in evaluation.find_findings()}
-    assert names["unlearned"] == ["new"] and names["absent"] == ["price", "rare"]
+    in_test, in_validation, in_training = list_warnings(dataset)
+    assert in_test.startswith("classes 'price', 'rare' have no row in the test split: nothing ")
+    assert "and 1 more have no row in the validation split" in in_validation
+    assert in_training == "class 'new' has no row in the training split: it can't be learned"
     assert "new" in names["never_given"]
     none = evaluation.per_class[dataset.classes.index("price")]
     assert (none.support, none.f1, none.roc_auc) == (0, None, None)

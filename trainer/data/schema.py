@@ -87,7 +87,8 @@ class Dataset:
     # Names of the classes, in the order of label indices; empty if labels are numbers.
     classes: list[str]
     splits: dict[str, Split]  # train, validation and test, which may be empty
-    rejected: dict[str, Any]  # {"count": n, "reasons": {reason: n}, "file": "rejected.jsonl"}
+    # {"count": n, "reasons": {reason: n}, "first": {reason: key}, "file": "rejected.jsonl"}
+    rejected: dict[str, Any]
     creation: dict[str, Any]  # how the records were created: source, options, counts, versions
 
     def feature(self, kind: str) -> Feature:

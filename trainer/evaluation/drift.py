@@ -25,6 +25,7 @@ from trainer.data import schema
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.dates import name_day
 from trainer.data.tables.values import list_boolean_forms
+from trainer.errors import escape_controls
 from trainer.evaluation.stability_index import FALSE_ALARMS, compute_indices, simulate_noise
 
 LABEL = "label"
@@ -47,6 +48,7 @@ class Drift:
     """The drift of a column's values, or of the labels."""
 
     name: str  # column name; LABEL for the labels
+    of_labels: bool
     index: float  # population stability index
     distance: float  # Jensen-Shannon distance
     noise: float  # index that is exceeded by chance in about 1 of 100 comparisons of datasets
@@ -79,6 +81,7 @@ class Drifts(NamedTuple):
     def format_not_compared(self) -> str:
         """Return the columns that can't be compared, as text; empty if there are none."""
         named = ", ".join(f"{name} ({reason})" for name, reason in self.not_compared.items())
+        named = escape_controls(named)
         return f"not compared: {named}" if named else ""
 
 
@@ -111,32 +114,39 @@ def measure_columns(
 
     `classes` are the rows of each class now, which are compared, too.
     """
-    # For each name, histograms before and now, and the least share of a bin.
-    compared: dict[str, tuple[list[dict[str, float]], float]] = {}
+    # For each kind and name, as below, histograms before and now, and the least share of a bin.
+    compared: dict[tuple[str, str], tuple[list[dict[str, float]], float]] = {}
     not_compared = {}
     if classes and (trained_on := count_classes(before, "train")):
         zeros = dict.fromkeys([*trained_on, *classes], 0.0)
-        compared[LABEL] = [zeros | trained_on, zeros | dict(classes)], 0.0
+        compared[LABEL, LABEL] = [zeros | trained_on, zeros | dict(classes)], 0.0
     rows = [float(sum(before.splits["train"].class_counts)), float(rows_now)]
     earlier, later = (
         {
-            feature.name: feature
+            _identify(feature): feature
             for feature in features
             if feature.kind not in _NOT_COLUMNS or feature.statistics
         }
         for features in (before.features, now)
     )
-    for name in [*earlier, *(name for name in later if name not in earlier)]:
-        if reason := _find_obstacle(earlier.get(name), later.get(name)):
-            not_compared[name] = reason
+    for key in {**earlier, **later}:
+        if reason := _find_obstacle(earlier.get(key), later.get(key)):
+            not_compared[key[1]] = reason
             continue
-        least = _LEAST_SHARE if "quantiles" in later[name].statistics else 0.0
-        compared[name] = _build_histograms(earlier[name], later[name], rows), least
-    drifts = [_measure_drift(name, *given, len(compared)) for name, given in compared.items()]
+        least = _LEAST_SHARE if "quantiles" in later[key].statistics else 0.0
+        compared[key] = _build_histograms(earlier[key], later[key], rows), least
+    drifts = [_measure_drift(*key, *given, len(compared)) for key, given in compared.items()]
     return Drifts(sorted(drifts, key=lambda drift: -drift.index), not_compared)
 
 
 _NOT_COLUMNS = ("label", "key", "cross")
+
+
+def _identify(feature: Feature) -> tuple[str, str]:
+    """Return a kind and the user's own name: a column may have the name of another feature."""
+    if feature.kind == "weight":
+        return "weight", feature.settings["column"]
+    return (LABEL if feature.kind == LABEL else ""), feature.name
 
 
 def _find_obstacle(before: Feature | None, now: Feature | None) -> str:
@@ -226,7 +236,7 @@ def _count_categories(
 
 
 def _measure_drift(
-    name: str, pair: list[dict[str, float]], least_share: float, columns: int
+    kind: str, name: str, pair: list[dict[str, float]], least_share: float, columns: int
 ) -> Drift:
     # Imported here: takes half a second, which only a run with a champion needs.
     from scipy import stats
@@ -245,6 +255,7 @@ def _measure_drift(
     missing = [float(row[kept.index(MISSING)]) if MISSING in kept else 0.0 for row in shares]
     return Drift(
         name=name,
+        of_labels=kind == LABEL,
         index=float(compute_indices(counts, least)),
         distance=distance,
         noise=simulate_noise(counts, least, chance) + RESOLUTION,
@@ -258,4 +269,4 @@ def _measure_drift(
 def format_drifts(drifts: Iterable[Drift], threshold: float = THRESHOLD) -> str:
     """Return the columns that have drifted and their indices, as text; empty if there are none."""
     drifted = [drift for drift in drifts if drift.exceeds(threshold)]
-    return ", ".join(f"{drift.name} {drift.index:.2f}" for drift in drifted)
+    return escape_controls(", ".join(f"{drift.name} {drift.index:.2f}" for drift in drifted))

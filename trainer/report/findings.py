@@ -6,6 +6,7 @@ The sentence of each kind of finding is in findings.html.j2, or in the template 
 from collections.abc import Iterator
 from typing import Any
 
+from trainer.data.dataset_warnings import list_warnings
 from trainer.data.schema import Dataset
 from trainer.evaluation.drift import Drifts
 from trainer.report.learning import Rows, column, known_values
@@ -31,6 +32,7 @@ def list_findings(
     """Return at most six findings: warnings first, then the others, both by importance."""
     findings = [
         *evaluation.find_findings(),
+        *(Finding("records", True, {"text": text}) for text in list_warnings(dataset)),
         *_find_in_training(dataset, training, history),
         *_find_empty_columns(dataset),
         *_find_drift("drift", drifts),

@@ -10,15 +10,17 @@
 import contextlib
 import functools
 import math
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer.data.schema import Feature
-from trainer.data.tables.columns import argument_name
+from trainer.data.tables.columns import argument_names
 from trainer.data.tables.inputs import MISSING
-from trainer.data.tables.values import MAX_FLOAT, ValueForms, parse_number
+from trainer.data.tables.number_forms import MAX_FLOAT, parse_number
+from trainer.data.tables.values import ValueForms
 from trainer.fields import suggest
 from trainer.formats import listing
 from trainer.serving.instances import (
@@ -48,11 +50,14 @@ class RowInstances:
     """
 
     def __init__(self, columns: Mapping[str, str], features: Sequence[Feature] = ()) -> None:
-        self._columns, self._names = dict(columns), [feature.name for feature in features]
-        self._order = [argument_name(name) for name in self._names]
-        forms = {argument_name(feature.name): ValueForms(feature) for feature in features}
+        self._columns = dict(columns)
+        self._arguments = argument_names(feature.name for feature in features)
+        self._names = {argument: name for name, argument in self._arguments.items()}
+        forms = {self._arguments[feature.name]: ValueForms(feature) for feature in features}
         self._forms = {name: one for name, one in forms.items() if not one.is_plain}
-        self._has_keys = KEY not in self._columns
+        # An argument is never the name of another column.
+        self._known = {*self._columns, *self._arguments}
+        self._has_keys = KEY not in self._known
         self._argument = functools.lru_cache(maxsize=1024)(self._argument_of)
 
     def parse(self, instances: list[Any]) -> Request:
@@ -66,7 +71,7 @@ class RowInstances:
         return [dict.fromkeys(self._columns)]
 
     def _parse_instance(self, instance: Any) -> tuple[str, Any]:
-        b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._columns
+        b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._known
         if not b64 or not instance.keys() <= {"b64", KEY}:
             return DEFAULT, self._parse_row(instance)
         content = decode_base64({"b64": instance["b64"]})
@@ -89,16 +94,17 @@ class RowInstances:
             inputs[name], bad = _convert_column(kind, read)
             for expected, places in ((form, others), (_TYPE_NAMES[kind], bad)):
                 for index in places:
-                    why = f"{name} is not {expected}: {format_value(column[index])}"
+                    own = self._names.get(name, name)
+                    why = f"{own} is not {expected}: {format_value(column[index])}"
                     problems.setdefault(indices[index], why)
         return inputs
 
     def _parse_row(self, instance: Any) -> dict[str, Any]:
         """Return a row by argument name, without its key."""
-        if isinstance(instance, list) and len(instance) == len(self._order):
-            return dict(zip(self._order, instance, strict=True))
+        if isinstance(instance, list) and len(instance) == len(self._arguments):
+            return dict(zip(self._names, instance, strict=True))
         if not isinstance(instance, dict):
-            ordered = f", or a list of {', '.join(self._order)}" if self._order else ""
+            ordered = f", or a list of {', '.join(self._arguments)}" if self._arguments else ""
             raise InstanceError(
                 f"is {format_value(instance)}; a row is an object with columns by name{ordered}"
             )
@@ -106,21 +112,31 @@ class RowInstances:
             return instance
         columns = [name for name in instance if name != KEY or not self._has_keys]
         if not columns:
-            raise InstanceError(f"has none of the columns {listing(self._columns)}")
+            raise InstanceError(f"has none of the columns {listing(self._list_names())}")
         row = {self._argument(name): instance[name] for name in columns}
         if len(row) < len(columns):
-            raise InstanceError("has two columns whose names are equal in the model's ASCII")
+            names = {self._argument(name): name for name in columns}
+            second = next(name for name in columns if names[self._argument(name)] != name)
+            raise InstanceError(
+                f"has the same column twice, as {format_value(second)} and as "
+                f"{format_value(names[self._argument(second)])}"
+            )
         return row
+
+    def _list_names(self) -> list[str]:
+        """Return the user's own names of the columns or, if they are unknown, the arguments."""
+        return [self._names.get(argument, argument) for argument in self._columns]
 
     def _argument_of(self, name: str) -> str:
         """Return the model's argument for a column; raise InstanceError if there is none."""
-        argument = name if name in self._columns else name and argument_name(name)
-        # Another column's name may have the same form in ASCII.
-        known = [*self._columns, *self._names]
-        if argument not in self._columns or (self._names and name not in known):
-            hint = suggest(name[:100], self._names or self._columns)
+        if name in self._columns:
+            return name
+        # If the columns' own names are unknown, the form in ASCII decides.
+        arguments = self._arguments or argument_names([name])
+        if arguments.get(name) not in self._columns:
+            hint = suggest(name[:100], self._list_names())
             raise InstanceError(f"has a column {format_value(name)} that the model lacks{hint}")
-        return argument
+        return arguments[name]
 
 
 def _convert_column(kind: str, values: list[Any]) -> tuple[np.ndarray, list[int]]:
@@ -177,4 +193,4 @@ def _to_bytes(value: Any) -> bytes:
     # Batch jobs read unquoted numbers as floats: 17 in a CSV file arrives as 17.0.
     if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
         value = int(value)
-    return str(value).encode()
+    return unicodedata.normalize("NFC", str(value)).encode()

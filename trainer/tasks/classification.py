@@ -371,8 +371,6 @@ class ClassEvaluation(Evaluation):
     def find_findings(self) -> Iterator[Finding]:
         yield from self._find_leaking_column()
         yield from self.find_uncertainty(*self.accuracy_interval)
-        if absent := [row.name for row in self.per_class if not row.support]:
-            yield Finding("absent_classes", True, {"names": absent[:3], "more": len(absent) - 3})
         yield from self._find_weak_classes()
         yield from self._find_miscalibration()
         accuracy = self.accuracy

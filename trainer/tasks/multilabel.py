@@ -138,7 +138,6 @@ class Multilabel(Task):
         constants = ConstantSums(answers.rows, np.argsort(-sums.weights[0], kind="stable"))
         for labels, given, _, weights in answers.blocks():
             constants.add(labels, given, weights)
-        learned = self.dataset.feature("label").statistics["counts"]
         f1, micro_f1, micro_precision, micro_recall = sums.estimate()
         _, pr_curves = classifier.curves(classes, rankings)
         return LabelEvaluation(
@@ -158,7 +157,6 @@ class Multilabel(Task):
             log_loss=losses / answers.rows,
             per_class=per_class,
             pr_curves=pr_curves,
-            unlearned=[name for name in classes if not learned[name]],
             slices=[
                 cut.slices(*cut.average(values, _list_figures(answers)))
                 for cut in list_cuts(values)
@@ -271,7 +269,6 @@ class LabelEvaluation(Evaluation):
     log_loss: float  # of all labels of an example, in nats
     per_class: list[ClassMetrics]
     pr_curves: list[Curve]
-    unlearned: list[str]  # labels without an example in the training split
     answers: LabelAnswers
 
     @property
@@ -328,16 +325,8 @@ class LabelEvaluation(Evaluation):
     def find_findings(self) -> Iterator[Finding]:
         f1 = self.example_f1
         yield from self.find_uncertainty(f1.low, f1.high)
-        lists = {
-            "unlearned": self.unlearned,
-            "absent": [row.name for row in self.per_class if not row.support],
-            "never_given": [
-                row.name for row in self.per_class if row.support and not row.predicted
-            ],
-        }
-        for kind, names in lists.items():
-            if names:
-                yield Finding(kind, True, {"names": names[:3], "more": len(names) - 3})
+        if names := [row.name for row in self.per_class if row.support and not row.predicted]:
+            yield Finding("never_given", True, {"names": names[:3], "more": len(names) - 3})
         given = [row for row in self.per_class if row.predicted and row.f1 is not None]
         if given:
             weakest = min(given, key=lambda row: (row.f1 or 0.0, -row.support))

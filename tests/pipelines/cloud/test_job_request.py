@@ -138,7 +138,7 @@ WRONG = [
     ("--set source=tfds:mnist", "source='tfds:mnist' needs a data_dir that Vertex AI can read"),
     ("--set records_store=store", "records_store: 'store' is on this machine"),
     ("--set warm_start=runs/old", "warm_start: 'runs/old' is on this machine"),
-    ("--name 'Not A Name'", "is not up to 63 of a-z, 0-9 and -"),
+    ("--name 'Not A Name'", "names may have up to 63 characters: a-z, 0-9, -"),
     (
         f"--set max_cost=1 --set chief_machine_type=n4-standard-8 {BALANCED}",
         "no price is known for hyperdisk-balanced; give it as",

@@ -19,7 +19,6 @@ from trainer.errors import InputError
 NUMBER = {"name": "miles", "type": "numeric"}
 HASHED = {"name": "company", "type": "hashed"}
 TEXT = {"name": "comment", "type": "text"}
-PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
 
 
 @pytest.mark.parametrize(
@@ -41,8 +40,6 @@ PRICE, AMOUNT = ({**NUMBER, "name": name} for name in ("价格", "数量"))
         ({"columns": [{"name": "a", "type": "bucketized"}]}, "needs boundaries or quantiles"),
         ({"columns": [{"name": "a", "type": "hashed"}]}, "buckets is missing"),
         (one_number("tips", **tables.LABEL), "would see the answer"),
-        ({"columns": [{**NUMBER, "name": "key"}]}, "the records have another feature of that name"),
-        ({"columns": [PRICE, AMOUNT]}, "are both named 'column___' in the model, in ASCII; rename"),
         ({"crosses": [{"columns": ["hour", "x"]}]}, "'x' is not one of columns"),
         ({"crosses": [{"columns": ["hour"]}]}, "must name two or more different columns"),
         ({"crosses": [{"columns": ["hour", "payment"], "n": 1}]}, "a cross takes no 'n'"),

@@ -22,6 +22,7 @@ from trainer.data import records
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import csv_text
+from trainer.data.tables.columns import clean_text
 
 
 def line_of(row: dict) -> int:
@@ -119,7 +120,7 @@ def test_marker_of_a_missing_value_is_one_if_the_column_lists_it(tmp_path):
     remedy = (
         """; if '?' and 'NA' in miles mean that the value is missing, add missing = ["?", "NA"]"""
     )
-    assert remedy in message and message.endswith(" to the column")
+    assert remedy in message and message.endswith(" to it")
     for column in columns:
         column["missing"] = ["?", "NA", "-999"]
     parquet = tmp_path / "t.parquet"
@@ -164,7 +165,7 @@ def test_label_column_of_a_quantity_is_refused(tmp_path, step):
     assert "'tips' contains numbers, not classes: 40 different ones in 200 rows" in message
     assert all(word in message for word in ('"type": "numeric"', '"above": 1}', "quantiles"))
     assert write(table, tmp_path / "out", **one_number("a", column="tips", above=9))
-    names = [str(value) for value in values]
+    names = [clean_text(str(value)) for value in values]
     many = write_csv(tmp_path / "many.csv", made * 4, "a,tips")
     listed = one_number("a", column="tips", classes=names)
     assert write(many, tmp_path / "out", **listed).classes == names

@@ -13,6 +13,7 @@ from tests.refusals import refused
 from tests.tables import read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.tables import statistics
+from trainer.data.tables.dates import DateForm
 from trainer.data.tables.splits import find_starts, merge_samples, parse_times
 from trainer.evaluation import split_drift
 
@@ -115,7 +116,7 @@ def test_sample_of_a_large_table_is_the_same_in_any_order(monkeypatch):
         for part in np.array_split(generator.permutation(50_000), parts):
             samples.append(statistics.Sample(object))
             samples[-1].add(hashes[part], texts[part])
-        found.add(find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1]))
+        found.add(find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1], DateForm()))
     ((validation, test),) = found
     assert abs(int(validation) - 40_000) < 1500 and abs(int(test) - 45_000) < 1500
 
@@ -148,7 +149,9 @@ def test_wrong_column_of_times_is_refused(tmp_path, split_by, message):
 
 
 def test_offset_counts():
-    times = parse_times(["2024-03-01T00:30:00+01:00", "2024-02-29T23:30:00Z", "2024-02-29 23:30"])
+    times = parse_times(
+        ["2024-03-01T00:30:00+01:00", "2024-02-29T23:30:00Z", "2024-02-29 23:30"], DateForm()
+    )
     assert len(set(times.tolist())) == 1
 
 

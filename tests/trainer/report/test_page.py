@@ -137,10 +137,10 @@ def test_class_without_answers_is_not_the_least_reliable(render, evaluated):
         evaluation={**sure, "per_class": [unasked, poor, *rows[2:]]}, training=fitted
     ).text
     assert "The weakest class is class-0 : 0 of" in text
-    assert "The least reliable answer is class-1 : right 2 of 8 times." in text
+    assert 'Precision is lowest for " class-1 ": 2 of 8.' in text
     never = [dataclasses.replace(row, predicted=0, precision=0.0) for row in rows]
     text = render(evaluation={**sure, "per_class": never}, training=fitted).text
-    assert "The most common mistake" in text and "The least reliable" not in text
+    assert "The most common mistake" in text and "Precision is lowest" not in text
 
 
 @pytest.mark.parametrize(

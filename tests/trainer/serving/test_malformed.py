@@ -125,7 +125,7 @@ VALID = {"image": [BLANK, {"image": BLANK, "key": 1}], "row": [{"hour": 1}, {"mi
         ("image", b64(b"\n\x05\n\x03abc"), "is neither a JPEG, PNG, BMP, GIF, WEBP or TIFF imag"),
         ("image", {"pixels": []}, "'pixels'; use one of b64, examples, image, image_bytes"),
         ("row", [1, 2], "a row is an object with columns by name, or a list of"),
-        ("row", {"Zone Id": "1", "Zone_Id": "2"}, "has two columns whose names are equal in the m"),
+        ("row", {"Zone Id": "1", "Zone_Id": "2"}, "has the same column twice, as 'Zone Id' and "),
         ("row", {"Zone-Id": "2"}, "the model lacks; did you mean 'Zone Id'?"),
         ("row", {"Zone\u00a0Id": "2"}, "that the model lacks; did you mean 'Zone Id'?"),
         ("row", {"huor": 1}, "a column 'huor' that the model lacks; did you mean 'hour'?"),

@@ -156,7 +156,9 @@ class LabelTable:
         schema, starts = self._schema, None
         if schema.split_by.time:
             times = (scan_times(block, schema.split_by.time) for block in self._read_blocks())
-            starts = find_starts(merge_samples(times), schema.split_by.time, self._fractions)
+            starts = find_starts(
+                merge_samples(times), schema.split_by.time, self._fractions, schema.time_form
+            )
         found: dict[str, _Row | None] = {}
         unusable = []
         for block in self._read_blocks():
@@ -164,7 +166,7 @@ class LabelTable:
             bad: dict[int, str] = {}
             labels = store_labels(parse_labels(schema.label, read.columns, bad)).to_pylist()
             splits = find_splits(
-                schema.split_by, read.columns, read.halves[:, 1], self._fractions, starts, bad
+                schema, read.columns, read.halves[:, 1], self._fractions, starts, bad
             )
             unusable += [Rejection(f"{TABLE}:{line}", why) for line, why in read.rejections]
             for index, path in enumerate(to_texts(read.columns[self._column]).to_pylist()):

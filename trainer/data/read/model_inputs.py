@@ -12,7 +12,7 @@ import tensorflow as tf
 from trainer.data.images import preprocessing
 from trainer.data.schema import IMAGES, ROWS, Dataset, Feature
 from trainer.data.tables import inputs
-from trainer.data.tables.columns import argument_name, list_columns
+from trainer.data.tables.columns import argument_names, list_columns
 
 Function = Callable[[Any], Any]
 
@@ -109,20 +109,20 @@ class RowInputs:
     def signatures(self, predict: Function) -> dict[str, tuple[Function, Any]]:
         dataset, columns = self._dataset, list_columns(self._dataset)
         encode = inputs.Encoder(dataset)
-        names = {argument_name(column.name): column.name for column in columns}
+        names = argument_names(column.name for column in columns)
 
         def predict_raw(raw: dict[str, tf.Tensor]) -> Any:
             return predict(encode(inputs.clean_columns(raw, dataset)))
 
         def predict_columns(arguments: dict[str, tf.Tensor]) -> Any:
-            return predict_raw({names[name]: values for name, values in arguments.items()})
+            return predict_raw({name: arguments[names[name]] for name in names})
 
         def predict_examples(examples: tf.Tensor) -> Any:
             return predict_raw(inputs.parse_columns(examples, dataset))
 
         arguments = {
             name: tf.TensorSpec([None], column.dtype, name=name)
-            for name, column in zip(names, columns, strict=True)
+            for name, column in zip(names.values(), columns, strict=True)
         }
         return {
             "serving_default": (predict_columns, arguments),
@@ -134,8 +134,8 @@ class RowInputs:
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
         def parse(serialized: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-            columns = inputs.parse_columns(serialized, self._dataset, label=True)
-            return encode(columns), columns[self._dataset.feature("label").name]
+            columns, labels = inputs.parse_rows(serialized, self._dataset)
+            return encode(columns), labels
 
         return parse
 

@@ -1,6 +1,7 @@
 """Convert columns of a table, as Arrow arrays, to texts and numbers."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trainer.data.tables.columns import WHOLE_NUMBER, Column
-from trainer.data.tables.dates import clean_date
-from trainer.data.tables.values import MAX_FLOAT, parse_number
+from trainer.data.tables.number_forms import MAX_FLOAT, NumberForm, parse_number
 
 SHOWN = 40
 """Number of characters of a value that a rejection quotes."""
@@ -20,14 +20,14 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
 
     Adds rows whose value is not of the column's type to `bad`, by index.
     """
-    if column.missing:
-        is_marker = pc.is_in(clean_texts(raw), pa.array(column.missing))
-        raw = pc.if_else(is_marker, pa.scalar(None, raw.type), raw)
+    raw = mark_missing(raw, column.missing)
     if column.type == "date":
-        return _parse_dates(column.name, clean_texts(raw), bad)
+        unfit = f"{column.name} is not a date"
+        dates = parse_distinct(clean_texts(raw), column.date_form.parse, unfit, bad)
+        return pc.fill_null(dates.cast(pa.string()), "")
     if column.dtype == "string":
         return clean_texts(raw)
-    numbers = parse_numbers(column.name, raw, bad)
+    numbers = parse_numbers(column.name, raw, bad, column.number_form)
 
     def format_value(index: int) -> str:
         return repr(str(raw[index].as_py())[:SHOWN])
@@ -43,19 +43,33 @@ def parse_values(column: Column, raw: pa.Array, bad: dict[int, str]) -> Any:
     return numbers
 
 
-def _parse_dates(name: str, texts: pa.Array, bad: dict[int, str]) -> pa.Array:
+def mark_missing(raw: pa.Array, markers: Sequence[str]) -> pa.Array:
+    """Return values with null in place of the texts that stand for a missing value."""
+    if not markers:
+        return raw
+    is_marker = pc.is_in(clean_texts(raw), pa.array(markers, pa.string()))
+    return pc.if_else(is_marker, pa.scalar(None, raw.type), raw)
+
+
+def parse_distinct(
+    texts: pa.Array, parse: Callable[[str], Any], unfit: str, bad: dict[int, str]
+) -> pa.Array:
+    """Return what each text is parsed to, null where it is empty or can't be parsed.
+
+    Adds rows with the latter to `bad`, by index, with the reason `unfit`.
+    """
     coded = texts.dictionary_encode()
-    cleaned, unfit = [], {}
+    parsed, reasons = [], {}
     for code, text in enumerate(coded.dictionary.to_pylist()):
         try:
-            cleaned.append(clean_date(text) if text else "")
+            parsed.append(parse(text) if text else None)
         except ValueError:
-            unfit[code] = f"{name} is not a date: {text[:SHOWN]!r}"
-            cleaned.append("")
+            reasons[code] = f"{unfit}: {text[:SHOWN]!r}"
+            parsed.append(None)
     codes = coded.indices.to_numpy()
-    for index in np.flatnonzero(np.isin(codes, list(unfit))).tolist():
-        bad.setdefault(index, unfit[codes[index]])
-    return pa.array(cleaned, pa.string()).take(coded.indices)
+    for index in np.flatnonzero(np.isin(codes, list(reasons))).tolist():
+        bad.setdefault(index, reasons[codes[index]])
+    return pa.array(parsed).take(coded.indices)
 
 
 def clean_texts(raw: pa.Array) -> pa.Array:
@@ -63,6 +77,8 @@ def clean_texts(raw: pa.Array) -> pa.Array:
     texts = to_texts(raw)
     if pc.any(pc.match_substring(texts, ".0")).as_py():
         texts = pc.replace_substring_regex(texts, WHOLE_NUMBER, r"\1")
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        texts = pc.utf8_normalize(texts, form="NFC")
     return texts
 
 
@@ -80,8 +96,17 @@ def _format_decimals(raw: pa.Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(coded.indices)
 
 
-def parse_numbers(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
-    """Return values as float64 [n]; missing ones and "nan" are NaN."""
+def parse_numbers(
+    name: str, raw: pa.Array, bad: dict[int, str], form: NumberForm | None = None
+) -> np.ndarray:
+    """Return values as float64 [n]; missing ones and "nan" are NaN.
+
+    Text is read in the form, if one is given; rows that are not are added to `bad`, by index.
+    """
+    if form and not form.is_plain and pa.types.is_string(raw.type):
+        parsed = parse_distinct(to_texts(raw), form.parse, f"{name} is not a number", bad)
+        numbers = parsed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return np.where(np.isnan(numbers), math.nan, numbers)
     with_nulls = raw
     if pa.types.is_string(raw.type):
         with_nulls = pc.if_else(pc.equal(raw, ""), pa.scalar(None, pa.string()), raw)

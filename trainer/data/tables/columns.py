@@ -2,6 +2,7 @@
 
     columns = [
         {"name": "trip_miles", "type": "numeric", "log": true},
+        {"name": "price", "type": "numeric", "format": "1.234,56", "units": {"€": 1}},
         {"name": "hour", "type": "identity", "buckets": 24},
         {"name": "latitude", "type": "bucketized", "quantiles": 10},
         {"name": "payment", "type": "vocabulary", "size": 20},
@@ -18,12 +19,19 @@ or another column.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
+import hashlib
+import keyword
 import operator
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from trainer.data.tables.dates import DateForm
+from trainer.data.tables.number_forms import BOUNDS, FORMATS, NumberForm
 from trainer.fields import option
 
 if TYPE_CHECKING:
@@ -32,16 +40,20 @@ if TYPE_CHECKING:
 AUTO = [{"type": "auto"}]
 """The option `columns` of a table whose columns are proposed when it is read."""
 
+FORM_KEYS = ("format", "units", "bounds")
+"""The settings that say how a column's numbers are written."""
 KEYS = {
-    "numeric": ("log", "boundaries", "quantiles", "embedding", "missing"),
-    "bucketized": ("boundaries", "quantiles", "embedding", "missing"),
+    "numeric": ("log", "boundaries", "quantiles", "embedding", *FORM_KEYS, "missing"),
+    "bucketized": ("boundaries", "quantiles", "embedding", *FORM_KEYS, "missing"),
     "identity": ("buckets", "embedding", "missing"),
-    "date": ("quantiles", "missing"),
+    "date": ("quantiles", "format", "missing"),
     "vocabulary": ("values", "size", "minimum_count", "embedding", "missing"),
     "hashed": ("buckets", "embedding", "missing"),
     "text": ("terms", "minimum_count", "words", "embedding", "missing"),
 }
 """The settings of each type of column, in addition to its name and type."""
+_OPTIONAL = (*FORM_KEYS, "missing")
+"""Settings that dataset.json has only where they are set."""
 
 MEANINGS = {
     "numeric": "a number, normalized; with boundaries or quantiles also its position in each "
@@ -74,19 +86,45 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "equals": operator.eq,
 }
 LABEL_KEYS = {
-    "classes": ("classes", *COMPARISONS, "times_column"),
-    "numeric": ("log", "adaptive"),
-    "multilabel": ("classes", "indicators"),
+    "classes": ("classes", "ignore_case", *COMPARISONS, "times_column", *FORM_KEYS, "missing"),
+    "numeric": ("log", "adaptive", *FORM_KEYS, "missing"),
+    "multilabel": ("classes", "ignore_case", "indicators", "format"),
 }
 """The options that not every type of label takes."""
 WORD_CHARACTERS = 10
 """A text is cut off after this many characters for each word that is read."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
 """Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
+LISTS = "list"
+"""The format of labels that are lists as text, such as ['a', 'b']."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
 """The feature of a record that holds all columns of a dtype, in order."""
 WEIGHT = "sample_weight"
 """The feature of a record that has its weight."""
+
+
+def format_option(of: str) -> Any:
+    """Return the option `format` of columns and labels."""
+    return option("", help=f"Format of {of}; empty: as Python and ISO 8601 write them.")
+
+
+def units_option() -> Any:
+    """Return the option `units` of columns and labels."""
+    return option(
+        {},
+        help='Factor of each text before or after a number, such as {"k": 1000, "€": 1}; a number '
+        "without any has the factor 1.",
+    )
+
+
+def bounds_option() -> Any:
+    """Return the option `bounds` of columns and labels."""
+    return option(
+        BOUNDS[0],
+        help="Reading of numbers that are only bounded, such as <5 and 10+: missing, or the value "
+        "of the bound.",
+        choices=BOUNDS,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,9 +178,24 @@ class Column:
         help="Dimension in the deep part; 0: indicators instead, or none for numbers and texts.",
         minimum=0,
     )
+    format: str = format_option(
+        f"numbers ({', '.join(FORMATS)}) or dates (%d/%m/%Y, seconds since 1970, ...)"
+    )
+    units: dict = units_option()
+    bounds: str = bounds_option()
     missing: list[str] = option(
         [], help='Texts that stand for a missing value, such as ["NULL", "NA", "?"].'
     )
+
+    @functools.cached_property
+    def number_form(self) -> NumberForm:
+        """Return the form of a column of numbers."""
+        return NumberForm(self.format, self.units, self.bounds)
+
+    @functools.cached_property
+    def date_form(self) -> DateForm:
+        """Return the form of a column of dates."""
+        return DateForm(self.format)
 
     @property
     def dtype(self) -> str:
@@ -166,9 +219,14 @@ class Column:
         return self.words * WORD_CHARACTERS
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the column's type has, without `missing` if that is empty."""
-        keys = (key for key in KEYS[self.type] if key != "missing" or self.missing)
-        return {key: getattr(self, key) for key in keys}
+        """Return the settings that the column's type has, without its form if that is plain."""
+        default = Column()
+        settings = {key: getattr(self, key) for key in KEYS[self.type]}
+        return {
+            key: value
+            for key, value in settings.items()
+            if key not in _OPTIONAL or value != getattr(default, key)
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,6 +271,16 @@ class Label:
     indicators: list[str] = option(
         [], help="Columns of 0 and 1, one for each label, instead of a multilabel column."
     )
+    ignore_case: bool = option(
+        False, help="Classes and labels that differ only in case are one, in lower case."
+    )
+    format: str = format_option(
+        f"numbers ({', '.join(FORMATS)}), or {LISTS} for labels that are lists as text, such as "
+        "['a', 'b']"
+    )
+    units: dict = units_option()
+    bounds: str = bounds_option()
+    missing: list[str] = option([], help="Texts that mean that a row has no label.")
     log: bool = option(
         False,
         help="Learn log(1 + value) of a numeric label, so that equal ratios count as equal errors; "
@@ -253,9 +321,20 @@ class Label:
     @property
     def number(self) -> Column | None:
         """Return the label as a column of numbers; None if it is of another type."""
-        if self.type != "numeric":
-            return None
-        return Column(name=self.column, type="numeric", log=self.log)
+        return self.compared if self.type == "numeric" else None
+
+    @property
+    def compared(self) -> Column:
+        """Return the column of numbers that is predicted or compared."""
+        return Column(
+            name=self.column,
+            type="numeric",
+            log=self.log,
+            format=self.format,
+            units=self.units,
+            bounds=self.bounds,
+            missing=self.missing,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,6 +347,9 @@ class SplitBy:
     column: str = option("", help="Column that names each row's split: train, validation or test.")
     time: str = option(
         "", help="Column of dates, times or numbers: the newest rows are for the test."
+    )
+    format: str = option(
+        "", help="Format of times that are neither numbers nor in ISO 8601, such as %d/%m/%Y."
     )
     path: str = option(
         "",
@@ -292,6 +374,12 @@ class TableSchema:
     weight: str = ""  # column of weights; empty: none
 
     @property
+    def time_form(self) -> DateForm:
+        """Return the form of the times that decide splits, by default that of their column."""
+        formats = {column.name: column.format for column in self.columns if column.type == "date"}
+        return DateForm(self.split_by.format or formats.get(self.split_by.time, ""))
+
+    @property
     def needed(self) -> list[str]:
         """Return the names that every header must have."""
         names = [*(column.name for column in self.columns), *self.label.columns]
@@ -307,13 +395,36 @@ def clean_text(text: str) -> str:
     """Return a value of a text column as it is in the records.
 
     Whitespace around it is removed, and so is a fraction of zeros: files and requests write the
-    same number, used as a name, as 17 or, where others are missing, as 17.0.
+    same number, used as a name, as 17 or, where others are missing, as 17.0. Letters with marks are
+    in the composed form of Unicode (NFC), however a keyboard or a file system writes them.
     """
-    text = text.strip()
+    text = unicodedata.normalize("NFC", text.strip())
     return re.sub(WHOLE_NUMBER, r"\1", text) if text.endswith("0") else text
 
 
-def argument_name(column: str) -> str:
-    """Return a column's name in a form that TensorFlow accepts for arguments: Trip_Miles."""
-    name = re.sub(r"\W", "_", column, flags=re.ASCII)
-    return name if name[0].isalpha() else f"column_{name}"
+def argument_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the argument of a served model for each column of a table, by the column's name.
+
+    It is the name in ASCII, in a form that TensorFlow accepts: Trip_Miles for "Trip Miles". Columns
+    that would have the same argument, such as 价格 and 数量, or an argument that no model can have,
+    such as `class`, get a digest of their name, too.
+    """
+    forms = {name: _ascii_form(name) for name in names}
+    # TensorFlow treats arguments that differ only in case as equal.
+    counts = collections.Counter(form.lower() for form in forms.values())
+    taken, arguments = set(counts), {}
+    for name, form in forms.items():
+        argument = form
+        # Keras exports no argument named by a keyword; none of a loaded model can be `self`.
+        if counts[form.lower()] > 1 or keyword.iskeyword(form) or form == "self":
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+            longer = (f"{form}_{digest[:digits]}" for digits in range(8, len(digest) + 1))
+            argument = next(one for one in longer if one.lower() not in taken)
+            taken.add(argument.lower())
+        arguments[name] = argument
+    return arguments
+
+
+def _ascii_form(name: str) -> str:
+    form = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return form if form[:1].isalpha() else f"column_{form}"

@@ -16,6 +16,7 @@ in parallel with the training step, and inside the SavedModel.
 
 import contextlib
 import math
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -24,8 +25,9 @@ import tensorflow as tf
 
 from trainer.data.schema import Dataset, Feature
 from trainer.data.tables.columns import FEATURES, WHOLE_NUMBER, list_columns
-from trainer.data.tables.dates import FORM, PARTS
-from trainer.data.tables.values import list_boolean_forms, parse_number
+from trainer.data.tables.dates import AFTERNOON, EPOCHS, FORM, MONTHS, PARTS, PIVOT, DateForm
+from trainer.data.tables.number_forms import parse_number
+from trainer.data.tables.values import list_boolean_forms
 from trainer.data.tables.words import list_terms, split_words
 
 NUMBER_LIMIT = 10.0
@@ -65,10 +67,23 @@ class Text(NamedTuple):
     embedding: int  # dimension of its embedding in the deep part; 0: none
 
 
-def parse_columns(
-    serialized: tf.Tensor, dataset: Dataset, *, label: bool = False
-) -> dict[str, tf.Tensor]:
-    """Parse tf.Examples (string [n]) to raw columns and, if `label`, to "label" [n, ...]."""
+def parse_columns(serialized: tf.Tensor, dataset: Dataset) -> dict[str, tf.Tensor]:
+    """Parse tf.Examples (string [n]) to raw columns."""
+    return _parse(serialized, dataset, {})[0]
+
+
+def parse_rows(serialized: tf.Tensor, dataset: Dataset) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Parse tf.Examples (string [n]) to raw columns and labels [n, ...]."""
+    label = dataset.feature("label")
+    description = {label.name: tf.io.FixedLenFeature(label.shape, label.dtype)}
+    columns, features = _parse(serialized, dataset, description)
+    return columns, features[label.name]
+
+
+def _parse(
+    serialized: tf.Tensor, dataset: Dataset, others: Mapping[str, Any]
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Parse tf.Examples to raw columns, and to features with the descriptions `others`."""
     columns = list_columns(dataset)
     names_by_dtype = {
         dtype: [column.name for column in columns if column.dtype == dtype] for dtype in FEATURES
@@ -78,10 +93,7 @@ def parse_columns(
         for dtype, names in names_by_dtype.items()
         if names
     }
-    if label:
-        feature = dataset.feature("label")
-        description["label"] = tf.io.FixedLenFeature(feature.shape, feature.dtype)
-    features = tf.io.parse_example(serialized, description)
+    features = tf.io.parse_example(serialized, {**description, **others})
     raw = {
         name: features[FEATURES[dtype]][:, index]
         for dtype, names in names_by_dtype.items()
@@ -89,7 +101,7 @@ def parse_columns(
     }
     for name in names_by_dtype["int64"]:
         raw[name] -= 1
-    return {**raw, "label": features["label"]} if label else raw
+    return raw, features
 
 
 def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, tf.Tensor]:
@@ -105,11 +117,11 @@ def clean_columns(raw: Mapping[str, tf.Tensor], dataset: Dataset) -> dict[str, t
             values = tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1")
         else:
             markers = _list_numbers(markers, column.dtype)
-        if column.kind == "date":
-            values = _clean_dates(values)
         for marker in markers:
             is_marker = tf.equal(values, tf.constant(marker, values.dtype))
             values = tf.where(is_marker, tf.constant(MISSING[column.dtype], values.dtype), values)
+        if column.kind == "date":
+            values = _clean_dates(values, DateForm(column.settings.get("format", "")))
         cleaned[column.name] = values
     return cleaned
 
@@ -206,19 +218,21 @@ class Encoder:
     def __call__(self, columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         numbers, words = [], []
         ids: dict[str, tf.Tensor] = {}
+        all_ids: list[tf.Tensor] = []
         for column in self._columns:
             raw = columns[column.name]
             if column.kind == "date":
                 days, parts = _read_dates(raw)
                 numbers.append(_encode_numbers(days, column))
-                ids |= {f"{column.name} {part}": values for part, values in parts.items()}
+                all_ids += parts.values()
             if column.dtype == "float32":
                 numbers.append(_encode_numbers(raw, column))
             if column.kind == "text":
                 words.append(self._encode_words(raw, column))
             if self._sizes[column.name]:
                 ids[column.name] = self._encode_ids(raw, column)
-        all_ids = [*ids.values(), *(self._cross_ids(ids, cross) for cross in self._crosses)]
+                all_ids.append(ids[column.name])
+        all_ids += [self._cross_ids(ids, cross) for cross in self._crosses]
         none = tf.zeros([tf.shape(next(iter(columns.values())))[0], 0])
         return {
             "numbers": tf.concat(numbers or [none], axis=1),
@@ -293,7 +307,69 @@ def _encode_numbers(raw: tf.Tensor, column: Feature) -> tf.Tensor:
     return tf.concat([numbers, tf.cast(missing, tf.float32)], axis=1)
 
 
-def _clean_dates(texts: tf.Tensor) -> tf.Tensor:
+def _clean_dates(texts: tf.Tensor, form: DateForm) -> tf.Tensor:
+    """Return dates as `DateForm.parse` does, string [n]; empty where there is none."""
+    cleaned = _clean_iso_dates(texts)
+    if not form.format:
+        return cleaned
+    matches = tf.strings.regex_full_match(texts, form.pattern)
+    if form.is_epoch:
+        number = tf.strings.regex_replace(tf.where(matches, texts, "0"), form.pattern, r"\1")
+        seconds = tf.strings.to_number(number, tf.int64) // EPOCHS[form.format]
+        days, second = seconds // 86_400, seconds % 86_400
+        year, month, day = _find_day(days)
+        hour, minute, second = second // 3600, second // 60 % 60, second % 60
+        return tf.where(matches, _join_date(year, month, day, hour, minute, second), cleaned)
+    groups = {
+        part: tf.strings.lower(tf.strings.regex_replace(texts, form.pattern, rf"\{group}"))
+        for group, part in enumerate(form.parts, 1)
+    }
+
+    def read(part: str, default: int) -> tf.Tensor:
+        text = tf.where(matches, groups[part], "0") if part in groups else str(default)
+        return tf.strings.to_number(tf.broadcast_to(text, tf.shape(texts)), tf.int64)
+
+    year, month, day = read("Y", 1970), read("m" if "m" in groups else "", 1), read("d", 1)
+    if "y" in groups:
+        year = read("y", 0)
+        year += tf.where(year >= PIVOT, tf.constant(1900, tf.int64), 2000)
+    if "b" in groups:
+        is_month = [tf.strings.regex_full_match(groups["b"], f"{name}.*") for name in MONTHS]
+        month = tf.argmax(tf.stack(is_month), axis=0) + 1
+    hour = read("H" if "H" in groups else "I", 0)
+    if "p" in groups:
+        matches &= (hour >= 1) & (hour <= 12)
+        is_afternoon = tf.strings.regex_full_match(groups["p"], AFTERNOON.replace(".", r"\."))
+        hour = hour % 12 + tf.where(is_afternoon, tf.constant(12, tf.int64), 0)
+    if {"H", "I"}.isdisjoint(groups):
+        return tf.where(matches, _join_date(year, month, day), cleaned)
+    dates = _join_date(year, month, day, hour, read("M", 0), read("S", 0))
+    return tf.where(matches, dates, cleaned)
+
+
+def _join_date(*parts: tf.Tensor) -> tf.Tensor:
+    """Return dates, or dates and times, of ISO 8601, string [n], from their numbers."""
+    widths, marks = (4, 2, 2, 2, 2, 2), ("", "-", "-", "T", ":", ":")
+    texts = []
+    for part, width, mark in zip(parts, widths, marks, strict=False):
+        texts += [mark, tf.strings.as_string(part, width=width, fill="0")]
+    return tf.strings.join(texts)
+
+
+def _find_day(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the year, month and day of days since 1970, int64 [n] each; by Hinnant, as below."""
+    days += 719_468
+    era = days // 146_097
+    of_era = days % 146_097
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    month += tf.where(month < 10, tf.constant(3, tf.int64), -9)
+    return year + era * 400 + tf.cast(month <= 2, tf.int64), month, day
+
+
+def _clean_iso_dates(texts: tf.Tensor) -> tf.Tensor:
     """Return dates as `dates.clean_date` does, string [n]; empty where there is none."""
     day, minute, second = (
         tf.strings.regex_replace(texts, FORM, f"\\{group}") for group in (1, 2, 3)
@@ -360,9 +436,11 @@ def _id_count(column: Feature) -> int:
 def _hash_vocabulary(values: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted hashes of the values, and the index of each in `values`; both int64.
 
-    Other forms of booleans have the index of the value that they stand for.
+    Other forms of booleans, and the decomposed form (NFD) of letters with marks, have the index of
+    the value that they stand for.
     """
-    indices = {value: index for index, value in enumerate(values)}
+    indices = {unicodedata.normalize("NFD", value): index for index, value in enumerate(values)}
+    indices |= {value: index for index, value in enumerate(values)}
     for form, value in list_boolean_forms(values).items():
         indices[form] = indices[value]
     with tf.init_scope():

@@ -6,9 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trainer.data.tables.cells import SHOWN, is_list, parse_numbers, parse_values, to_texts
-from trainer.data.tables.columns import COMPARISONS, Label
+from trainer.data.tables.cells import (
+    SHOWN,
+    clean_texts,
+    is_list,
+    mark_missing,
+    parse_distinct,
+    parse_numbers,
+    parse_values,
+    to_texts,
+)
+from trainer.data.tables.columns import COMPARISONS, LISTS, Label
 from trainer.data.tables.statistics import ColumnStatistics
+from trainer.data.tables.values import parse_list
 from trainer.data.totals import UNNAMED, Totals, count_classes
 
 
@@ -65,7 +75,9 @@ def _parse_classes(
 ) -> tuple[Sequence[str], np.ndarray]:
     """Return classes and each row's index into them, int64 [n]; add rows without one to `bad`."""
     if not label.comparisons:
-        texts = to_texts(columns[label.column])
+        texts = pc.fill_null(
+            mark_missing(_to_names(label, columns[label.column]), label.missing), ""
+        )
         if label.classes:
             encoded = pc.fill_null(pc.index_in(texts, pa.array(label.classes, pa.string())), -1)
             names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
@@ -82,7 +94,9 @@ def _parse_classes(
                 reason = f"label {label.column} is not in classes: {text!r}"
             bad.setdefault(index, reason)
         return names, codes
-    sides = {name: parse_numbers(name, columns[name], bad) for name in label.columns}
+    sides = {label.column: parse_values(label.compared, columns[label.column], bad)}
+    if other := label.times_column:
+        sides[other] = parse_numbers(other, columns[other], bad)
     for name, side in sides.items():
         for index in np.flatnonzero(np.isnan(side)).tolist():
             bad.setdefault(index, f"no label, {name} is missing")
@@ -90,6 +104,12 @@ def _parse_classes(
     bound = number * sides.get(label.times_column, 1.0)
     is_true = COMPARISONS[name](sides[label.column], bound)
     return label.classes, is_true.astype(np.int64)
+
+
+def _to_names(label: Label, raw: pa.Array) -> pa.Array:
+    """Return names of classes or labels as text, "" where missing."""
+    texts = clean_texts(raw)
+    return pc.utf8_lower(texts) if label.ignore_case else texts
 
 
 def _parse_label_sets(
@@ -105,9 +125,12 @@ def _parse_label_sets(
     else:
         raw = columns[label.column]
         n = len(raw)
-        if not is_list(raw):
+        if label.format == LISTS and not is_list(raw):
+            raw = parse_distinct(to_texts(raw), parse_list, f"{label.column} is not a list", bad)
+            raw = raw.cast(pa.list_(pa.string()))
+        elif not is_list(raw):
             raw = pc.split_pattern(to_texts(raw), label.separator)
-        rows, names = raw.value_parent_indices().to_numpy(), to_texts(raw.flatten())
+        rows, names = raw.value_parent_indices().to_numpy(), _to_names(label, raw.flatten())
     given = pc.not_equal(names, "").to_numpy(zero_copy_only=False)
     rows, names = rows[given], names.filter(pa.array(given))
     if label.classes:

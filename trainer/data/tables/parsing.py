@@ -15,9 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,29 +64,26 @@ def parse_block(
     lists = [schema.label.column] if schema.label.is_multilabel else []
     read: Rows = block.read(schema.needed, lists)
     bad: dict[int, str] = {}
-    values = {
-        column.name: parse_values(column, read.columns[column.name], bad)
-        for column in schema.columns
-    }
+    # Those of each column, then the weights if rows have them.
+    values = [parse_values(column, read.columns[column.name], bad) for column in schema.columns]
     if schema.weight:
-        values[WEIGHT] = _parse_weights(schema.weight, read.columns[schema.weight], bad)
+        values.append(_parse_weights(schema.weight, read.columns[schema.weight], bad))
     labels = parse_labels(schema.label, read.columns, bad)
     halves = read.halves
-    splits = find_splits(schema.split_by, read.columns, halves[:, 1], split_fractions, starts, bad)
+    splits = find_splits(schema, read.columns, halves[:, 1], split_fractions, starts, bad)
     rejected = [*read.rejections, *((int(read.numbers[at]), bad[at]) for at in bad)]
     kept = np.setdiff1d(np.arange(len(read.numbers)), list(bad))
     if bad:
         chosen = pa.array(kept)
-        values = {
-            name: array[kept] if isinstance(array, np.ndarray) else array.take(chosen)
-            for name, array in values.items()
-        }
+        values = [
+            array[kept] if isinstance(array, np.ndarray) else array.take(chosen) for array in values
+        ]
         labels = labels.take(chosen)
     halves, splits = halves[kept], splits[kept]
     statistics = [ColumnStatistics(column) for column in schema.columns]
     if schema.weight:
         statistics.append(ColumnStatistics(Column(name=schema.weight, type="numeric")))
-    for measured, array in zip(statistics, values.values(), strict=True):
+    for measured, array in zip(statistics, values, strict=True):
         measured.add(array, splits, halves[:, 0])
     totals = count_labels(schema.label, labels, splits, halves[:, 0])
     numbers = read.numbers[kept]
@@ -117,19 +112,23 @@ def parse_block(
 
 
 def _encode_entries(
-    columns: Sequence[Column], values: Mapping[str, np.ndarray | pa.Array], keys: pa.Array
+    columns: Sequence[Column], values: Sequence[np.ndarray | pa.Array], keys: pa.Array
 ) -> pa.Array:
-    """Return the serialized features of each row, except its label: binary [n]."""
+    """Return the serialized features of each row, except its label: binary [n].
+
+    `values` are those of each column, then the weights if rows have them.
+    """
     texts, floats, ints = (
-        [values[column.name] for column in columns if column.dtype == dtype] for dtype in FEATURES
+        [array for column, array in zip(columns, values, strict=False) if column.dtype == dtype]
+        for dtype in FEATURES
     )
     features: dict[str, Any] = {"bytes": texts} if texts else {}
     if floats:
         features["floats"] = np.stack([column.astype("<f4") for column in floats], axis=1)
     if ints:
         features["ints"] = np.nan_to_num(np.stack(ints, axis=1) + 1).astype(np.uint64)
-    if WEIGHT in values:
-        features[WEIGHT] = np.asarray(values[WEIGHT], "<f4")[:, None]
+    for weights in values[len(columns) :]:
+        features[WEIGHT] = np.asarray(weights, "<f4")[:, None]
     return encode_features({**features, "key": [keys]})
 
 
@@ -141,22 +140,3 @@ def _parse_weights(name: str, raw: pa.Array, bad: dict[int, str]) -> np.ndarray:
     for index in np.flatnonzero(weights < 0).tolist():
         bad.setdefault(index, f"weight {name} is below 0: {weights[index]:g}")
     return weights
-
-
-def suggest_missing(reasons: Iterable[str], columns: Iterable[Mapping[str, Any]]) -> str:
-    """Return how columns of numbers can read rejected words, such as '?', as missing values.
-
-    The text is to be appended to a message; it is empty if `reasons` name no such word.
-    `columns` are those of the options.
-    """
-    names = {column["name"] for column in columns}
-    markers: dict[str, list[str]] = {}
-    for reason in reasons:
-        match = re.fullmatch(r"(.+) is not a number: '(\D+)'", reason)
-        if match and match[1] in names:
-            markers.setdefault(match[1], []).append(match[2])
-    return "".join(
-        f"; if {' and '.join(map(repr, texts))} in {name} mean that the value is missing, add "
-        f"missing = {json.dumps(texts, ensure_ascii=False)} to the column"
-        for name, texts in markers.items()
-    )

@@ -5,13 +5,15 @@
     proposal.left_out                    # {"id": "different in each row"}
 
 The first rows of the table decide, up to `SAMPLE_ROWS`, without those that a run tests on. A
-proposal is a start, which its reader can correct: a code that looks like a number is a number here.
+proposal is a start, which its reader can correct; `described` says what is doubtful about it.
 """
 
 import collections
+import contextlib
 import dataclasses
+import functools
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,19 @@ import pyarrow.compute as pc
 from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
-from trainer.data.tables.cells import is_list, to_texts
-from trainer.data.tables.dates import clean_date
+from trainer.data.tables.cells import clean_texts, is_list
+from trainer.data.tables.columns import FORM_KEYS, LISTS, Column
+from trainer.data.tables.form_finder import (
+    Found,
+    are_lists,
+    are_sentences,
+    find_dates,
+    find_missing,
+    find_numbers,
+)
 from trainer.data.tables.parsing import Rows
-from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
+from trainer.fields import suggest
 
 SAMPLE_ROWS = 200_000
 _FRACTIONS = SourceOptions().split_fractions
@@ -36,15 +46,34 @@ FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
 MOST_QUANTILES = 64
 MOST_INDICATORS, MOST_VALUES = 32, 1000
 """Different texts up to which a column has indicators, and a vocabulary."""
-_MISSING = ("?", "NA", "N/A", "NULL", "null", "None", "NaN", "nan")
-_MOST_MARKERS, _MARKED = 5, 0.5
-"""A column of numbers has at most so many other texts, in at most that share of its rows."""
 _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)
+_CODE = re.compile(r"code|zip|type|class|(^|_)(id|no|nr)$", re.IGNORECASE)
+"""Names of columns whose whole numbers may be names."""
+_LONG = 10
+"""Characters that texts without spaces have on average."""
 _SKEWED = 1.5
 """Skewness above which the logarithm is learned, if its skewness is lower."""
 _DISGUISED = 0.99
 """Share of a label's variation from which a column that explains it alone is the answer."""
 _BUCKETS = 256
+EXAMPLES, _SHOWN = 3, 40
+"""Number of values of a column that are shown, and of their characters."""
+
+
+@dataclasses.dataclass
+class Described:
+    """What is proposed for a column, and what a person should know of it."""
+
+    name: str
+    column: dict[str, Any]  # as in a recipe; empty if the column is left out
+    reason: str = ""  # why it is left out
+    examples: list[str] = dataclasses.field(default_factory=list)  # values as they are read
+    notes: list[str] = dataclasses.field(default_factory=list)  # what is doubtful
+    # Other entries for the column, one of which may be right instead.
+    alternatives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    rows: int = 0
+    distinct: int = 0
+    missing: int = 0  # rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,45 +83,71 @@ class Proposal:
     rows: int  # of the sample, without those of the test split
     is_whole: bool  # whether the sample is the whole table
     label: dict[str, Any]
-    columns: list[dict[str, Any]]
-    left_out: dict[str, str]  # columns that are not used, with the reason
+    target: Described  # the label
+    described: list[Described]  # all other columns, in the order of the table
     unlabeled: float  # share of rows without a label, which are rejected
+    unread: list[tuple[int, str]]  # the line and the reason of rows that can't be read
+
+    @property
+    def columns(self) -> list[dict[str, Any]]:
+        """Return the columns as a recipe has them."""
+        return [one.column for one in self.described if one.column]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Return the columns that are not used, with the reason."""
+        return {one.name: one.reason for one in self.described if not one.column}
 
 
 class _Values:
     """A column of the sample.
 
-    `texts` are its values, "" where they are missing: string [n]. `numbers` are float64 [n], NaN
-    where missing; None if the column is text.
+    `distinct` are its different texts, "" where they are missing, and `numbers` float64 [n], NaN
+    where missing; None if the column contains names, texts or dates.
     """
 
-    def __init__(self, texts: pa.Array) -> None:
+    def __init__(self, name: str, texts: pa.Array, *, decimal_comma: bool = False) -> None:
         coded = texts.dictionary_encode()
-        self.rows = len(texts)
+        self.name, self.rows = name, len(texts)
         self.codes = coded.indices.to_numpy()
         self.distinct: list[str] = coded.dictionary.to_pylist()
         self.counts = np.bincount(self.codes, minlength=len(self.distinct))
-        rows = dict(zip(self.distinct, self.counts.tolist(), strict=True))
-        numbers = {text: _to_number(text) for text in self.distinct if text}
-        words = [text for text in numbers if np.isnan(numbers[text]) and text.lower() != "nan"]
-        marked = sum(rows[text] for text in words) / max(1, self.rows - rows.get("", 0))
-        is_number = len(words) < len(numbers) and len(words) <= _MOST_MARKERS and marked <= _MARKED
-        self.markers = words if is_number else [text for text in _MISSING if text in rows]
-        values = np.array([numbers.get(text, np.nan) for text in self.distinct])
-        self.numbers = values[self.codes] if is_number else None
+        given = zip(self.distinct, self.counts.tolist(), strict=True)
+        self.given = {text: rows for text, rows in given if text}
+        self.dates = find_dates(self.given, name)
+        self.found = find_numbers(self.given, decimal_comma=decimal_comma)
+        padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
+        self.is_padded = sum(self.given[text] for text in padded) > 1
+        is_number = self.found and self.found.fits and not self.found.readings
+        self._read_as(self.found if is_number and not self.is_padded else None)
+
+    def _read_as(self, found: Found | None) -> None:
+        self.markers: list[str] = (
+            found.settings.get("missing", [])
+            if found
+            else find_missing(self.given, "missing_names")
+        )
         unknown = {"", *self.markers}
-        is_unknown = np.array([text in unknown for text in self.distinct], bool)
-        self.is_missing = (np.isnan(values) if is_number else is_unknown)[self.codes]
+        is_missing = np.array([text in unknown for text in self.distinct], bool)
+        self.numbers = None
+        if found:
+            form = Column(name=self.name, type="numeric", **found.settings).number_form
+            values = np.array(
+                [np.nan if text in unknown else form.parse(text) for text in self.distinct]
+            )
+            self.numbers, is_missing = values[self.codes], np.isnan(values)
+        self.is_missing = is_missing[self.codes]
 
     @property
     def present(self) -> np.ndarray:
         """Return the codes of the rows that have a value."""
         return self.codes[~self.is_missing]
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
-        """Return the different values."""
-        return [self.distinct[code] for code in np.unique(self.present)]
+        """Return the different values, the most common first."""
+        codes, counts = np.unique(self.present, return_counts=True)
+        return [self.distinct[code] for code in codes[np.argsort(-counts, kind="stable")]]
 
 
 def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -> Proposal:
@@ -103,88 +158,124 @@ def propose(opened: Any, place: str, label: str, hidden: Collection[str] = ()) -
         place: what was opened, for messages.
         hidden: names of columns that must not be inputs.
     """
-    sample, is_whole, left_out = _read_sample(opened, label)
-    if not sample:
-        raise InputError(f"{place} has no rows that can be read")
-    own = sample.pop(label)
-    described, target = _describe_label(f"{place}: label column {label!r}", label, own)
+    sample = _Sample(opened, label)
+    if not sample.rows:
+        first = f": {sample.unread[0][1]}" if sample.unread else ""
+        raise InputError(f"{place} has no rows that can be read{first}")
+    values = sample.read_values()
+    own = values.pop(label)
+    described_label, target, notes = _describe_label(f"{place}: label column {label!r}", own)
     has_label = ~own.is_missing
-    columns = []
-    for name, values in sample.items():
+    described = []
+    for name, column in values.items():
         if name in hidden:
             continue
-        column, reason = _describe_column(name, values)
-        if not reason and _explain(values, target, has_label) > _DISGUISED:
-            reason = f"says {label} almost alone: an answer in disguise?"
-        if reason:
-            left_out[name] = reason
-        else:
-            columns.append(column)
-    if not columns:
-        reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
+        one = _describe_column(column)
+        if one.column and _explain(column, target, has_label) > _DISGUISED:
+            one.column, one.reason = {}, f"says {label} almost alone: an answer in disguise?"
+        described.append(one)
+    described += [Described(name, {}, reason) for name, reason in sample.unreadable.items()]
+    if not any(one.column for one in described):
+        reasons = "; ".join(f"{one.name} {one.reason}" for one in described)
         raise InputError(f"{place} has no column to learn {label!r} from: {reasons}")
-    is_set = described.get("type") == "multilabel"
+    is_set = described_label.get("type") == "multilabel"
     return Proposal(
         rows=own.rows,
-        is_whole=is_whole,
-        label=described,
-        columns=columns,
-        left_out=left_out,
+        is_whole=sample.is_whole,
+        label=described_label,
+        target=_show(own, Described(label, described_label, notes=notes)),
+        described=described,
         unlabeled=0.0 if is_set else float(own.is_missing.mean()),
+        unread=sample.unread,
     )
 
 
 def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
-    """Return the label of a recipe for a column alone; raise InputError as `propose` does."""
-    sample, _, _ = _read_sample(opened, label)
-    if not sample:
-        raise InputError(f"{place} has no rows that can be read")
-    return _describe_label(f"{place}: label column {label!r}", label, sample[label])[0]
+    """Return a column of a table as a recipe's label; raise InputError as `propose`."""
+    values = _Sample(opened, label).read_values()[label]
+    return _describe_label(f"{place}: label column {label!r}", values)[0]
 
 
-def _read_sample(opened: Any, label: str) -> tuple[dict[str, _Values], bool, dict[str, str]]:
-    """Return the columns of the first rows, whether those are all, and unreadable columns."""
-    parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
-    left_out: dict[str, str] = {}
-    rows, is_whole = 0, True
-    for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
-        if rows >= SAMPLE_ROWS:
-            is_whole = False
-            break
-        twice = {name for name in block.names if block.names.count(name) > 1}
-        left_out |= dict.fromkeys(filter(None, twice), "is twice in the header")
-        names = [name for name in block.names if name and name not in left_out]
-        read, columns = _read_columns(block, names, label, left_out)
-        learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
-        for name, column in columns.items():
-            texts = _join_lists(column) if is_list(column) else to_texts(column)
-            parts[name].append(texts.filter(learned))
-        rows = sum(map(len, parts[label]))
-    if not rows:
-        return {}, True, {}
-    sample = {
-        name: _Values(pa.concat_arrays(arrays)[:SAMPLE_ROWS])
-        for name, arrays in parts.items()
-        if name not in left_out
-    }
-    return sample, is_whole and rows <= SAMPLE_ROWS, left_out
+def list_labels(opened: Any, place: str) -> dict[str, str]:
+    """Return the columns that can be predicted, with the type of the label, the last first."""
+    labels = {}
+    for name, values in reversed(_Sample(opened, "").read_values().items()):
+        with contextlib.suppress(InputError):
+            described = _describe_label(place, values)[0]
+            labels[name] = described.get("type") or f"{len(values.names)} classes"
+    return labels
 
 
-def _read_columns(
-    block: Any, names: list[str], label: str, left_out: dict[str, str]
-) -> tuple[Rows, dict[str, pa.Array]]:
-    """Return the rows of a block, and their columns that can be read; name others in `left_out`."""
-    try:
-        read = block.read(names, [label])
-        return read, read.columns
-    except InputError:
-        read, columns = block.read([label], [label]), dict[str, pa.Array]()
-        for name in names:
-            try:
-                columns |= block.read([name], [label]).columns
-            except InputError:
-                left_out[name] = "has values that are neither numbers nor text"
-        return read, columns
+class _Sample:
+    """The first rows of a table, without those that a run tests on."""
+
+    def __init__(self, opened: Any, label: str) -> None:
+        self._parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
+        self.unreadable: dict[str, str] = {}
+        self.unread: list[tuple[int, str]] = []
+        self.rows, self.is_whole = 0, True
+        files: dict[int, list[str]] = {}
+        for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
+            if self.rows >= SAMPLE_ROWS:
+                self.is_whole = False
+                break
+            if block.file not in files:
+                files[block.file] = self._list_names(block, label)
+            read, columns = self._read_columns(block, files[block.file], label)
+            self.unread += read.rejections
+            learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
+            for name, column in columns.items():
+                texts = _join_lists(column) if is_list(column) else clean_texts(column)
+                self._parts[name].append(texts.filter(learned))
+            self.rows += len(learned.filter(learned))
+        for name in {name for names in files.values() for name in names}:
+            for file, names in files.items():
+                if name not in names and name not in self.unreadable:
+                    self.unreadable[name] = f"is not a column of {opened.names[file]}"
+
+    def _list_names(self, block: Any, label: str) -> list[str]:
+        """Return the columns of a file that have one name each; note the others."""
+        names = list(block.names)
+        if label and label not in names:
+            raise InputError(f"the table has no column {label!r}{suggest(label, names)}")
+        twice = {name for name in names if names.count(name) > 1}
+        self.unreadable |= dict.fromkeys(filter(None, twice), "appears twice in the header")
+        for place, name in enumerate(names, 1):
+            if not name:
+                self.unreadable[f"column {place}"] = "has no name"
+        return [name for name in names if name and name not in twice]
+
+    def _read_columns(
+        self, block: Any, names: list[str], label: str
+    ) -> tuple[Rows, dict[str, pa.Array]]:
+        """Return the rows of a block, and their columns that can be read."""
+        names = [name for name in names if name not in self.unreadable]
+        try:
+            read = block.read(names, [label])
+            return read, read.columns
+        except InputError:
+            read, columns = block.read([label] if label else [], [label]), dict[str, pa.Array]()
+            for name in names:
+                try:
+                    columns |= block.read([name], [label]).columns
+                except InputError:
+                    self.unreadable[name] = "has values that are neither numbers nor text"
+            return read, columns
+
+    def read_values(self) -> dict[str, _Values]:
+        """Return the columns that all files have."""
+        texts = {
+            name: pa.concat_arrays(arrays)[:SAMPLE_ROWS]
+            for name, arrays in self._parts.items()
+            if name not in self.unreadable
+        }
+        values = {name: _Values(name, column) for name, column in texts.items()}
+        formats = {one.found.settings.get("format", "") for one in values.values() if one.found}
+        if any(format.endswith(",56") for format in formats):
+            for name, one in values.items():
+                if one.found:
+                    values[name] = _Values(name, texts[name], decimal_comma=True)
+        return values
 
 
 def _join_lists(lists: pa.Array) -> pa.Array:
@@ -192,83 +283,185 @@ def _join_lists(lists: pa.Array) -> pa.Array:
     return pc.fill_null(pc.binary_join(lists.cast(pa.list_(pa.string())), SEPARATORS[0]), "")
 
 
-def _to_number(text: str) -> float:
-    try:
-        return parse_number(text)
-    except ValueError:
-        return float("nan")
-
-
 def _describe_label(
-    place: str, name: str, values: _Values
-) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Return the label of a recipe, and what `_explain` gets: ranks, or 1 in a class's column."""
-    names, rows = values.names, len(values.present)
+    place: str, values: _Values
+) -> tuple[dict[str, Any], np.ndarray | None, list[str]]:
+    """Return the label of a recipe, what `_explain` gets, and notes.
+
+    `_explain` gets ranks of numbers, or 1 in the column of a row's class.
+    """
+    name, names, rows, found = values.name, values.names, len(values.present), values.found
     if len(names) < 2:
-        found = f"only one value, {names[0]!r}" if names else "no value"
-        raise InputError(f"{place} has {found}; there is nothing to learn")
-    numbers = values.numbers
-    if numbers is not None and (
-        len(names) > FEW_CLASSES or (len(names) > 2 and not _is_whole(numbers))
-    ):
-        ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
-        return {"column": name, "type": "numeric"}, ranks[:, None]
-    for separator in SEPARATORS:
-        parts = {part.strip() for text in names for part in text.split(separator)}
-        several = sum(separator in text for text in names)
-        if several > 1 and len(parts) <= min(len(names), MOST_CLASSES):
-            given = {} if separator == SEPARATORS[0] else {"separator": separator}
-            return {"column": name, "type": "multilabel", **given}, None
-    if len(names) > MOST_CLASSES or rows < FEW_ROWS * len(names):
+        only = f"only one value, {names[0]!r}" if names else "no value"
+        raise InputError(f"{place} has {only}; there is nothing to learn")
+    if found and found.readings:
+        readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
-            f"{place} has {len(names):,} different texts in {rows:,} rows, too many for classes; "
-            "name a column of numbers, or of classes that have more rows"
+            f"{place} can be read in two ways: {_show_readings(values.given, readings)}; write its "
+            "numbers in one way, such as 1234.56"
         )
-    common = np.argsort(-values.counts, kind="stable")[:FEW_CLASSES]
-    return {"column": name}, (values.codes[:, None] == common).astype(float)
+    numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
+    notes = list(found.notes) if found else []
+    if numbers is not None:
+        distinct = len(np.unique(numbers[~np.isnan(numbers)]))
+        if distinct > FEW_CLASSES or (distinct > 2 and not _is_whole(numbers)):
+            assert found
+            ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
+            return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
+    if are_lists(values.given):
+        return {"column": name, "type": "multilabel", "format": LISTS}, None, []
+    if several := _find_separator(names, values.given):
+        given = {} if several == SEPARATORS[0] else {"separator": several}
+        return {"column": name, "type": "multilabel", **given}, None, []
+    folded = {text.lower() for text in names}
+    ignore_case = {"ignore_case": True} if len(folded) < len(names) else {}
+    if ignore_case:
+        variants = collections.Counter(text.lower() for text in names)
+        common = variants.most_common(1)[0][0]
+        same = [text for text in names if text.lower() == common]
+        notes.append(f"{', '.join(map(repr, same[:3]))} are one class, {common!r}")
+    if len(folded) > MOST_CLASSES or rows < FEW_ROWS * len(folded):
+        raise InputError(
+            f"{place} has {len(folded):,} different texts in {rows:,} rows, too many for classes; "
+            "name a column of numbers, or of classes that have more rows"
+            + "".join(f" ({note})" for note in notes[:1])
+        )
+    target = values.codes[:, None] == np.argsort(-values.counts, kind="stable")[:FEW_CLASSES]
+    return {"column": name, **ignore_case, **missing}, target.astype(float), notes
 
 
-def _describe_column(name: str, values: _Values) -> tuple[dict[str, Any], str]:
+def _find_separator(names: list[str], rows: Mapping[str, int]) -> str:
+    """Return the text between several labels; empty if a row has one class.
+
+    Labels come back in other rows and combinations, and are not numbers.
+    """
+    for separator in SEPARATORS:
+        parts: collections.Counter[str] = collections.Counter()
+        for text in names:
+            parts.update({part.strip(): rows[text] for part in text.split(separator)})
+        several = sum(separator in text for text in names)
+        numbers = sum(any(map(str.isdigit, part)) for part in parts)
+        is_few = len(parts) <= min(len(names), MOST_CLASSES) and numbers <= 0.2 * len(parts)
+        if several > 1 and is_few and parts.total() >= 2 * len(parts):
+            return separator
+    return ""
+
+
+def _describe_column(values: _Values) -> Described:
     """Return a column of a recipe, or the reason to leave it out."""
-    present, names = values.present, values.names
+    described = Described(values.name, {})
+    column, described.reason = _choose_type(values, described)
+    if not described.reason:
+        missing = {"missing": values.markers} if values.markers else {}
+        described.column = {"name": values.name, **missing, **column}
+        if "missing" in described.column:  # Last, as it is long.
+            described.column["missing"] = described.column.pop("missing")
+    return _show(values, described)
+
+
+def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any], str]:
+    """Return the type and settings of a column, or the reason to leave it out."""
+    present, names, found, dates = values.present, values.names, values.found, values.dates
     if len(present) < 0.02 * values.rows:
         return {}, "is almost always missing"
     if len(names) < 2 and len(present) == values.rows:
         return {}, f"is always {names[0]!r}"
-    described: dict[str, Any] = {"name": name}
-    missing = {"missing": values.markers} if values.markers else {}
     repeated = len(names) / len(present)
-    numbers = values.numbers
-    if numbers is not None:
-        span = np.nanmax(numbers) - np.nanmin(numbers)
-        counts_rows = span < 1.5 * len(present) or _KEY.search(name)
-        if repeated > 0.95 and _is_whole(numbers) and counts_rows and len(present) > 100:
-            return {}, "differs from row to row, like a key"
-        log = {"log": True} if _is_skewed(numbers) else {}
-        described |= {"type": "numeric", **log}
-        if len(names) > 2:
-            described["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))
-        return described | missing, ""
-    if all(map(_is_date, names[:1000])):
-        return described | {"type": "date", "quantiles": 16} | missing, ""
-    if repeated > 0.5 and np.mean([text.count(" ") for text in names]) >= 2:
-        return described | {"type": "text"} | missing, ""
+    if dates and dates.readings:
+        described.alternatives = [
+            {"name": values.name, "type": "date", "quantiles": 16, **reading}
+            for reading in dates.readings
+        ]
+        return {}, _show_readings(values.given, described.alternatives)
+    if dates:
+        described.notes += dates.notes
+        if values.numbers is not None:
+            described.alternatives = [{"name": values.name, "type": "numeric"}]
+        return {"type": "date", "quantiles": 16, **dates.settings}, ""
+    if found and found.readings:
+        described.alternatives = [
+            {"name": values.name, "type": "numeric", **reading} for reading in found.readings
+        ]
+        return {}, _show_readings(values.given, described.alternatives)
+    if found:
+        described.notes += found.notes
+    if values.numbers is not None:
+        assert found
+        return _describe_numbers(values, values.numbers, repeated, found.settings, described)
+    if values.is_padded:
+        described.notes.append("codes with leading zeros are names, not numbers")
+    is_text = repeated > 0.5 and bool(np.mean([text.count(" ") for text in names]) >= 2)
+    is_long = np.mean([len(text) for text in names]) >= _LONG
+    if not is_text and len(present) > 100 and (repeated > 0.9 or (repeated > 0.5 and is_long)):
+        is_text = are_sentences(names)
+    if is_text or (repeated > 0.5 and are_lists(values.given)):
+        return {"type": "text"}, ""
     if repeated > 0.9 and len(present) > 100:
         return {}, "differs from row to row, like a key"
     if len(names) > MOST_VALUES:
         buckets = int(2 ** np.ceil(np.log2(2 * len(names))))
-        return described | {"type": "hashed", "buckets": buckets, "embedding": 8} | missing, ""
-    described |= {"type": "vocabulary"}
+        return {"type": "hashed", "buckets": buckets, "embedding": 8}, ""
     if len(names) > MOST_INDICATORS:
-        described |= {"minimum_count": 2, "embedding": 8}
-    return described | missing, ""
+        return {"type": "vocabulary", "minimum_count": 2, "embedding": 8}, ""
+    return {"type": "vocabulary"}, ""
 
 
-def _is_date(text: str) -> bool:
-    try:
-        return bool(clean_date(text))
-    except ValueError:
-        return False
+def _describe_numbers(
+    values: _Values,
+    numbers: np.ndarray,
+    repeated: float,
+    settings: dict[str, Any],
+    described: Described,
+) -> tuple[dict[str, Any], str]:
+    present, is_whole = values.present, _is_whole(numbers)
+    span = np.nanmax(numbers) - np.nanmin(numbers)
+    counts_rows = span < 1.5 * len(present) or _KEY.search(values.name)
+    if repeated > 0.95 and is_whole and counts_rows and len(present) > 100:
+        return {}, "differs from row to row, like a key"
+    if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
+        described.alternatives = [{"name": values.name, "type": "vocabulary"}]
+        described.notes.append("whole numbers are quantities here; if they are codes, use names")
+    column: dict[str, Any] = {"type": "numeric"} | ({"log": True} if _is_skewed(numbers) else {})
+    if len(values.names) > 2:
+        column["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))
+    return column | settings, ""
+
+
+def _show(values: _Values, described: Described) -> Described:
+    """Add examples and counts to what is proposed for a column."""
+    described.rows, described.missing = values.rows, int(values.is_missing.sum())
+    described.distinct = len(values.names)
+    read = _reader_of(described.column)
+    described.examples = [
+        f"{text[:_SHOWN]!r} is {read(text)}" if read else repr(text[:_SHOWN])
+        for text in values.names[:EXAMPLES]
+    ]
+    return described
+
+
+def _reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
+    """Return what shows how a column of a recipe reads a text; None if it is read as it is."""
+    form = {key: column[key] for key in FORM_KEYS if key in column}
+    if not form or column.get("type") not in ("date", "numeric"):
+        return None
+    parsed = Column(type=column["type"], **form)
+    if parsed.type == "date":
+        return parsed.date_form.parse
+    return lambda text: f"{parsed.number_form.parse(text):.15g}"
+
+
+def _show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) -> str:
+    """Return how columns of a recipe read the first text that they read differently."""
+    for text in texts:
+        shown = []
+        for column in columns:
+            form = [f"{key} = {column[key]!r}" for key in FORM_KEYS if key in column]
+            with contextlib.suppress(ValueError):
+                read = (_reader_of(column) or str)(text)
+                shown.append(f"{read} by {' and '.join(form) or 'no format'}")
+        if len({reading.partition(" by ")[0] for reading in shown}) == len(columns):
+            return f"{text!r} is {' or '.join(shown)}"
+    return "its values fit several formats"
 
 
 def _explain(values: _Values, target: np.ndarray | None, has_label: np.ndarray) -> float:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,19 +14,18 @@ from trainer.data.tables.columns import (
     COMPARISONS,
     KEYS,
     LABEL_KEYS,
-    WEIGHT,
+    LISTS,
     Column,
     Cross,
     Label,
     SplitBy,
     TableSchema,
-    argument_name,
     clean_text,
 )
+from trainer.data.tables.dates import EPOCHS, DateForm
+from trainer.data.tables.number_forms import FORMATS
 from trainer.errors import InputError
 from trainer.fields import suggest
-
-_RESERVED = ("label", "key", WEIGHT)
 
 
 def parse_schema(options: SourceOptions) -> TableSchema:
@@ -43,14 +43,6 @@ def parse_schema(options: SourceOptions) -> TableSchema:
         raise InputError("crosses need columns that are listed; list them, or leave crosses out")
     parsed = [_parse_column(f"columns[{i}]", item) for i, item in enumerate(listed)]
     _check_names("columns", [column.name for column in parsed])
-    by_argument: dict[str, str] = {}
-    for column in parsed:
-        other = by_argument.setdefault(argument_name(column.name), column.name)
-        if other != column.name:
-            raise InputError(
-                f"columns: {other!r} and {column.name!r} are both named "
-                f"{argument_name(other)!r} in the model, in ASCII; rename one"
-            )
     by_name = {column.name: column for column in parsed}
     crosses = [
         _parse_cross(f"crosses[{i}]", item, by_name) for i, item in enumerate(options.crosses)
@@ -116,10 +108,6 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         values=list(map(clean_text, column.values)),
         missing=list(map(clean_text, column.missing)),
     )
-    if column.name in _RESERVED:
-        raise InputError(
-            f"{location}: the records have another feature of that name; rename the column"
-        )
     if column.boundaries and column.quantiles:
         raise InputError(f"{location}: set boundaries or quantiles, not both")
     if column.quantiles == 1:
@@ -130,9 +118,43 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
     if kind in ("identity", "hashed") and not column.buckets:
         raise InputError(f"{location}: buckets is missing; set the number of ids")
+    _check_form(location, column)
     _check_names(f"{location}: values", column.values)
     _check_names(f"{location}: missing", column.missing)
     return column
+
+
+def _check_form(location: str, column: Column) -> None:
+    """Raise InputError for a format or units that no value of the column's type has."""
+    if column.type == "date":
+        _check_date_format(location, column.format)
+        return
+    if column.format and column.format not in FORMATS:
+        raise InputError(
+            f"{location}: format={column.format!r} is not a format of numbers; use one of "
+            f"{', '.join(map(repr, FORMATS))}"
+        )
+    for unit, factor in column.units.items():
+        is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
+        if not is_number or not 0 < factor < math.inf:
+            raise InputError(
+                f"{location}: units: the factor of {unit!r} is {factor!r}; use a number above 0"
+            )
+        if not unit.strip() or re.match(r"[\d(<>+-]", unit.strip()):
+            raise InputError(
+                f"{location}: units: {unit!r} is not a unit; use the text before or after a "
+                "number, such as km; a number without a unit has the factor 1"
+            )
+
+
+def _check_date_format(location: str, format: str) -> None:
+    try:
+        DateForm(format)
+    except ValueError as error:
+        raise InputError(
+            f"{location}: format={format!r} is not a format of dates ({error}); use directives of "
+            f"strptime, such as %d/%m/%Y, or one of {', '.join(EPOCHS)}"
+        ) from None
 
 
 def _parse_cross(location: str, entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Cross:
@@ -168,6 +190,13 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
             f'label={entry} names no column; use {{"column": "class"}}, or a comparison such as '
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
+    if not label.is_multilabel:
+        _check_form("label", label.compared)
+    elif label.format not in ("", LISTS):
+        raise InputError(
+            f"label: format={label.format!r} is not a format of several labels; use {LISTS!r} for "
+            "lists, such as ['a', 'b'], or set separator"
+        )
     for name in (label.column, *label.indicators):
         if name in columns:
             raise InputError(
@@ -182,7 +211,10 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         raise InputError(
             f"label: {label.column!r} is compared with itself; use another times_column"
         )
-    classes = label.classes or label.indicators or (["no", "yes"] if compared else [])
+    names = map(str.lower, label.classes) if label.ignore_case else label.classes
+    classes = list(map(clean_text, names))
+    classes = classes or label.indicators or (["no", "yes"] if compared else [])
+    label = dataclasses.replace(label, missing=list(map(clean_text, label.missing)))
     _check_names("label: classes", classes)
     if len(classes) == 1 or (compared and len(classes) != 2):
         remedy = "a comparison has 2 classes, false and true" if compared else "list two or more"
@@ -224,6 +256,9 @@ def _parse_split_by(
             f'split_by={entry} must name a column of groups, as {{"group": "patient"}} does, of '
             'times, as {"time": "date"} does, or of splits, as {"column": "split"} does'
         )
+    if split_by.format and not split_by.time:
+        raise InputError("split_by: format is that of a time; name its column as time")
+    _check_date_format("split_by", split_by.format)
     if split_by.name in label.columns:
         raise InputError(
             f"split_by={entry} names a column of the label, so that a class would be in one split "

@@ -4,7 +4,8 @@ A split by time, in which the oldest rows are for training and the newest for th
 of all blocks, in any order:
 
     samples = [scan_times(block, "day") for block in blocks]
-    find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1])  # ("2024-03-01", "2024-04-01")
+    find_starts(merge_samples(samples), "day", [0.8, 0.1, 0.1], DateForm())
+    # ("2024-03-01", "2024-04-01")
 """
 
 import datetime
@@ -21,9 +22,10 @@ from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source import digest, parse_split_name
 from trainer.data.tables.cells import SHOWN, clean_texts, to_texts
-from trainer.data.tables.columns import SplitBy
+from trainer.data.tables.columns import TableSchema, clean_text
+from trainer.data.tables.dates import DateForm
+from trainer.data.tables.number_forms import parse_number
 from trainer.data.tables.statistics import Sample
-from trainer.data.tables.values import parse_number
 from trainer.errors import InputError
 
 Starts = tuple[str, str]
@@ -31,7 +33,7 @@ Starts = tuple[str, str]
 
 
 def find_splits(
-    split_by: SplitBy,
+    schema: TableSchema,
     columns: Mapping[str, pa.Array],
     hashes: np.ndarray,
     fractions: Sequence[float],
@@ -44,8 +46,9 @@ def find_splits(
         hashes: those of the rows, uint64 [n].
         starts: those of a split by time.
     """
+    split_by = schema.split_by
     if starts:
-        return _split_by_time(split_by.time, columns, starts, bad)
+        return _split_by_time(split_by.time, schema.time_form, columns, starts, bad)
     name = split_by.group or split_by.column
     if not name:
         return draw_splits(hashes, fractions)
@@ -71,15 +74,19 @@ def find_splits(
 
 
 def _split_by_time(
-    name: str, columns: Mapping[str, pa.Array], starts: Starts, bad: dict[int, str]
+    name: str,
+    form: DateForm,
+    columns: Mapping[str, pa.Array],
+    starts: Starts,
+    bad: dict[int, str],
 ) -> np.ndarray:
     """Return the index of each row's split, uint8 [n]; add rows without a time to `bad`."""
     texts = to_texts(columns[name]).to_pylist()
-    times = parse_times(texts)
+    times = parse_times(texts, form)
     for index in np.flatnonzero(np.isnan(times)).tolist():
         shown = f"{name} is not a time: {texts[index][:SHOWN]!r}"
         bad.setdefault(index, shown if texts[index] else f"no time, {name} is missing")
-    bounds = [parse_time(start) if start else math.inf for start in starts]
+    bounds = [parse_time(start, form) if start else math.inf for start in starts]
     return np.searchsorted(bounds, times, side="right").astype(np.uint8)
 
 
@@ -90,11 +97,14 @@ def draw_split(group: str, fractions: Sequence[float]) -> str:
 
 
 @functools.lru_cache(1 << 16)
-def parse_time(text: str) -> float:
-    """Return a number as it is, or an ISO 8601 date or time as seconds since 1970.
+def parse_time(text: str, form: DateForm) -> float:
+    """Return a number as it is, or a date or time as seconds since 1970.
 
-    Without an offset, a time is in UTC. Empty text is NaN; raise ValueError for other text.
+    Without a form, it is in ISO 8601, and in UTC unless it has an offset. Empty text is NaN; raise
+    ValueError for other text.
     """
+    if form.format:
+        text = form.parse(clean_text(text)) if text.strip() else ""
     try:
         return parse_number(text)
     except ValueError:
@@ -105,12 +115,12 @@ def parse_time(text: str) -> float:
     return moment.timestamp()
 
 
-def parse_times(texts: Sequence[str]) -> np.ndarray:
+def parse_times(texts: Sequence[str], form: DateForm) -> np.ndarray:
     """Return times as `parse_time` does, float64 [n]; NaN where that is impossible."""
     values = np.full(len(texts), math.nan)
     for index, text in enumerate(texts):
         try:
-            values[index] = parse_time(text)
+            values[index] = parse_time(text, form)
         except ValueError:
             continue
     return values
@@ -131,19 +141,20 @@ def merge_samples(samples: Iterable[Sample]) -> Sample:
     return merged
 
 
-def find_starts(times: Sample, column: str, fractions: Sequence[float]) -> Starts:
+def find_starts(times: Sample, column: str, fractions: Sequence[float], form: DateForm) -> Starts:
     """Return the starts with which the sizes of splits are nearest to their fractions.
 
     Raise InputError if there are fewer different times than splits.
     """
     texts = times.values
-    values = parse_times(texts.tolist())
+    values = parse_times(texts.tolist(), form)
     known = ~np.isnan(values)
     distinct, first, counts = np.unique(values[known], return_index=True, return_counts=True)
     if not len(distinct):
         raise InputError(
             f"split_by: no row has a time in {column!r}; use a column of dates, such as "
-            "2024-03-01, times, such as 2024-03-01T08:30:00Z, or numbers"
+            "2024-03-01, times, such as 2024-03-01T08:30:00Z, or numbers, or set its format, such "
+            "as %d/%m/%Y"
         )
     # The share of the rows before each time.
     before = (np.cumsum(counts) - counts) / counts.sum()

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from trainer.data.schema import SPLITS
 from trainer.data.tables.columns import Column
 from trainer.data.tables.dates import count_days
-from trainer.data.tables.values import parse_number
+from trainer.data.tables.number_forms import parse_number
 from trainer.errors import InputError
 
 if TYPE_CHECKING:

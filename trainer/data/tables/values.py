@@ -1,37 +1,54 @@
-"""The forms of a value in files and requests: a number, a boolean, a missing value.
+"""The forms of a value in files and requests: a boolean, a date, a number, a missing value, a list.
 
 Records, requests and the SavedModel share them, so that a row means the same wherever it is read.
 """
 
-import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from trainer.data.schema import Feature
-from trainer.data.tables.columns import clean_text
-from trainer.data.tables.dates import clean_date
+from trainer.data.tables.columns import FORM_KEYS, Column, clean_text
+from trainer.data.tables.number_forms import BOOLEAN_WORDS, BOOLEANS, FORMATS
 
-MAX_FLOAT = float(np.finfo(np.float32).max)
-_BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-_WORDS = ("true", "false")
-"""Booleans of Parquet, BigQuery and JSON as text."""
+_LIST = re.compile(r"[\[({](.*)[\])}]", re.DOTALL)
+_ITEM = re.compile(
+    r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}][^,'"\[\](){}]*))\s*(?:,|$)""",
+    re.DOTALL,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
-def parse_number(text: str) -> float:
-    """Return text as a number; empty text and "nan" are NaN, "true" and "false" are 1 and 0.
+def parse_list(text: str) -> list[str]:
+    """Return the items of a list as JSON or Python write it: ["a", "b"], ['a', 'b'], (1, 2).
 
-    Otherwise as Python's float does, but without underscores. Raise ValueError for text that is not
-    a number, or a number that is too large for a float32.
+    Nothing is evaluated. Empty text is an empty list; raise ValueError for other text, and for a
+    list inside the list.
     """
-    text = text.strip()
-    if text.lower() in _WORDS:
-        return float(_BOOLEANS[text.lower()])
-    number = float(text) if text else math.nan
-    if "_" in text or abs(number) > MAX_FLOAT:
+    if not text:
+        return []
+    match = _LIST.fullmatch(text)
+    if not match:
         raise ValueError
-    return number
+    items, place, inside = [], 0, match[1].strip()
+    while place < len(inside):
+        item = _ITEM.match(inside, place)
+        if not item:
+            raise ValueError
+        quoted = next((part for part in item.groups()[:2] if part is not None), None)
+        items.append((item[3] if quoted is None else _unescape(quoted)).strip())
+        place = item.end()
+    return items
+
+
+def _unescape(quoted: str) -> str:
+    """Return the text of a string of JSON or Python without its escapes."""
+
+    def replace(match: re.Match[str]) -> str:
+        escape = match[1]
+        return chr(int(escape[1:], 16)) if len(escape) > 1 else _ESCAPES.get(escape, escape)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", replace, quoted, flags=re.DOTALL)
 
 
 def list_boolean_forms(values: Sequence[str]) -> dict[str, str]:
@@ -40,12 +57,12 @@ def list_boolean_forms(values: Sequence[str]) -> dict[str, str]:
     Forms are true, t and 1, false, f and 0, in lower, upper and title case. Empty unless the values
     are booleans, each of them once.
     """
-    by_meaning = {_BOOLEANS.get(value.lower()): value for value in values}
+    by_meaning = {BOOLEANS.get(value.lower()): value for value in values}
     if None in by_meaning or len(by_meaning) < len(values):
         return {}
     return {
         form: by_meaning[meaning]
-        for word, meaning in _BOOLEANS.items()
+        for word, meaning in BOOLEANS.items()
         if meaning in by_meaning
         for form in (word, word.upper(), word.title())
     }
@@ -65,23 +82,36 @@ class ValueForms:
         # Numbers such as 0 and 1 may have other, rarer values beside them.
         self._only_booleans = (
             bool(self._booleans)
-            and all(value.lower() in _WORDS for value in values)
+            and all(value.lower() in BOOLEAN_WORDS for value in values)
             and feature.statistics.get("distinct", 0) <= len(values)
         )
-        self._is_date = feature.kind == "date"
-        self.is_plain = not (self._missing or self._booleans or self._is_date)
-        self.expected = "a date, such as 2024-03-01" if self._is_date else "true or false"
+        column = Column(
+            name=feature.name,
+            type=feature.kind,
+            **{key: feature.settings[key] for key in FORM_KEYS if key in feature.settings},
+        )
+        self._dates = column.date_form if feature.kind == "date" else None
+        self._numbers = column.number_form if column.is_number and not self._dates else None
+        if self._numbers and self._numbers.is_plain:
+            self._numbers = None
+        self.is_plain = not (self._missing or self._booleans or self._dates or self._numbers)
+        self.expected = "a date, such as 2024-03-01" if self._dates else "true or false"
+        if self._numbers:
+            self.expected = f"a number in the form {column.format or FORMATS[0]}"
 
     def read(self, value: Any) -> Any:
         """Return a value as it is in training, None if it stands for a missing value.
 
-        Raise ValueError if it is no date, or not a boolean in a column of nothing else.
+        Raise ValueError if it is not in the column's form, or not a boolean in a column of nothing
+        else.
         """
         text = clean_text(str(value))
         if text in self._missing:
             return None
-        if self._is_date:
-            return clean_date(text) if text else None
+        if self._dates:
+            return self._dates.parse(text) if text else None
+        if self._numbers:  # A number of JSON needs no form.
+            return self._numbers.parse(text) if isinstance(value, str) else value
         if self._only_booleans and text and text not in self._booleans:
             raise ValueError
         return self._booleans.get(text, value)

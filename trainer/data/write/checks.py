@@ -7,7 +7,7 @@ from trainer import formats
 from trainer.data import storage
 from trainer.data.schema import SPLITS
 from trainer.data.source import Rejection
-from trainer.data.tables.parsing import suggest_missing
+from trainer.data.tables.form_finder import suggest_forms
 from trainer.data.totals import ClassCounts, Totals
 from trainer.data.write.open_source import OpenSource
 from trainer.errors import InputError
@@ -45,7 +45,7 @@ def check_rejections(rejections: Sequence[Rejection], item_count: int, source: O
         f"source={options.source!r}: {len(rejected):,} of {given} "
         f"({len(rejected) / counted:.1%}) can't be used, but max_rejected_fraction="
         f"{options.max_rejected_fraction} allows only {int(allowed):,}; fix or remove them, or "
-        f"allow more; {_name_first(rejected, source)}"
+        f"allow more; {_name_first(rejected)}"
     )
 
 
@@ -55,17 +55,18 @@ def check_any(totals: Totals, source: OpenSource) -> None:
         return
     rejections = totals.rejections
     rejected, _ = _split_rejections(rejections, len(rejections))
-    named = f"; {_name_first(rejected, source)}" if rejected else ""
+    named = f"; {_name_first(rejected)}" if rejected else ""
     raise InputError(f"source={source.options.source!r} has no usable {source.unit}{named}")
 
 
-def _name_first(rejected: Sequence[Rejection], source: OpenSource) -> str:
+def _name_first(rejected: Sequence[Rejection]) -> str:
+    """Return the first rejections by reason, and what may help."""
     keys_by_reason: dict[str, list[str]] = {}
     for rejection in sorted(rejected, key=lambda rejection: rejection.key)[:MAX_NAMED]:
         keys_by_reason.setdefault(rejection.reason, []).append(rejection.key)
     details = "; ".join(f"{', '.join(keys)}: {reason}" for reason, keys in keys_by_reason.items())
     prefix = f"the first {MAX_NAMED}: " if len(rejected) > MAX_NAMED else ""
-    return f"{prefix}{details}{suggest_missing(keys_by_reason, source.options.columns)}"
+    return f"{prefix}{details}{suggest_forms(keys_by_reason)}"
 
 
 def has_too_many(rejections: Sequence[Rejection], item_count: int, source: OpenSource) -> bool:

@@ -98,7 +98,13 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
     except InputError:
         output.clear(writer)
         raise
-    reasons = collections.Counter(rejection.reason.partition(":")[0] for rejection in rejections)
+    reasons: collections.Counter[str] = collections.Counter()
+    first: dict[str, str] = {}
+    for rejection in sorted(rejections, key=lambda found: (len(found.key), found.key)):
+        reason = rejection.reason.partition(": ")[0]
+        reasons[reason] += 1
+        first.setdefault(reason, rejection.key)
+    copies = sum(result.copies for result in results)
     # Such examples stay in the records: only a person can decide which label is right.
     contradictions = {"count": totals.contradictions, "first": totals.pairs}
     dataset = Dataset(
@@ -115,11 +121,13 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
         rejected={
             "count": len(rejections),
             "reasons": dict(sorted(reasons.items())),
+            "first": dict(sorted(first.items())),
             "file": schema.REJECTED_FILE_NAME,
         },
         creation={
             **writer.creation,
             "accepted": totals.items - len(rejections),
+            **({"copies": copies} if copies else {}),
             **({"contradictions": contradictions} if totals.contradictions else {}),
         },
     )

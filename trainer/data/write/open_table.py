@@ -16,7 +16,8 @@ import pyarrow as pa
 from trainer.data.records import frame_records
 from trainer.data.schema import SPLITS, Feature
 from trainer.data.tables.columns import AUTO, WEIGHT
-from trainer.data.tables.parsing import parse_block, suggest_missing
+from trainer.data.tables.form_finder import suggest_forms
+from trainer.data.tables.parsing import parse_block
 from trainer.data.tables.proposal import propose
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.splits import Starts, find_starts, merge_samples, scan_times
@@ -27,7 +28,7 @@ from trainer.data.write.labels import TableLabels
 from trainer.data.write.open_source import OpenSource, Piece
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.spill import Spill
-from trainer.errors import InputError
+from trainer.errors import InputError, escape_controls
 from trainer.process_pool import Processes
 from trainer.progress_lines import ProgressLines
 
@@ -53,9 +54,12 @@ def find_columns(kind: Any, place: str, options: RecordOptions) -> RecordOptions
     proposal = propose(opened, f"source={options.source!r}", first, hidden)
     for column in proposal.columns:
         named = ", ".join(f"{key} {of}" for key, of in column.items() if key != "name")
-        print(f"create_tfrecords: column {column['name']}: {named}")
+        print(escape_controls(f"create_tfrecords: column {column['name']}: {named}"))
     for name, reason in proposal.left_out.items():
-        print(f"create_tfrecords: column {name} is left out: {reason}")
+        print(escape_controls(f"create_tfrecords: column {name} is left out: {reason}"))
+    for one in proposal.described:
+        for note in one.notes:
+            print(escape_controls(f"create_tfrecords: column {one.name}: {note}"))
     return dataclasses.replace(options, columns=proposal.columns)
 
 
@@ -109,7 +113,8 @@ class OpenTable(OpenSource):
 
     def find_starts(self, times: Sample) -> Starts:
         """Return when splits start; raise InputError if a split would be empty."""
-        return find_starts(times, self.time_column, self.options.split_fractions)
+        fractions = self.options.split_fractions
+        return find_starts(times, self.time_column, fractions, self._schema.time_form)
 
     def parse(self, block: Any, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
         """Parse a block as `parse_block` does; every core runs this."""
@@ -178,7 +183,7 @@ class OpenTable(OpenSource):
             return ""
         rejection = min(totals.rejections, key=lambda found: (len(found.key), found.key))
         first = f"; the first that can't be used is {rejection.key}: {rejection.reason}"
-        return first + suggest_missing([rejection.reason], self.options.columns)
+        return first + suggest_forms([rejection.reason])
 
 
 def _name_starts(starts: Starts) -> dict[str, str]:

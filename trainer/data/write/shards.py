@@ -10,12 +10,14 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from trainer.data import storage
+from trainer.data.digests import digest_halves
 from trainer.data.integrity import find_shard_problem
 from trainer.data.schema import Shard
 from trainer.data.source import Rejection
@@ -54,6 +56,7 @@ class ShardResult:
     shard: Shard
     class_counts: list[int]  # number of records of each class
     rejections: list[Rejection]
+    copies: int = 0  # rows that are equal to another one before them
 
     @property
     def split(self) -> str:
@@ -66,6 +69,7 @@ class ShardResult:
             Shard(**content["shard"]),
             content["class_counts"],
             [Rejection(**rejection) for rejection in content["rejections"]],
+            content.get("copies", 0),  # A store may be older.
         )
 
 
@@ -126,8 +130,17 @@ class ShardWriter:
         rows: Iterable[pa.Table] = task.rows or ()
         if self.rows and task.rows is None:
             rows = self.rows.read_shard(task.split, task.number, task.count)
+        copies = 0
+
+        def count_copies() -> Iterator[pa.Table]:
+            nonlocal copies
+            for table in rows:
+                halves = digest_halves(table["digest"]) if len(table) else np.empty((0, 2))
+                copies += int((halves[1:] == halves[:-1]).all(axis=1).sum())
+                yield table
+
         with storage.open_file(partial, "wb") as file:
-            for piece in self.source.make_pieces(rows, task.variants):
+            for piece in self.source.make_pieces(count_copies(), task.variants):
                 file.write(piece.content)
                 digest.update(piece.content)
                 size += len(piece.content)
@@ -136,7 +149,7 @@ class ShardWriter:
                 rejections += piece.rejections
                 report(piece.examples)
         shard = Shard(file=task.file, examples=sum(counts), bytes=size, sha256=digest.hexdigest())
-        return ShardResult(shard, counts, rejections)
+        return ShardResult(shard, counts, rejections, copies)
 
     def _note_uri(self, file: str) -> str:
         return join(self.notes_uri, f"{file}.json")

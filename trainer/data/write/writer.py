@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 
 from trainer import formats
+from trainer.data.dataset_warnings import describe_rejections, list_warnings
 from trainer.data.schema import IMAGES, Dataset
 from trainer.data.sources import parse_source
 from trainer.data.totals import Totals
@@ -80,6 +81,10 @@ def create_tfrecords(
             f"warning: equal {source.unit} with different labels, {contradictions['count']:,}: "
             f"{pairs}"
         )
+    for warning in list_warnings(dataset):
+        progress(f"warning: {warning}")
+    if rejections := describe_rejections(dataset):
+        progress(f"create_tfrecords: {rejections}")
     return dataset
 
 

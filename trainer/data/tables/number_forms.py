@@ -1,0 +1,188 @@
+"""Numbers as files and requests write them.
+
+    parse_number("7e0")                                               # 7.0
+    NumberForm("1,234.56").parse("4,25,000")                          # 425000.0
+    NumberForm("1.234,56", {"€": 1}).parse("(1.250,00 €)")            # -1250.0
+    NumberForm("1234.56", {"$": 1, "B": 1e9}).parse("$177 B")         # 177000000000.0
+
+A column has one form, which its recipe names. A form never guesses: text that is not written in it
+is not a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+MAX_FLOAT = float(np.finfo(np.float32).max)
+BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""The meaning of each form of a boolean, in lower case."""
+BOOLEAN_WORDS = ("true", "false")
+"""Booleans of Parquet, BigQuery and JSON as text."""
+FORMATS = ("1234.56", "1,234.56", "1234,56", "1.234,56", "1 234,56", "1 234.56", "1'234.56")
+"""The formats of numbers: the marks of groups and of decimals in 1234.56."""
+BOUNDS = ("missing", "value")
+"""The readings of a number that is only bounded, such as <5."""
+
+_SIGNS = str.maketrans({"\u2212": "-", "\u2019": "'", "\u066b": ".", "\u066c": ","})
+_BOUND = re.compile(r"^(?:<=?|>=?|≤|≥)\s*")
+_RANGE = re.compile(r"\s*(?:[-\u2013\u2014~\u301c]|\bto\b)\s*")
+
+
+def parse_number(text: str) -> float:
+    """Return text as a number; empty text and "nan" are NaN, "true" and "false" are 1 and 0.
+
+    Otherwise as Python's float does, but without underscores. Raise ValueError for text that is not
+    a number, or a number that is too large for a float32.
+    """
+    text = text.strip()
+    if text.lower() in BOOLEAN_WORDS:
+        return float(BOOLEANS[text.lower()])
+    number = float(text) if text else math.nan
+    if "_" in text or abs(number) > MAX_FLOAT:
+        raise ValueError
+    return number
+
+
+class _Part(NamedTuple):
+    """A number with the units before and after it."""
+
+    number: float
+    prefix: str
+    suffix: str
+    is_bound: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberForm:
+    """The form of a column's numbers: a format, units, and the reading of bounds.
+
+    Text in parentheses is negative, `a - b` is a range and stands for its mean, and a number
+    without a unit has the factor 1. Text may have full-width characters and any kind of space.
+
+    Args:
+        format: one of FORMATS; empty: as `parse_number`, or as 1234.56 if there are units.
+        units: the factor of each text before or after a number, such as {"k": 1000, "€": 1}.
+        bounds: one of BOUNDS. `<5` and `10+` are missing, or the number 5 and 10.
+    """
+
+    format: str = ""
+    units: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+    bounds: str = BOUNDS[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether numbers are those of `parse_number`."""
+        return not (self.format or self.units)
+
+    def parse(self, text: str) -> float:
+        """Return text as a number, NaN if it is empty, "nan" or a bound that is missing.
+
+        Raise ValueError for text in another form, or a number that is too large for a float32.
+        """
+        if self.is_plain:
+            return parse_number(text)
+        text = normalize(text)
+        if not text or text.lower() == "nan":
+            return math.nan
+        try:
+            number = self._scale(self._split(text))
+        except ValueError:
+            number = self._parse_range(text)
+        if abs(number) > MAX_FLOAT:
+            raise ValueError
+        return number
+
+    def _parse_range(self, text: str) -> float:
+        for mark in _RANGE.finditer(text, 1):
+            try:
+                low, high = self._split(text[: mark.start()]), self._split(text[mark.end() :])
+            except ValueError:
+                continue
+            # In "5 - 10 lakh" and "$5 - 10", one unit holds for both.
+            low = low._replace(suffix=low.suffix or high.suffix)
+            high = high._replace(prefix=high.prefix or low.prefix)
+            ends = self._scale(low), self._scale(high)
+            if ends[0] <= ends[1]:
+                return sum(ends) / 2
+        raise ValueError
+
+    def _scale(self, part: _Part) -> float:
+        factors = self._factors
+        for unit in filter(None, (part.prefix, part.suffix)):
+            if unit not in factors:
+                raise ValueError
+        number = part.number * factors.get(part.prefix, 1.0) * factors.get(part.suffix, 1.0)
+        return math.nan if part.is_bound and self.bounds == "missing" else number
+
+    @functools.cached_property
+    def _factors(self) -> dict[str, float]:
+        return {normalize(unit): float(factor) for unit, factor in self.units.items()}
+
+    def _split(self, text: str) -> _Part:
+        return split_number(text, self.format or FORMATS[0])
+
+
+def normalize(text: str) -> str:
+    """Return text with ASCII digits, signs and single spaces, without space around it."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
+        text = "".join(
+            str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text
+        )
+    return " ".join(text.split())
+
+
+def split_number(text: str, format: str) -> _Part:
+    """Return the number in a normalized text, and the text before and after it.
+
+    Raise ValueError if it has no number in that format.
+    """
+    is_negative = text.startswith("(") and text.endswith(")")
+    if is_negative:
+        text = text[1:-1].strip()
+    bound = _BOUND.match(text)
+    text = text[bound.end() :] if bound else text
+    start = re.search(r"\d", text)
+    if not start:
+        raise ValueError
+    pattern, group, decimal = _compile(format)
+    head, rest = text[: start.start()], text[start.start() :]
+    # The point of "$.50" belongs to the number, that of "Rs.500" to the unit.
+    if head.endswith(decimal) and not head[:-1].rstrip(".")[-1:].isalpha():
+        head, rest = head[:-1], f"0{decimal}{rest}"
+    head = head.strip()
+    for sign in (head[:1], head[-1:]):
+        if sign in ("-", "+") and sign in (head[:1], head[-1:]):
+            is_negative ^= sign == "-"
+            head = (head[1:] if head[:1] == sign else head[:-1]).strip()
+            break
+    match = pattern.match(rest)
+    if not match:
+        raise ValueError
+    suffix = rest[match.end() :].strip()
+    is_open = suffix.startswith("+") or suffix.endswith("+")
+    suffix = suffix.strip("+ ")
+    digits = match[0].replace(group, "") if group else match[0]
+    number = float(digits.replace(decimal, "."))
+    return _Part(-number if is_negative else number, head, suffix, bool(bound) or is_open)
+
+
+@functools.cache
+def _compile(format: str) -> tuple[re.Pattern[str], str, str]:
+    """Return the pattern of numbers in a format, and its marks of groups and of decimals."""
+    group = format[1] if not format[1].isdigit() else ""
+    decimal = format[-3]
+    whole, mark = r"\d+", re.escape(group)
+    if group:
+        whole = rf"\d{{1,3}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}(?!\d)|\d+"
+    pattern = rf"(?:{whole})(?:{re.escape(decimal)}\d*)?(?:[eE][+-]?\d+)?"
+    # A number is not the head of a longer one, as 1 is of 1,5.
+    return re.compile(rf"{pattern}(?![.,']?\d)", re.ASCII), group, decimal
