@@ -158,7 +158,7 @@ def _draft_table(
 ) -> tuple[str, str, list[tuple[str, str]]]:
     """Return a table's recipe, what it learns from what, and what was understood."""
     proposal, sniffed = _propose(source, label, columns, values)
-    options = choose_options(proposal) | values
+    options = choose_options(proposal) | dict(values)
     if sniffed.dialect.settings:
         options = {"dialect": sniffed.dialect.settings} | options
     text = _format(name, source, label, proposal, options)
@@ -183,7 +183,7 @@ def _draft_photos(
     for line in (f"{label or 'Classes'} of {source}", "", _command(name)):
         document.add(tomlkit.comment(one_line(line)))
     document.add(tomlkit.nl())
-    for key, value in (proposal.options | values).items():
+    for key, value in (proposal.options | dict(values)).items():
         document.add(key, _to_item(value))
     if proposal.alternative:
         document.add(tomlkit.nl())

@@ -191,7 +191,7 @@ def find_file_column(table: str, header: Sequence[str], needed: Collection[str])
 
     Raise InputError if there is none that is not `needed` for labels or splits.
     """
-    if COLUMN in header or not any(header):
+    if COLUMN in header or len(header) < 2:  # A single column has another separator.
         return COLUMN
     names = {re.sub(r"[\W_]", "", name.lower()): name for name in header if name not in needed}
     for name in (COLUMN, *_OTHER_COLUMNS):
