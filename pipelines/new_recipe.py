@@ -265,6 +265,10 @@ def _describe(proposal: Proposal) -> list[tuple[str, str]]:
     lines += [("left out", f"{name} {reason}") for name, reason in proposal.left_out.items()]
     if proposal.unlabeled:
         lines.append(("rejected", f"{proposal.unlabeled:.1%} of the rows, which have no label"))
+    if proposal.unread:
+        line, why = proposal.unread[0]
+        share = f"{proposal.unread_fraction:.1%} of the rows, which can't be read"
+        lines.append(("rejected", f"{share}; the first, in line {line}: {why}"))
     return lines
 
 
@@ -311,10 +315,11 @@ def _format(
         if key == "dialect":
             continue
         document.add(key, _to_item(value))
-    if proposal.unlabeled > 0:
+    rejected = proposal.unlabeled + proposal.unread_fraction
+    if rejected > 0 and _REJECTED not in options:
         document.add(tomlkit.nl())
-        document.add(tomlkit.comment("Rows without a label can't be learned from."))
-        document.add(_REJECTED, _to_item(round(min(1.0, proposal.unlabeled + 0.02), 2)))
+        document.add(tomlkit.comment("Rows without a label, or that can't be read, are rejected."))
+        document.add(_REJECTED, _to_item(round(min(1.0, rejected + 0.02), 2)))
     return tomlkit.dumps(document)
 
 

@@ -90,6 +90,7 @@ class Proposal:
     described: list[Described]  # all other columns, in the order of the table
     unlabeled: float  # share of rows without a label, which are rejected
     unread: list[tuple[int, str]]  # the line and the reason of rows that can't be read
+    unread_fraction: float
 
     @property
     def columns(self) -> list[dict[str, Any]]:
@@ -217,6 +218,7 @@ def propose(
         described=described,
         unlabeled=0.0 if is_set else float(own.is_missing.mean()),
         unread=sample.unread,
+        unread_fraction=len(sample.unread) / (len(sample.unread) + sample.read),
     )
 
 
@@ -245,7 +247,7 @@ class _Sample:
         self._parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
         self.unreadable: dict[str, str] = {}
         self.unread: list[tuple[int, str]] = []
-        self.rows, self.is_whole = 0, True
+        self.rows, self.read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
         for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
             if self.rows >= SAMPLE_ROWS:
@@ -255,6 +257,7 @@ class _Sample:
                 files[block.file] = self._list_names(block, label)
             read, columns = self._read_columns(block, files[block.file], label)
             self.unread += read.rejections
+            self.read += len(read.numbers)
             learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
             for name, column in columns.items():
                 texts = _join_lists(column) if is_list(column) else clean_texts(column)
@@ -371,6 +374,11 @@ def _describe_label(
             "name a column of numbers, or of classes that have more rows"
             + "".join(f" ({note})" for note in notes[:1])
         )
+    counts = np.bincount(values.present)
+    rarest = int(np.where(counts > 0, counts, rows).argmin())
+    if counts[rarest] < _RARE * rows:
+        share = f"{counts[rarest] / rows:.1%} of the rows"
+        notes.append(f"{values.distinct[rarest]!r} has only {share}")
     target = values.codes[:, None] == np.argsort(-values.counts, kind="stable")[:FEW_CLASSES]
     return {"column": name, **ignore_case, **missing}, target.astype(float), notes
 
