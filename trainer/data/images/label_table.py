@@ -8,7 +8,6 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from trainer.data.file_listing import list_files
 from trainer.data.images.class_folders import TABLE, Listed
@@ -18,8 +17,10 @@ from trainer.data.source_options import SourceOptions
 from trainer.data.storage import exists, join
 from trainer.data.tables.cells import to_texts
 from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.csv_text import read_blocks, read_header
+from trainer.data.tables.csv_text import read_blocks
 from trainer.data.tables.labels import parse_labels, store_labels
+from trainer.data.tables.rows import Block
+from trainer.data.tables.sniffing import read_header
 from trainer.data.tables.splits import find_splits, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import check_header
 from trainer.errors import InputError
@@ -38,8 +39,9 @@ class LabelTable:
                 f"source={options.source!r}: label names a column of {TABLE}, but {self._uri} does "
                 "not exist; write it, or leave label out if each class has a folder"
             )
-        self._header = read_header(self._uri)
-        check_header(self._uri, self._header, [COLUMN, *schema.needed])
+        needed = [COLUMN, *schema.needed]
+        self._header = read_header(self._uri, schema.dialect, needed)
+        check_header(self._uri, self._header, needed)
 
     def list_images(self) -> Iterator[Listed | Rejection]:
         """Yield all files but the table, sorted by path; then its rows without a file."""
@@ -85,5 +87,5 @@ class LabelTable:
                     found[path] = (key, labels[index], split, "")
         return found, unusable
 
-    def _read_blocks(self) -> Iterator[Any]:
-        return read_blocks(self._uri, 0, self._header)
+    def _read_blocks(self) -> Iterator[Block]:
+        return read_blocks(self._uri, 0, self._header, self._schema.dialect)

@@ -5,6 +5,8 @@ numbers without a fraction. A row's key is `file:row`, as Excel counts rows, and
 computed from the texts of its cells.
 """
 
+from __future__ import annotations
+
 import datetime
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +48,7 @@ class ExcelReader(FileReader):
         rows = _read_table(uri, self._dialect)
         return tuple(name.strip() for name in rows[0][1]) if rows else ()
 
-    def blocks(self, file: int) -> "Iterator[Block]":
+    def blocks(self, file: int) -> Iterator[Block]:
         rows = _read_table(self._uris[file], self._dialect)
         for start in range(1, len(rows), BLOCK_ROWS):
             yield _Cells(file, self._headers[file], rows[start : start + BLOCK_ROWS])
@@ -59,7 +61,7 @@ class _Cells(NamedTuple):
     names: Sequence[str]
     rows: list[tuple[int, list[str]]]  # the number and the cells of each
 
-    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> "Rows":
+    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         import numpy as np
         import pyarrow as pa
 

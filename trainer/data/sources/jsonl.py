@@ -5,6 +5,8 @@ Each line is an object, whose names are the columns. A file's columns are the na
 null is. A row's key is `file:line`, and its digest is computed from the line's bytes.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +37,7 @@ class JsonLinesReader(FileReader):
             )
         return tuple(dict.fromkeys(name for _, _, row in lines.parse([]) for name in row))
 
-    def blocks(self, file: int) -> "Iterator[Block]":
+    def blocks(self, file: int) -> Iterator[Block]:
         return _read_lines(self._uris[file], file, self._headers[file])
 
 
@@ -47,7 +49,7 @@ class _Lines(NamedTuple):
     first_line: int
     text: bytes
 
-    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> "Rows":
+    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         import numpy as np
 
         from trainer.data.source import digest
