@@ -1,8 +1,6 @@
 """Read instances of prediction requests from images, CSV files and JSON lines."""
 
 import base64
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
@@ -11,8 +9,10 @@ from typing import Any
 from pipelines.recipe import Recipe
 from trainer.data import storage
 from trainer.data.images.class_folders import SUFFIXES
+from trainer.data.sources import parse_source
 from trainer.data.tables.columns import AUTO
-from trainer.data.tables.table_source import missing_column
+from trainer.data.tables.dialect import PLAIN, Dialect, parse_dialect
+from trainer.data.tables.table_source import check_header
 from trainer.errors import InputError
 
 
@@ -41,35 +41,53 @@ def read(
         raise InputError(f"{file!r} can't be read ({why}); give the name of a file") from None
     if ending in SUFFIXES:
         yield file, {"b64": base64.b64encode(content).decode()}
-        return
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{file!r} is not UTF-8; save it as such") from None
-    if ending == ".jsonl":
+    elif ending == ".csv":
+        yield from _read_rows(file, _find_dialect(recipe), columns)
+    else:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError(f"{file!r} is not UTF-8; save it as such") from None
         yield from _parse_lines(file, text)
-        return
+
+
+def _find_dialect(recipe: Recipe) -> Dialect:
+    """Return the dialect of the recipe's table, if that is in CSV files, too."""
+    records = recipe.parameters.records
+    kind, _ = parse_source(records.source)
+    keys = getattr(kind, "dialect_keys", ())
+    return parse_dialect(records.dialect) if "delimiter" in keys else PLAIN
+
+
+def _read_rows(
+    file: str, dialect: Dialect, columns: Sequence[str] | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a file in the dialect, or in UTF-8 with commas."""
+    from trainer.data.tables import csv_text, sniffing
+
+    if dialect.skip_rows or dialect.footer_rows:  # This file need not have a title or a total.
+        borders = ("skip_rows", "footer_rows")
+        fields = {key: value for key, value in vars(dialect).items() if key not in borders}
+        dialect = sniffing.sniff(file, fields).dialect
     try:
-        yield from _parse_rows(file, text, columns)
-    except csv.Error as error:
-        raise InputError(f"{file} is not a table in CSV ({error}); write it again") from None
-
-
-def _parse_rows(file: str, text: str, columns: Sequence[str] | None) -> Iterator[tuple[str, Any]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    # As create_tfrecords reads a header.
-    header = reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
-    if not any(header):
-        raise InputError(f"{file} is empty: it has no header; use a table with a header")
+        header = sniffing.read_header(file, dialect, columns or ())
+        check_header(file, header, columns or ())
+    except InputError:
+        if dialect == PLAIN:
+            raise
+        header = csv_text.read_header(file)
+        if not set(columns or ()) <= set(header):
+            raise
+        dialect = PLAIN
     columns = header if columns is None else columns
-    for name in columns:
-        if name not in header:
-            raise missing_column(file, name, header)
-    for row in reader:
-        position = f"{file}:{reader.line_num}"
-        if None in row or None in row.values():
-            raise InputError(f"{position} does not have the header's {len(header)} fields; fix it")
-        yield position, {name: row[name] or None for name in columns}
+    for block in csv_text.read_blocks(file, 0, header, dialect):
+        rows = block.read(columns)
+        for line, reason in rows.rejections:
+            raise InputError(f"{file}:{line}: {reason}; fix it")
+        values = zip(*(rows.columns[name].to_pylist() for name in columns), strict=True)
+        for line, row in zip(rows.numbers, values, strict=True):
+            named = zip(columns, row, strict=True)
+            yield f"{file}:{line}", {name: value or None for name, value in named}
 
 
 def _parse_lines(file: str, text: str) -> Iterator[tuple[str, Any]]:

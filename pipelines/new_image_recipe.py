@@ -9,6 +9,7 @@ Folders of classes or a column of labels.csv say what the photos show.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from pipelines.local.preflight import has_imagenet_weights
@@ -23,6 +24,7 @@ from trainer.data.sources.images import ImageFolder
 from trainer.data.storage import join
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
 from trainer.data.tables.csv_text import read_header
+from trainer.data.tables.dialect import PLAIN
 from trainer.data.tables.proposal import describe_label
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
@@ -59,21 +61,24 @@ def list_label_columns(source: str) -> list[str]:
     table = join(_find_folder(source), TABLE)
     if not storage.exists(table):
         return []
-    header = read_header(table)
+    header = read_header(table, CsvReader.sniff(table).dialect)
     return [name for name in header if name and name != find_file_column(table, header, [])]
 
 
-def propose_images(source: str, label: str) -> ImageProposal:
+def propose_images(
+    source: str, label: str, dialect: Mapping[str, Any] | None = None
+) -> ImageProposal:
     """Return options for the photos of a folder; raise InputError if they can't be learned from.
 
     Args:
         source: images:FOLDER.
         label: a column of the folder's labels.csv; empty for folders of classes.
+        dialect: what is known of the dialect of labels.csv.
     """
     folder = _find_folder(source)
     given: dict[str, Any] = {"source": source}
     if label:
-        given["label"] = _describe_label(folder, source, label)
+        given |= _describe_label(folder, source, label, dialect)
     elif columns := list_label_columns(source):
         try:
             ImageFolder(folder, SourceOptions(source=source))
@@ -155,12 +160,20 @@ def _find_folder(source: str) -> str:
     return location
 
 
-def _describe_label(folder: str, source: str, label: str) -> dict[str, Any]:
-    """Return the label of a recipe for a column of labels.csv."""
+def _describe_label(
+    folder: str, source: str, label: str, dialect: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the label and the dialect of a recipe for a column of labels.csv."""
+    table = join(folder, TABLE)
+    found = CsvReader.sniff(table, dialect).dialect if storage.exists(table) else PLAIN
+    given: dict[str, Any] = {"dialect": found.settings} if found.settings else {}
     # Opening checks that the table exists and has the column.
-    ImageFolder(folder, SourceOptions(source=source, label={"column": label}))
-    schema = TableSchema(columns=[], crosses=[], label=Label(column=label), split_by=SplitBy())
-    return describe_label(CsvReader(join(folder, TABLE), schema), f"source={source!r}", label)
+    ImageFolder(folder, SourceOptions(source=source, label={"column": label}, **given))
+    schema = TableSchema(
+        columns=[], crosses=[], label=Label(column=label), split_by=SplitBy(), dialect=found
+    )
+    described = describe_label(CsvReader(table, schema), f"source={source!r}", label)
+    return {**given, "label": described}
 
 
 def _describe_time(photos: int, options: dict[str, Any]) -> str:

@@ -178,7 +178,7 @@ def _draft_photos(
     """Return a recipe of photos, what it learns from what, and what was understood."""
     from pipelines.new_image_recipe import propose_images
 
-    proposal = propose_images(source, label)
+    proposal = propose_images(source, label, values.get("dialect"))
     document = tomlkit.document()
     for line in (f"{label or 'Classes'} of {source}", "", _command(name)):
         document.add(tomlkit.comment(one_line(line)))

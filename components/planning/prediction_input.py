@@ -1,7 +1,9 @@
 """Check the input of a batch prediction against the model."""
 
+import codecs
 import csv
 import itertools
+import re
 from collections.abc import Sequence
 
 from components.planning.prediction_options import format_of
@@ -57,8 +59,19 @@ def _find_first_file(input: str) -> str:
 
 
 def _check_header(file: str, columns: Sequence[str]) -> None:
+    remedy = "Vertex AI reads CSV in UTF-8 with commas: convert it, or give .jsonl"
     with storage.open_file(file, "rb") as content:
-        line = content.readline(_LONGEST_HEADER).decode("utf-8-sig", "replace")
+        head = content.read(_LONGEST_HEADER)
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is not UTF-8; {remedy}") from None
+    line = text.partition("\n")[0]
+    other = re.search("[;\t|]", line)
+    if len(columns) > 1 and "," not in line and other:
+        raise InputError(f"{file} has {other[0]!r} between its columns; {remedy}")
+    if "\0" in text or "\r" in line.rstrip("\r"):
+        raise InputError(f"{file} is in UTF-16, or its lines end in CR; {remedy}")
     try:
         header = next(csv.reader([line]), [])
     except csv.Error as error:

@@ -18,7 +18,7 @@ from tests.refusals import refused
 from tests.tables import one_number, read_rows, write, write_csv
 from tests.trainer.data.picture_folders import content, read_examples, rejected
 from trainer import process_pool
-from trainer.data import records
+from trainer.data import records, storage
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.schema import Dataset
 from trainer.data.tables import csv_text
@@ -151,7 +151,7 @@ def test_read_error_in_the_middle_of_a_table_is_one_line(tmp_path, monkeypatch):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     table = write_csv(tmp_path / "t.csv", tables.lines(50))
-    monkeypatch.setattr(csv_text.storage, "open_file", lambda uri, _: Failing(uri))
+    monkeypatch.setattr(storage, "open_file", lambda uri, _: Failing(uri))
     assert "t.csv can't be read (Input/output error)" in refused(write, table, tmp_path / "out")
 
 

@@ -41,10 +41,10 @@ class ImageSource(SourceKind):
     @classmethod
     def check_options(cls, options: SourceOptions) -> list[str]:
         given = (options.columns, options.crosses, options.label, options.split_by)
-        if any(given) or options.weight_column:
+        if any(given) or options.weight_column or options.dialect:
             raise InputError(
-                "columns, crosses, label, split_by and weight_column describe a table or a "
-                f"labels.csv, but source={options.source!r} has neither; use another, such as "
+                "dialect, columns, crosses, label, split_by and weight_column describe a table or "
+                f"a labels.csv, but source={options.source!r} has neither; use another, such as "
                 "csv:URI, or leave them out"
             )
         return []

@@ -12,7 +12,7 @@ file's own is matched as path_matching.py says.
 import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trainer.data.file_listing import list_files
 from trainer.data.images.class_folders import SUFFIXES, TABLE, Listed, is_hidden
@@ -23,8 +23,10 @@ from trainer.data.source_options import SourceOptions
 from trainer.data.storage import exists, join
 from trainer.data.tables.cells import to_texts
 from trainer.data.tables.columns import TableSchema
-from trainer.data.tables.csv_text import read_blocks, read_header
+from trainer.data.tables.csv_text import read_blocks
 from trainer.data.tables.labels import parse_labels, store_labels
+from trainer.data.tables.rows import Block
+from trainer.data.tables.sniffing import read_header
 from trainer.data.tables.splits import find_splits, find_starts, merge_samples, scan_times
 from trainer.data.tables.table_source import check_header
 from trainer.errors import InputError
@@ -59,7 +61,7 @@ class LabelTable:
                 f"{self._place}: label names a column of {TABLE}, but {self._uri} does "
                 "not exist; write it, or leave label out if each class has a folder"
             )
-        self._header = read_header(self._uri)
+        self._header = read_header(self._uri, schema.dialect, schema.needed)
         self._column = find_file_column(self._uri, self._header, schema.needed)
         check_header(self._uri, self._header, [self._column, *schema.needed])
 
@@ -182,8 +184,8 @@ class LabelTable:
                     found[path] = _Row(key, labels[index], split, "")
         return found, unusable
 
-    def _read_blocks(self) -> Iterator[Any]:
-        return read_blocks(self._uri, 0, self._header)
+    def _read_blocks(self) -> Iterator[Block]:
+        return read_blocks(self._uri, 0, self._header, self._schema.dialect)
 
 
 def find_file_column(table: str, header: Sequence[str], needed: Collection[str]) -> str:

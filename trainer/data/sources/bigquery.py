@@ -5,15 +5,20 @@ never exported. They have no order: a row's key is `table:number`, or `query:num
 computed from its content. So neither the order nor the number of streams changes the records.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import secrets
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.data.tables.columns import TableSchema
 from trainer.data.tables.table_source import TableKind, check_header
 from trainer.errors import InputError, google_errors_as_input
+
+if TYPE_CHECKING:
+    from trainer.data.tables.rows import Block
 
 STREAMS = 32
 """Streams of a session: Dataflow's workers read them in parallel, a single machine in turn."""
@@ -65,7 +70,7 @@ class BigQueryReader(TableKind):
         # There is no way to tell whether a table has changed, so its records are always written.
         return secrets.token_hex(16), ""
 
-    def blocks(self, file: int) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Block]:
         import pyarrow as pa
 
         from trainer.data.tables.batches import Batch

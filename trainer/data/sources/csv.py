@@ -4,11 +4,16 @@ Files end in .csv, or .csv.gz and the like, and each has a header. A row's key i
 its digest is computed from its bytes in UTF-8.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer.data.tables.dialect import Sniffed
 from trainer.data.tables.table_source import FileReader
+
+if TYPE_CHECKING:
+    from trainer.data.tables.rows import Block
 
 
 class CsvReader(FileReader):
@@ -33,7 +38,7 @@ class CsvReader(FileReader):
         first = self._uris[0] if uri != self._uris[0] else ""
         return tuple(read_header(uri, self._dialect, self._needed, first))
 
-    def blocks(self, file: int) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Block]:
         from trainer.data.tables.csv_text import read_blocks
 
         return read_blocks(self._uris[file], file, self._headers[file], self._dialect)

@@ -86,6 +86,8 @@ class ImageFolder(ImageSource):
             )
         if options.label:
             return parse_image_labels(options).label.classes
+        if options.dialect:
+            raise InputError("dialect describes the labels.csv that label reads; set label, too")
         check_path_pattern(options)
         return []
 

@@ -3,14 +3,19 @@
 Files end in .parquet. A row's key is `file:row`, from 1.
 """
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from trainer.data import storage
 from trainer.data.tables.file_formats import HEAD_BYTES, check_format, is_text
 from trainer.data.tables.table_source import FileReader
 from trainer.errors import InputError
+
+if TYPE_CHECKING:
+    from trainer.data.tables.rows import Block
 
 
 class ParquetReader(FileReader):
@@ -23,7 +28,7 @@ class ParquetReader(FileReader):
         with _opened(uri) as file:
             return tuple(file.schema_arrow.names)
 
-    def blocks(self, file: int) -> Iterator[Any]:
+    def blocks(self, file: int) -> Iterator[Block]:
         from trainer.data.tables.batches import BATCH_ROWS, Batch
 
         row = 1

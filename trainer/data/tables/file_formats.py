@@ -12,7 +12,7 @@ _FORMATS = (
     (rb"PAR1[\0-\x08\x0e-\x1f]", "a Parquet file", "use parquet:{uri}"),
     (rb"PK\x03\x04(.{26}\[Content_Types\]|.*xl/)", "an Excel workbook", "use excel:{uri}"),
     (rb"PK\x03\x04", "a ZIP archive", f"{_EXTRACT}, or use csv:{{uri}} if it contains CSV"),
-    (rb"\xd0\xcf\x11\xe0", "an old Excel workbook", "save it as .xlsx, and use excel:FILE"),
+    (rb"\xd0\xcf\x11\xe0", "an Excel workbook", "use excel:{uri}"),
     (rb"\xff\xd8\xff|\x89PNG\r\n|GIF8[79]a|RIFF.{4}WEBP", "an image", "use images:FOLDER"),
     (rb".{257}ustar", "a tar archive", _EXTRACT),
     (
@@ -26,9 +26,15 @@ _FORMATS = (
 )
 
 
-def check_format(uri: str, head: bytes) -> None:
-    """Raise InputError if a file's first bytes are those of a known other format."""
+def check_format(uri: str, head: bytes, reader: str = "csv") -> None:
+    """Raise InputError if a file's first bytes are those of a format that a reader does not read.
+
+    Args:
+        reader: the kind of source that reads the file.
+    """
     for pattern, name, remedy in _FORMATS:
+        if f"use {reader}:" in remedy:
+            continue
         if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
             raise InputError(f"{uri} is {name}; {remedy.format(uri=uri)}")
 

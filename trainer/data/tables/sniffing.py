@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trainer.data.tables import csv_text
@@ -72,7 +72,7 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
     raw, is_whole = _read_sample(uri)
     if not raw:
         raise InputError(f"{uri} is empty: it has no header; use a table with a header")
-    encoding = known.setdefault("encoding", _find_encoding(uri, raw))
+    encoding = known["encoding"] = known.get("encoding") or _find_encoding(uri, raw)
     text = decode(raw, encoding, "replace")
     if "\n" not in text and "\r" in text:
         known.setdefault("line_end", "\r")
@@ -85,12 +85,40 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
         known.setdefault("delimiter", first[1])
     dialect = _find_fields(uri, text, known)
     rows = list(_read_rows(text, dialect))
+    last = rows if is_whole else None
+    known = {**dialect.settings, **known}
+    return _find_borders(uri, rows, last, known)
+
+
+def sniff_rows(
+    uri: str, rows: Iterable[tuple[int, list[str]]], given: Mapping[str, Any] | None = None
+) -> Sniffed:
+    """Return the dialect of a file that consists of cells; each row has its number, from 1.
+
+    Raise InputError as `sniff` does.
+    """
+    read = [_Row(number - 1, cells) for number, cells in rows]
+    return _find_borders(uri, read, read, dict(given or {}))
+
+
+def _find_borders(
+    uri: str, rows: list[_Row], last: list[_Row] | None, known: dict[str, Any]
+) -> Sniffed:
+    """Return the dialect with the rows that are above and below the table.
+
+    Args:
+        last: the last rows of the file; None: they are not read yet.
+    """
+    dialect = parse_dialect(known)
     above = known.get("skip_rows", _count_above(uri, rows, dialect))
-    dialect = parse_dialect({**dialect.settings, "skip_rows": above})
+    dialect = parse_dialect({**known, "skip_rows": above})
+    skipped = [row for row in rows if row.line < above]
     rows = [row for row in rows if row.line >= above]
-    below = [] if "footer_rows" in known else _find_below(uri, rows, dialect, is_whole)
-    dialect = parse_dialect({**dialect.settings, "footer_rows": len(below), **known})
-    return Sniffed(dialect, _list_notes(text, dialect, rows, below))
+    below: list[_Row] = []
+    if "footer_rows" not in known:
+        below = _find_below(rows, list(_read_tail(uri, dialect)) if last is None else last)
+        dialect = parse_dialect({**known, "skip_rows": above, "footer_rows": len(below)})
+    return Sniffed(dialect, _list_notes(dialect, skipped, rows, below))
 
 
 def read_header(
@@ -301,10 +329,10 @@ def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
             )
     if not rows or not header:
         if rows and _looks_like_data(rows[0], rows[1:]):
-            names = dialect.delimiter.join(f"c{n}" for n in range(1, width + 1))
+            names = dialect.delimiter.join(f"column{n}" for n in range(1, width + 1))
             raise InputError(
-                f"{uri} has no header: its first row is {rows[0]}; add one, for example with "
-                f"sed -i '1i {names}' FILE"
+                f"{uri} has no header: its first row is {rows[0]}; add a first line with a name "
+                f"for each column, such as {names[:80]!r}"
             )
         return 0
     # Empty lines above the header are no rows.
@@ -338,9 +366,8 @@ def _looks_like_data(row: _Row, below: Sequence[_Row]) -> bool:
     return True
 
 
-def _find_below(uri: str, rows: Sequence[_Row], dialect: Dialect, is_whole: bool) -> list[_Row]:
+def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
     """Return the last rows that are no examples: totals, notes and rows of empty fields."""
-    last = list(rows) if is_whole else list(_read_tail(uri, dialect))
     width, _ = _width(rows)
     table = [row for row in rows if len(row.fields) == width and row.filled]
     if len(table) < 3 or len(last) < 3:
@@ -378,7 +405,7 @@ def _read_tail(uri: str, dialect: Dialect) -> Iterator[_Row]:
 
 
 def _list_notes(
-    text: str, dialect: Dialect, rows: Sequence[_Row], below: Sequence[_Row]
+    dialect: Dialect, above: Sequence[_Row], rows: Sequence[_Row], below: Sequence[_Row]
 ) -> list[str]:
     notes = []
     if not dialect.is_utf8:
@@ -396,10 +423,9 @@ def _list_notes(
     if fields != PLAIN:
         notes.append(f"the file is {fields.describe()}")
     if dialect.skip_rows:
-        above = text.split("\n", dialect.skip_rows)[: dialect.skip_rows]
-        shown = next((line.strip() for line in above if line.strip(" ,;\t\r")), "")
-        lines = "line" if dialect.skip_rows == 1 else "lines"
-        notes.append(f"{dialect.skip_rows} {lines} above the header are left out: {shown[:60]!r}")
+        shown = next((str(row) for row in above if row.filled), "empty")
+        lines = "line is" if dialect.skip_rows == 1 else f"{dialect.skip_rows} lines are"
+        notes.append(f"the first {lines} left out, above the header: {shown}")
     if below:
         shown = next((str(row) for row in below if row.filled), "empty fields")
         rest = f"the last {len(below)} rows are" if len(below) > 1 else "the last row is"

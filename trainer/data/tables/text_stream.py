@@ -45,7 +45,7 @@ class DialectError(InputError):
 
 
 @contextlib.contextmanager
-def open_text(uri: str, dialect: Dialect = PLAIN) -> Iterator[Any]:
+def open_text(uri: str, dialect: Dialect = PLAIN, reader: str = "csv") -> Iterator[Any]:
     """Open a file whose `read(size)` returns text as bytes in UTF-8 with LF, without its BOM.
 
     Raise InputError if it can't be read, is damaged or no table, and DialectError if its beginning
@@ -53,7 +53,7 @@ def open_text(uri: str, dialect: Dialect = PLAIN) -> Iterator[Any]:
     """
     with open_bytes(uri) as file:
         head = file.read(HEAD_BYTES)
-        check_format(uri, head)
+        check_format(uri, head, reader)
         if problem := _find_difference(head, dialect):
             raise DialectError(f"{uri} {problem}")
         yield _Text(head, file, dialect)

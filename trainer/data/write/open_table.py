@@ -19,6 +19,7 @@ from trainer.data.tables.columns import AUTO, WEIGHT
 from trainer.data.tables.number_finder import suggest_forms
 from trainer.data.tables.parsing import parse_block
 from trainer.data.tables.proposal import propose
+from trainer.data.tables.rows import Block
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.splits import Starts, find_starts, merge_samples, scan_times
 from trainer.data.tables.statistics import Sample
@@ -96,7 +97,7 @@ class OpenTable(OpenSource):
         self.conclude(totals)
         return totals, rows
 
-    def _read_blocks(self) -> Iterator[Any]:
+    def _read_blocks(self) -> Iterator[Block]:
         for file in range(len(self.opened.names)):
             yield from self.opened.blocks(file)
 
@@ -105,7 +106,7 @@ class OpenTable(OpenSource):
         """Return the column of a split by time, for which `parse` needs starts; else empty."""
         return self._schema.split_by.time
 
-    def scan(self, block: Any) -> Sample:
+    def scan(self, block: Block) -> Sample:
         """Return the times of a block's rows; every core runs this."""
         return scan_times(block, self.time_column)
 
@@ -116,7 +117,7 @@ class OpenTable(OpenSource):
         fractions = self.options.split_fractions
         return find_starts(times, self.time_column, fractions, self._schema.time_form)
 
-    def parse(self, block: Any, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
+    def parse(self, block: Block, starts: Starts | None) -> tuple[pa.RecordBatch, Totals]:
         """Parse a block as `parse_block` does; every core runs this."""
         name = self.opened.names[block.file]
         return parse_block(block, name, self._schema, self.options.split_fractions, starts)

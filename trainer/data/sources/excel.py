@@ -1,0 +1,120 @@
+"""excel:URI: a table as a sheet of an Excel workbook, a folder of them, or a pattern.
+
+The first sheet is read, or the one that `dialect` names. Dates are read as ISO 8601, and whole
+numbers without a fraction. A row's key is `file:row`, as Excel counts rows, and its digest is
+computed from the texts of its cells.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainer.data import storage
+from trainer.data.tables.dialect import Dialect, Sniffed, parse_dialect
+from trainer.data.tables.table_source import FileReader
+from trainer.errors import InputError, first_line
+from trainer.fields import suggest
+
+if TYPE_CHECKING:
+    from trainer.data.tables.rows import Block, Rows
+
+BLOCK_ROWS = 1 << 14
+"""Number of rows that are passed to a process at once."""
+
+
+class ExcelReader(FileReader):
+    """A table in Excel workbooks."""
+
+    help = "a sheet of an Excel workbook, a folder of them or a pattern"
+    endings = (".xlsx", ".xlsm", ".xls")
+    dialect_keys = ("sheet", "skip_rows", "footer_rows")
+
+    @classmethod
+    def sniff(cls, place: str, given: Mapping[str, Any] | None = None) -> Sniffed:
+        from trainer.data.tables.sniffing import sniff_rows
+
+        uri = cls.list_files(place)[0]
+        dialect = parse_dialect(given or {})
+        book = _open(uri)
+        found = sniff_rows(uri, _read_sheet(uri, book, dialect), given)
+        others = [name for name in book.sheet_names[1:] if not dialect.sheet]
+        notes = [f"other sheets are not read: {', '.join(others)}"] if others else []
+        return Sniffed(found.dialect, [*found.notes, *notes])
+
+    def _read_header(self, uri: str) -> tuple[str, ...]:
+        rows = _read_table(uri, self._dialect)
+        return tuple(name.strip() for name in rows[0][1]) if rows else ()
+
+    def blocks(self, file: int) -> Iterator[Block]:
+        rows = _read_table(self._uris[file], self._dialect)
+        for start in range(1, len(rows), BLOCK_ROWS):
+            yield _Cells(file, self._headers[file], rows[start : start + BLOCK_ROWS])
+
+
+class _Cells(NamedTuple):
+    """Some rows of a sheet, as texts."""
+
+    file: int
+    names: Sequence[str]
+    rows: list[tuple[int, list[str]]]  # the number and the cells of each
+
+    def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
+        import numpy as np
+        import pyarrow as pa
+
+        from trainer.data.source import digest
+        from trainer.data.tables.rows import Rows
+
+        places = {name: self.names.index(name) for name in wanted}
+        return Rows(
+            np.array([number for number, _ in self.rows], np.int64),
+            b"".join(digest("\x1f".join(cells).encode()) for _, cells in self.rows),
+            {
+                name: pa.array([cells[at] for _, cells in self.rows], pa.string())
+                for name, at in places.items()
+            },
+            [],
+        )
+
+
+def _open(uri: str) -> Any:
+    import python_calamine
+
+    try:
+        return python_calamine.CalamineWorkbook.from_filelike(io.BytesIO(storage.read(uri)))
+    except (OSError, python_calamine.CalamineError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(
+            f"{uri} can't be read as an Excel workbook ({reason}); save it again as .xlsx, without "
+            "a password"
+        ) from None
+
+
+def _read_sheet(uri: str, book: Any, dialect: Dialect) -> list[tuple[int, list[str]]]:
+    """Return the number and the texts of each row of a sheet that is not empty."""
+    name = dialect.sheet or book.sheet_names[0]
+    if name not in book.sheet_names:
+        raise InputError(f"{uri} has no sheet {name!r}{suggest(name, book.sheet_names)}")
+    cells = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+    rows = ((number, list(map(_to_text, row))) for number, row in enumerate(cells, 1))
+    return [(number, row) for number, row in rows if any(row)]
+
+
+def _read_table(uri: str, dialect: Dialect) -> list[tuple[int, list[str]]]:
+    rows = _read_sheet(uri, _open(uri), dialect)
+    rows = [(number, row) for number, row in rows if number > dialect.skip_rows]
+    return rows[: len(rows) - dialect.footer_rows]
+
+
+def _to_text(cell: Any) -> str:
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    if isinstance(cell, datetime.datetime):
+        is_day = cell.time() == datetime.time()
+        return cell.date().isoformat() if is_day else cell.isoformat(" ")
+    return str(cell)
