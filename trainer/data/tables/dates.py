@@ -14,8 +14,10 @@ import datetime
 import functools
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 FORM = (
     r"^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2})(?:(:\d{2})(?:\.\d+)?)?)?"
@@ -163,6 +165,8 @@ def _escape(literal: str) -> str:
 
 def count_days(dates: Sequence[str]) -> np.ndarray:
     """Return the days since 1970 of cleaned dates, float64 [n]; NaN for empty text."""
+    import numpy as np  # Commands that only read a recipe need none.
+
     moments = np.array([date or "NaT" for date in dates], "datetime64[s]")
     seconds = moments.astype(np.int64).astype(np.float64)
     return np.where(np.isnat(moments), np.nan, seconds / 86_400)
@@ -170,4 +174,4 @@ def count_days(dates: Sequence[str]) -> np.ndarray:
 
 def name_day(days: float) -> str:
     """Return the date of a number of days since 1970."""
-    return str(np.datetime64(int(days), "D"))
+    return (datetime.date(1970, 1, 1) + datetime.timedelta(days=int(days))).isoformat()

@@ -19,9 +19,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
-MAX_FLOAT = float(np.finfo(np.float32).max)
+MAX_FLOAT = 3.4028234663852886e38
+"""The largest float32."""
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """The meaning of each form of a boolean, in lower case."""
 BOOLEAN_WORDS = ("true", "false")

@@ -212,7 +212,7 @@ def propose(
     is_set = described_label.get("type") == "multilabel"
     return Proposal(
         rows=own.rows,
-        is_whole=sample.is_whole,
+        is_whole=sample.is_whole and sample.rows <= SAMPLE_ROWS,
         label=described_label,
         target=_show(own, Described(label, described_label, notes=notes)),
         described=described,
