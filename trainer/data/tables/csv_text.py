@@ -68,7 +68,7 @@ class Block(NamedTuple):
         """
         starts, ends = _find_row_spans(self.text, self.dialect)
         line_ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == _LINE_END) + 1
-        lines = np.searchsorted(line_ends, ends) - np.searchsorted(line_ends, starts)
+        lines = np.diff(np.searchsorted(line_ends, np.append(starts, ends[-1:]), "right"))
         longest = int(lines.argmax())
         return self.first_line + int(lines[:longest].sum()), max(1, int(lines[longest]))
 
