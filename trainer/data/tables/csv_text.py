@@ -9,6 +9,7 @@ by row. So are dialects with escapes, or with blanks before quotes.
 """
 
 import csv
+import dataclasses
 import functools
 import io
 import re
@@ -33,6 +34,8 @@ MAX_ROW_BYTES = 1 << 17
 
 _UNCLOSED = "unexpected end of data"
 """The csv module's error for a quote that is never closed."""
+_MISPLACED = "',' expected after '\"'"
+"""The csv module's error for text after a quoted field."""
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _LINE_END, _RETURN = b"\n\r"
 
@@ -52,7 +55,7 @@ class Block(NamedTuple):
 
     def read(self, wanted: Sequence[str], lists: Sequence[str] = ()) -> Rows:
         """Return the rows with the columns that are `wanted`, without the header."""
-        rows = _parse_block(self, wanted) or _parse_row_by_row(self, wanted)
+        rows = _parse_block(self, wanted)
         if self.first_line > 1 + self.dialect.skip_rows:
             return rows
         columns = {name: column[1:] for name, column in rows.columns.items()}
@@ -63,13 +66,11 @@ class Block(NamedTuple):
 
         Many lines are the sign of a quote that was never closed.
         """
-        longest, first, line = 1, self.first_line, self.first_line
-        for start, end in _find_row_spans(self.text, self.dialect, is_whole=True):
-            lines = self.text.count(b"\n", start, end)
-            if lines > longest:
-                longest, first = lines, line
-            line += lines
-        return first, longest
+        starts, ends = _find_row_spans(self.text, self.dialect)
+        line_ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == _LINE_END) + 1
+        lines = np.diff(np.searchsorted(line_ends, np.append(starts, ends[-1:]), "right"))
+        longest = int(lines.argmax())
+        return self.first_line + int(lines[:longest].sum()), max(1, int(lines[longest]))
 
 
 def read_header(uri: str, dialect: Dialect = PLAIN) -> list[str]:
@@ -127,41 +128,113 @@ def _yield_filled(block: Block) -> Iterator[Block]:
 
 def _drop_last_rows(text: bytes, dialect: Dialect) -> bytes:
     """Return the text without its last `footer_rows` rows that are not empty."""
-    starts = [
-        start
-        for start, end in _find_row_spans(text, dialect, is_whole=True)
-        if text[start:end].strip(b"\r\n")
-    ]
+    spans = zip(*_find_row_spans(text, dialect), strict=True)
+    starts = [start for start, end in spans if text[start:end].strip(b"\r\n")]
     return text[: starts[-dialect.footer_rows]] if len(starts) > dialect.footer_rows else b""
 
 
-def _parse_block(block: Block, wanted: Sequence[str]) -> Rows | None:
-    """Parse a whole block; return None if it must be parsed row by row."""
-    header, dialect = block.names, block.dialect
-    if dialect.escape or dialect.skip_initial_space:
-        return None
+def _parse_block(block: Block, wanted: Sequence[str]) -> Rows:
+    """Parse a block by pyarrow, except for the rows that it reads otherwise than the csv module."""
+    dialect = block.dialect
     text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
+    if dialect.escape or dialect.skip_initial_space:
+        starts, ends = _find_row_spans(text, dialect)
+        return _parse_row_by_row(block, text, starts, ends, wanted)
     ends = _find_row_ends(text, dialect)
-    if ends is None or not len(ends) or ends[-1] != len(text):
-        return None
-    if text.count(b"\r") != text.count(b"\r\n") or b"\0" in text:
-        return None
+    is_regular = ends is not None and len(ends) and ends[-1] == len(text)
+    if is_regular and text.count(b"\r") == text.count(b"\r\n") and _is_text(text):
+        starts = np.concatenate(([0], ends[:-1]))
+        if not _has_quotes(text, dialect) or (ends - starts).max() <= MAX_ROW_BYTES:
+            return _parse_together(block, text, starts, ends, wanted)
+    starts, ends = _find_row_spans(text, dialect)
+    regular, literal = _classify(text, starts, ends, dialect)
+    unquoted = block._replace(dialect=dataclasses.replace(dialect, quote=""))
+    parts = [
+        _parse_together(block, text, starts[regular], ends[regular], wanted),
+        _parse_together(unquoted, text, starts[literal], ends[literal], wanted),
+    ]
+    others = ~regular & ~literal
+    parts.append(_parse_row_by_row(block, text, starts[others], ends[others], wanted))
+    return _merge(parts)
+
+
+def _is_text(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return None
+        return False
+    return b"\0" not in text
+
+
+def _merge(parts: Sequence[Rows]) -> Rows:
+    """Return rows that were parsed apart in the order of their numbers."""
+    numbers = np.concatenate([part.numbers for part in parts])
+    order = np.argsort(numbers, kind="stable")
+    halves = np.concatenate([part.halves for part in parts])[order]
+    return Rows(
+        numbers[order],
+        halves.astype(">u8").tobytes(),
+        {
+            name: pa.concat_arrays([part.columns[name] for part in parts]).take(pa.array(order))
+            for name in parts[0].columns
+        },
+        sorted(rejection for part in parts for rejection in part.rejections),
+    )
+
+
+def _classify(
+    text: bytes, starts: np.ndarray, ends: np.ndarray, dialect: Dialect
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows follow RFC 4180, and which others have no quoted fields: bool [n] each.
+
+    A quote in the middle of a field, as in 5" pipe, is text.
+    """
     codes = np.frombuffer(text, np.uint8)
-    starts, stops = np.concatenate(([0], ends[:-1])), ends - 1
+    returns = np.flatnonzero(codes == _RETURN)
+    returns = returns[codes[np.minimum(returns + 1, len(codes) - 1)] != _LINE_END]
+    unusual = [returns, np.flatnonzero(codes == 0)]
+    if not _is_text(text):
+        unusual.append(np.flatnonzero(codes > 127))
+    usual = np.ones(len(starts), bool)
+    usual[np.searchsorted(ends, np.concatenate(unusual), "right")] = False
+    usual &= ends - starts <= MAX_ROW_BYTES
+    if not dialect.quote:
+        return usual, np.zeros_like(usual)
+    quote, delimiter = ord(dialect.quote), ord(dialect.delimiter)
+    quotes = np.flatnonzero(codes == quote)
+    rows = np.searchsorted(ends, quotes, "right")
+    is_opening = (np.arange(len(quotes)) - np.searchsorted(quotes, starts[rows])) % 2 == 0
+    is_first = (quotes == starts[rows]) | (codes[quotes - 1] == delimiter)
+    fits_before = is_first | (codes[quotes - 1] == quote)
+    fits_after = np.isin(codes[quotes + 1], (delimiter, _LINE_END, _RETURN, quote))
+    regular, literal = usual.copy(), usual.copy()
+    regular[rows[~np.where(is_opening, fits_before, fits_after)]] = False
+    regular[np.flatnonzero(np.bincount(rows, minlength=len(starts)) % 2)] = False
+    literal[rows[is_first]] = False
+    return regular, literal & ~regular
+
+
+def _parse_together(
+    block: Block, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
+) -> Rows:
+    """Parse some rows of a block by pyarrow."""
+    header, codes = block.names, np.frombuffer(text, np.uint8)
+    line_ends = np.flatnonzero(codes == _LINE_END)
+    stops = ends - 1
     stops = stops - ((stops > starts) & (codes[stops - 1] == _RETURN))
+    if (ends - starts).sum() < len(text):
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        chosen = b"".join(text[start:end] for start, end in spans)
+    else:
+        chosen = text
     starts, stops = starts[stops > starts], stops[stops > starts]
-    if _has_quotes(text, dialect) and (stops - starts).max(initial=0) > MAX_ROW_BYTES:
-        return None
-    lines = block.first_line + np.searchsorted(np.flatnonzero(codes == _LINE_END), starts)
-    table, ragged = _read_csv(text, header, wanted, dialect)
+    lines = block.first_line + np.searchsorted(line_ends, starts)
+    if not len(starts):
+        return Rows(lines, b"", {name: pa.array([], pa.string()) for name in wanted}, [])
+    table, ragged = _read_csv(chosen, header, wanted, block.dialect)
     whole = np.ones(len(starts), bool)
     whole[list(ragged)] = False
-    if table.num_rows != whole.sum():
-        return None
+    assert table.num_rows == whole.sum()
     spans = zip(starts[whole].tolist(), stops[whole].tolist(), strict=True)
     return Rows(
         lines[whole],
@@ -207,11 +280,18 @@ def _read_csv(
     return table, ragged
 
 
-def _parse_row_by_row(block: Block, wanted: Sequence[str]) -> Rows:
+def _parse_row_by_row(
+    block: Block, text: bytes, starts: np.ndarray, ends: np.ndarray, wanted: Sequence[str]
+) -> Rows:
+    """Parse some rows of a block by the csv module."""
     header = block.names
+    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
+    numbers = (block.first_line + np.searchsorted(line_ends, starts)).tolist()
     lines, raw, fields, rejections = [], [], [], []
-    for offset, row in split_rows(block.text, block.dialect):
-        line = block.first_line + offset
+    for line, start, end in zip(numbers, starts.tolist(), ends.tolist(), strict=True):
+        row = text[start:end].rstrip(b"\r\n")
+        if not row:
+            continue
         try:
             values = split_fields(row, block.dialect)
             if len(values) != len(header):
@@ -257,8 +337,10 @@ def _find_row_ends(text: bytes, dialect: Dialect) -> np.ndarray | None:
     return ends if fits and np.isin(after, (delimiter, _LINE_END, _RETURN, quote)).all() else None
 
 
-def _find_row_spans(text: bytes, dialect: Dialect, *, is_whole: bool) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of every row that is sure to end in `text`.
+def _find_row_spans(
+    text: bytes, dialect: Dialect, *, is_whole: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the start and the end of every row that is sure to end in `text`, int64 [n] each.
 
     A line with a quote that is never closed is a row by itself. Each line is parsed at most twice:
     as the first of a row, and as one that begins inside of quotes.
@@ -266,23 +348,56 @@ def _find_row_spans(text: bytes, dialect: Dialect, *, is_whole: bool) -> Iterato
     Args:
         is_whole: no text follows, so that the last row ends, too.
     """
-    start, closing = 0, _Closing(0, 0, "")
-    while start < len(text):
-        line_end = end = text.find(b"\n", start) + 1
-        error = _find_quote_error(text[start : end or len(text)], dialect)
-        if error == _UNCLOSED and 0 < end <= start + MAX_ROW_BYTES:
-            if closing.start < end:
-                closing = _find_closing(text, end, dialect)
-            if closing.start <= start + MAX_ROW_BYTES:
-                end, error = closing.end, closing.error
-                # A field may be too long for the csv module.
-                if not error and (end or len(text)) > start + MAX_ROW_BYTES:
-                    error = _parse_quotes(text[start : end or len(text)], dialect)
-        if not end and not is_whole:
-            return
-        end = (line_end if error else end) or len(text)
-        yield start, end
-        start = end
+    codes = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(codes == _LINE_END) + 1
+    size = int(ends[-1]) if len(ends) else 0
+    if is_whole and size < len(text):
+        ends = np.append(ends, len(text))
+    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    if not _has_quotes(text, dialect):
+        return starts, ends
+    quotes = np.flatnonzero(codes == ord(dialect.quote))
+    counts = np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts)
+    if dialect.escape or dialect.skip_initial_space:
+        unsure, certain = np.flatnonzero(counts), np.zeros(len(ends), bool)
+    else:
+        # A row may go on if it has an odd number of quotes, one of them where a field begins.
+        before = codes[quotes - 1]
+        begins = np.isin(before, (ord(dialect.delimiter), _LINE_END, _RETURN)) | (quotes == 0)
+        lines = np.searchsorted(ends, quotes[begins], "right")
+        lines = lines[lines < len(ends)]  # The last one, without a line end, may be no row.
+        unsure = np.unique(lines[counts[lines] % 2 > 0])
+        certain = counts == (1 if text.count(b"\r") == text.count(b"\r\n") else -1)
+    is_row = np.ones(len(ends), bool)
+    end, closing = 0, _Closing(0, 0, "")
+    for line, start, line_end in zip(
+        unsure.tolist(), starts[unsure].tolist(), ends[unsure].tolist(), strict=True
+    ):
+        if start < end or line_end > start + MAX_ROW_BYTES or line_end > size:
+            continue
+        if not certain[line] and _parse_quotes(text[start:line_end], dialect) != _UNCLOSED:
+            continue
+        if closing.start < line_end:
+            closing = _find_closing(text, line_end, dialect)
+        if closing.start > start + MAX_ROW_BYTES:
+            continue
+        if not closing.end and not is_whole:
+            return starts[:line][is_row[:line]], _ends_of(starts, is_row, line)
+        closed = closing.end or len(text)
+        # A field may be too long for the csv module.
+        is_long = closed > start + MAX_ROW_BYTES
+        if closing.error or (is_long and _parse_quotes(text[start:closed], dialect)):
+            continue
+        end = closed
+        is_row[line + 1 : np.searchsorted(ends, end) + 1] = False
+    return starts[is_row], np.append(starts[is_row][1:], ends[-1:])
+
+
+def _ends_of(starts: np.ndarray, is_row: np.ndarray, line: int) -> np.ndarray:
+    """Return the ends of the rows before a line."""
+    return np.append(starts[:line][is_row[:line]][1:], starts[line : line + 1])[
+        : is_row[:line].sum()
+    ]
 
 
 class _Closing(NamedTuple):
@@ -302,7 +417,12 @@ def _find_closing(text: bytes, start: int, dialect: Dialect) -> _Closing:
     while (found := text.find(quote, start)) >= 0:
         start = max(start, text.rfind(b"\n", start, found) + 1)
         end = text.find(b"\n", found) + 1
-        error = _parse_quotes(quote + text[start : end or len(text)], dialect)
+        after = text[found + 1 : found + 2]
+        if (end or len(text)) - start <= MAX_ROW_BYTES and after.isalnum() and not dialect.escape:
+            # Sooner than by the csv module.
+            error = _MISPLACED
+        else:
+            error = _parse_quotes(quote + text[start : end or len(text)], dialect)
         if error != _UNCLOSED or not end:
             return _Closing(start, end, error)
         start = end
@@ -318,16 +438,18 @@ def _find_last_row_end(text: bytes, dialect: Dialect) -> int:
         end = 0 if ends is None or not len(ends) else int(ends[-1])
         if ends is not None and len(text) - end < MAX_ROW_BYTES:
             return end
-    return max((end for _, end in _find_row_spans(text, dialect, is_whole=False)), default=0)
+    _, ends = _find_row_spans(text, dialect, is_whole=False)
+    return int(ends[-1]) if len(ends) else 0
 
 
 def split_rows(text: bytes, dialect: Dialect = PLAIN) -> Iterator[tuple[int, bytes]]:
     """Yield (number of lines before, bytes without line end) of every row that is not empty."""
-    line = 0
-    for start, end in _find_row_spans(text, dialect, is_whole=True):
+    starts, ends = _find_row_spans(text, dialect)
+    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
+    lines = np.searchsorted(line_ends, starts)
+    for line, start, end in zip(lines.tolist(), starts.tolist(), ends.tolist(), strict=True):
         if row := text[start:end].rstrip(b"\r\n"):
             yield line, row
-        line += text.count(b"\n", start, end)
 
 
 def split_fields(row: bytes, dialect: Dialect = PLAIN) -> list[str]:
@@ -347,15 +469,6 @@ def split_fields(row: bytes, dialect: Dialect = PLAIN) -> list[str]:
         return next(_read_fields(text, dialect))
     except csv.Error as error:
         raise BadRowError(f"is quoted wrongly: {error}") from None
-
-
-def _find_quote_error(row: bytes, dialect: Dialect) -> str:
-    """Return what is wrong with the quotes of a line that begins a row; empty: nothing."""
-    if not _has_quotes(row, dialect):
-        return ""
-    if not dialect.escape and row.count(dialect.quote.encode()) % 2 == 0:
-        return ""
-    return _parse_quotes(row, dialect)
 
 
 def _parse_quotes(text: bytes, dialect: Dialect) -> str:

@@ -63,9 +63,9 @@ class Dialect:
         _check_one_of("quote", self.quote, ('"', "'", ""))
         _check_one_of("escape", self.escape, ("", "\\"))
         _check_one_of("line_end", self.line_end, ("\n", "\r"))
-        if len(self.delimiter) != 1 or not self.delimiter.isascii():
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter.isalnum():
             raise InputError(
-                f"delimiter={self.delimiter!r} is not one character of ASCII; use one, such as "
+                f"delimiter={self.delimiter!r} is not one sign of ASCII; use one, such as "
                 '"," ";" "\\t" or "|"'
             )
         if self.delimiter in (self.quote, self.escape, "\n", "\r"):

@@ -21,6 +21,7 @@ from trainer.data.tables.encodings import find_encoding
 from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.text_stream import (
     DialectError,
+    count_damaged,
     decode,
     find_mark,
     is_damaged,
@@ -195,7 +196,9 @@ def _read_sample(uri: str) -> tuple[bytes, bool]:
 def _find_encoding(uri: str, raw: bytes) -> str:
     if mark := find_mark(raw):
         return mark
-    if not is_damaged(raw, "utf-8"):
+    # In UTF-8, a few rows may be damaged; in another encoding, hardly any character is valid UTF-8.
+    bad, _ = count_damaged(raw, "utf-8")
+    if not bad or not (is_damaged(raw, "utf-8") or decode(raw, "utf-8", "ignore").isascii()):
         return "utf-8"
     return find_encoding(uri, raw)
 

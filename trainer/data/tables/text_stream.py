@@ -172,7 +172,7 @@ def count_damaged(text: bytes, encoding: str) -> tuple[int, int]:
 def is_damaged(text: bytes, encoding: str) -> bool:
     """Return whether more lines than a few are not in an encoding."""
     bad, lines = count_damaged(text, encoding)
-    return bad > _TOLERATED * lines
+    return bad > max(1, _TOLERATED * lines)
 
 
 def _find_difference(head: bytes, dialect: Dialect) -> str:
