@@ -33,7 +33,7 @@ class _Pairs(NamedTuple):
     letters: tuple[int, ...]  # first bytes of kana
     signs: tuple[int, ...]  # first bytes of signs, which say nothing
     second: int  # smallest second byte of common characters
-    count: int  # number of common characters
+    common_count: int  # number of common characters
     rated: str = ""  # chardet's name of it, if it has another
 
 
@@ -52,6 +52,8 @@ tables was read wrongly, and 28% were refused, most with fewer than ten differen
 _PAIRS_MARGIN = 5.0
 _PAIRS_WEIGHT = 0.4
 """Of chardet's confidence, which is wrong for one in 50 lists of names in EUC-JP."""
+_WITHOUT_KANA = 4.0
+"""Log of how much rarer Japanese tables in EUC-JP without any kana are than Korean ones."""
 _FEW = 4
 """Different characters that may be East Asian by accident."""
 _SHARED = 0.5
@@ -193,7 +195,9 @@ def _read_pairs(text: bytes, words: int) -> list[_Reading]:
                 continue
             is_common = first in pairs.letters or (first in pairs.common and second >= pairs.second)
             rare += not is_common
-            rating += math.log(0.97 / pairs.count if is_common else 0.03 / 20_000)
+            rating += math.log(0.97 / pairs.common_count if is_common else 0.03 / 20_000)
+        if encoding == "euc-jp" and not any("\u3040" <= one <= "\u30ff" for one in characters):
+            rating -= _WITHOUT_KANA
         lines = decoded.split("\n")
         mixed = sum(map(_mixes_scripts, lines)) / len(lines)
         wrong = max(rare / max(1, len(characters)), mixed)

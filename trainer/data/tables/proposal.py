@@ -145,18 +145,18 @@ class _Values:
         return found.unread <= _RARE * self.rows or len(self.given) > MOST_INDICATORS
 
     def _read_as(self, found: Found | None) -> None:
-        self.markers: list[str] = (
-            found.settings.get("missing", [])
-            if found
-            else find_missing(self.given, "missing_names")
-        )
+        form = self.dates if self.dates and not self.dates.readings else found
+        self.markers: list[str] = find_missing(self.given, "missing_names")
+        if form:
+            self.markers = form.settings.get("missing", [])
         unknown = {"", *self.markers}
         is_missing = np.array([text in unknown for text in self.distinct], bool)
         self.numbers = None
         if found:
-            form = Column(name=self.name, type="numeric", **found.settings).number_form
+            numbers = Column(type="numeric", **found.settings).number_form
+            missing = {"", *found.settings.get("missing", [])}
             values = np.array(
-                [np.nan if text in unknown else form.parse(text) for text in self.distinct]
+                [np.nan if text in missing else numbers.parse(text) for text in self.distinct]
             )
             self.numbers, is_missing = values[self.codes], np.isnan(values)
         self.is_missing = is_missing[self.codes]
