@@ -1,5 +1,9 @@
 """`recipes new`: a recipe for a table that nobody has described."""
 
+import csv
+import datetime
+import hashlib
+import io
 import json
 import random
 from pathlib import Path
@@ -109,6 +113,177 @@ def test_label_decides_the_task(tmp_path, values, label):
     proposal = propose_for(f"parquet:{tmp_path / 't.parquet'}", "y")
     assert proposal.label == {"column": "y", **label}
     assert [column["name"] for column in proposal.columns] == ["a"]
+
+
+def column_of(tmp_path, texts: list[str], **more: list[str]) -> tuple[dict, str, list[str]]:
+    """Return what is proposed for a column of these texts: its entry, or why it is left out."""
+    generator = random.Random(0)
+    others = {
+        "y": [generator.choice("ab") for _ in texts],
+        "n": [f"{n % 7}" for n in range(len(texts))],
+    }
+    columns = {"x": texts, **others, **more}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    proposal = propose_for(f"csv:{tmp_path / 't.csv'}", "y")
+    (one,) = (one for one in proposal.described if one.name == "x")
+    entry = {key: value for key, value in one.column.items() if key not in ("name", "quantiles")}
+    return {key: value for key, value in entry.items() if key != "log"}, one.reason, one.notes
+
+
+NUMBERS = [1250, 40, 310_000, 4_250_000, 999, 17, 86_400, 700, 5, *range(20_011, 29_000, 23)]
+
+
+@pytest.mark.parametrize(
+    ("write", "entry"),
+    [
+        (lambda n: f"{n:,}", {"format": "1,234.56"}),
+        (lambda n: f"{n:,}".replace(",", ".") + ",50", {"format": "1.234,56"}),
+        (lambda n: f"{n / 8}".replace(".", ","), {"format": "1234,56"}),
+        (lambda n: f"{n:,} €".replace(",", "\u202f"), {"format": "1 234,56", "units": {"€": 1}}),
+        (lambda n: f"${n}" if n > 40 else f"(${n})", {"units": {"$": 1}}),
+        (
+            lambda n: f"{n / 1e6} M" if n > 1e6 else f"{n / 1e3} k",
+            {"units": {"k": 1000, "M": 10**6}},
+        ),
+        (lambda n: f"{n / 4} %", {"units": {"%": 1}}),
+        (lambda n: f"{n} - {2 * n}" if n % 5 == 0 else f"{n}", {"format": "1234.56"}),
+        (lambda n: f"{n}" if n > 40 else "on request", {"missing": ["on request"]}),
+        (lambda n: {17: "n/a", 5: "-"}.get(n, f"{n}"), {"missing": ["n/a", "-"]}),
+        (lambda n: f"{n / 10} 万円", {"units": {"万円": 10_000}}),
+        (lambda n: f"{n} Cr" if n % 2 else f"{n} Lakh", {"units": {"Cr": 10**7, "Lakh": 10**5}}),
+    ],
+)
+def test_numbers_are_read_in_the_form_that_people_write(tmp_path, write, entry):
+    found, _, _ = column_of(tmp_path, [write(n) for n in NUMBERS])
+    assert found == {"type": "numeric", **entry}
+
+
+DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
+        *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p"),
+    ],
+)
+def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):
+    days = [day.replace(tzinfo=datetime.timezone.utc).strftime(format) for day in DAYS]
+    days[7] = "unknown"
+    found, _, _ = column_of(tmp_path, days)
+    assert found == {"type": "date", "format": format, "missing": ["unknown"]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "readings"),
+    [
+        # Neither the order of day and month, nor the meaning of a point or of %, can be known.
+        (
+            [f"{1 + n % 12:02}/{1 + n % 11:02}/2023" for n in range(300)],
+            ["format = '%d/%m/%Y'", "format = '%m/%d/%Y'"],
+        ),
+        (
+            [f"{1 + n % 7}.{n % 10}00" if n % 2 else f"{n}" for n in range(300)],
+            ["format = '1.234,56'", "format = '1234.56'"],
+        ),
+        (
+            [f"{n % 90 + 2} %" if n % 2 else "0.5" for n in range(300)],
+            ["units = {'%': 1}", "units = {'%': 0.01}"],
+        ),
+    ],
+)
+def test_column_that_can_be_read_in_two_ways_is_left_out_with_both(tmp_path, texts, readings):
+    found, reason, _ = column_of(tmp_path, texts)
+    assert not found and all(reading in reason for reading in readings)
+
+
+def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path):
+    texts = [f"{10 + n % 9}.5 {'kmpl' if n % 3 else 'km/kg'}" for n in range(300)]
+    found, _, notes = column_of(tmp_path, texts)
+    assert found["type"] == "vocabulary"
+    assert "numbers have several units, kmpl (" in notes[0]
+
+
+def test_the_other_columns_decide_what_a_point_means(tmp_path):
+    commas = [f"{n % 50},5" for n in range(300)]
+    found, _, notes = column_of(tmp_path, [f"{1 + n % 7}.{n % 10}50" for n in range(300)], z=commas)
+    assert found == {"type": "numeric", "format": "1.234,56"}
+    assert notes == ["points separate thousands here, as other columns have decimal commas"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ([f"{n % 89 + 1:05}" for n in range(300)], "vocabulary"),
+        ([f"{'高い安い'[n % 2 :]}{'満足です残念'[n % 4 :]}。{n}" for n in range(300)], "text"),
+        (
+            [f"{a}{b}{n}" for a in ("Al", "Be", "Ca") for b in ("ma", "ro") for n in range(60)],
+            "text",
+        ),
+        ([hashlib.sha256(f"{n}".encode()).hexdigest() for n in range(300)], ""),
+        ([f"INV-{n:06}" for n in range(300)], ""),
+    ],
+)
+def test_texts_are_told_from_keys_by_their_letters(tmp_path, texts, kind):
+    found, reason, _ = column_of(tmp_path, texts)
+    assert found.get("type", "") == kind
+    assert reason == ("" if kind else "differs from row to row, like a key")
+
+
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [
+        ([f"{n},{n + 10},000" for n in range(1, 60)], {"type": "numeric", "format": "1,234.56"}),
+        (["['a', 'b']", "[]", "['c']"], {"type": "multilabel", "format": "list"}),
+        (["No ", "no", "NO", "yes"], {"ignore_case": True}),
+        (["0", "1.0", "0.0", "1"], {}),
+        (["1,5 A", "2,5 A", "x, y"], {}),
+    ],
+)
+def test_label_is_what_a_person_reads(tmp_path, values, label):
+    rows = [[f"{n % 17}", values[n % len(values)]] for n in range(300)]
+    text = io.StringIO()
+    csv.writer(text).writerows([["a", "y"], *rows])
+    (tmp_path / "t.csv").write_text(text.getvalue())
+    assert propose_for(f"csv:{tmp_path / 't.csv'}", "y").label == {"column": "y", **label}
+
+
+def test_what_a_person_says_of_a_column_decides(tmp_path, command):
+    rows = [f"{1 + n % 12:02}/{1 + n % 11:02}/2023,{1 + n % 7}.{n % 10}00" for n in range(300)]
+    table = write_csv(tmp_path / "t.csv", rows, "sold,price")
+    arguments = ["recipes", "new", "shop", f"csv:{table}", "--label=price"]
+    code, _, errors = command(*arguments)
+    price = '{"name": "price", "format": "1.234,56"}'
+    assert code == 2 and json.dumps(price) in errors
+    day = '{"name": "sold", "format": "%m/%d/%Y"}'
+    code, shown, errors = command(*arguments, f"--column={price}", f"--column={day}")
+    assert (code, errors) == (0, "")
+    assert "label     price: numeric, format 1.234,56: '" in shown
+    given = recipe.load("shop").given
+    assert given["label"] == {"column": "price", "type": "numeric", "format": "1.234,56"}
+    assert given["columns"][0]["format"] == "%m/%d/%Y"
+
+
+def test_without_a_label_the_columns_that_can_be_predicted_are_listed(tmp_path, command):
+    table = write_csv(tmp_path / "t.csv", lines(), HEADER)
+    code, _, errors = command("recipes", "new", "orders", f"csv:{table}")
+    assert code == 2 and "give --label, the column to predict: kind (2 classes)" in errors
+    assert "amount (numeric)" in errors and "note" not in errors
+
+
+def test_name_of_a_column_sets_no_option(tmp_path, command):
+    name = 'a"\nworker_count = 7\n#'
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[name, "y"], *([n % 9, n % 2] for n in range(300))])
+    code, shown, _ = command("recipes", "new", "odd", f"csv:{tmp_path / 't.csv'}", "--label=y")
+    given = recipe.load("odd").given
+    assert code == 0 and given["columns"][0]["name"] == name
+    assert "worker_count" not in given and "\nworker" not in shown
 
 
 def test_copy_of_a_number_is_an_answer_in_disguise(tmp_path):

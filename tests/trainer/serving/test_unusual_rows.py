@@ -124,7 +124,7 @@ def test_number_is_the_same_name_with_and_without_zeros(dataset):
         for name in ("learned", "listed")
     )
     assert learned[0] == "Cash" and listed == ["8", "Cash", "caf\u00e9"]
-    names = {"8", "8.50", "-3", "08", "1.0.0", "1e3", "caf\u00e9", "cafe\u0301", "\u65e5"}
+    names = {"8", "8.50", "-3", "08", "1.0.0", "1e3", "caf\u00e9", "\u65e5"}
     assert {*learned} == {"Cash", *names}
 
 
