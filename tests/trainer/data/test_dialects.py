@@ -20,7 +20,8 @@ from trainer.data.tables import csv_text, sniffing
 from trainer.data.tables.dialect import Dialect
 
 CITIES = {
-    "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès",
+    "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès "
+    "Angoulême Périgueux Sélestat Bègles Châlons Pézenas Évreux Compiègne Thionville Nogaro",
     "cp1250": "Łódź Kraków Gdańsk Wrocław Poznań Rzeszów Częstochowa Świdnica Żory Jędrzejów Toruń",
     "cp1251": "Москва Казань Самара Омск Пермь Воронеж Уфа Томск Рязань Тула Псков Киров",
     "koi8-r": "Москва Казань Самара Омск Пермь Воронеж Уфа Томск Рязань Тула Псков Киров",
