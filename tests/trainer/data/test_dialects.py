@@ -20,7 +20,8 @@ from trainer.data.tables import csv_text, sniffing
 from trainer.data.tables.dialect import Dialect
 
 CITIES = {
-    "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès",
+    "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès "
+    "Angoulême Périgueux Sélestat Bègles Châlons Pézenas Évreux Compiègne Thionville Nogaro",
     "cp1250": "Łódź Kraków Gdańsk Wrocław Poznań Rzeszów Częstochowa Świdnica Żory Jędrzejów Toruń",
     "cp1251": "Москва Казань Самара Омск Пермь Воронеж Уфа Томск Рязань Тула Псков Киров",
     "koi8-r": "Москва Казань Самара Омск Пермь Воронеж Уфа Томск Рязань Тула Псков Киров",
@@ -100,6 +101,10 @@ WRITTEN = {
     ),
     "title": ({"skip_rows": 2}, lambda rows: "Sales of 2024,,\n\n" + text_of(rows)),
     "bare title": ({"skip_rows": 1}, lambda rows: "Sales of 2024\n" + text_of(rows)),
+    "titles with commas": (
+        {"delimiter": ";", "skip_rows": 3},
+        lambda rows: "Sales\nUnit: EUR, net\n\n" + text_of(rows, delimiter=";"),
+    ),
     "total": ({"footer_rows": 2}, lambda rows: text_of(rows) + ",,\nTotal,,999999\n\n"),
     "note": ({"footer_rows": 1}, lambda rows: text_of(rows) + "Source: statistics,,\n"),
 }
@@ -175,6 +180,12 @@ def test_two_delimiters_are_refused_with_both_readings(tmp_path):
     path.write_text("a,b;c\n" + "x,y;1\n" * 30)
     assert "2 fields a row with ',' between" in refused(sniffing.sniff, str(path))
     assert sniffing.sniff(str(path), {"delimiter": ";"}).dialect.delimiter == ";"
+
+
+def test_delimiter_of_two_characters_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a::b::c\n" + "x::1::2\n" * 30)
+    assert "has '::' between its fields" in refused(sniffing.sniff, str(path))
 
 
 def test_decimal_commas_do_not_separate_fields(tmp_path):

@@ -140,12 +140,12 @@ def _parse_block(block: Block, wanted: Sequence[str]) -> Rows:
     if dialect.escape or dialect.skip_initial_space:
         starts, ends = _find_row_spans(text, dialect)
         return _parse_row_by_row(block, text, starts, ends, wanted)
-    ends = _find_row_ends(text, dialect)
-    is_regular = ends is not None and len(ends) and ends[-1] == len(text)
-    if is_regular and text.count(b"\r") == text.count(b"\r\n") and _is_text(text):
-        starts = np.concatenate(([0], ends[:-1]))
-        if not _has_quotes(text, dialect) or (ends - starts).max() <= MAX_ROW_BYTES:
-            return _parse_together(block, text, starts, ends, wanted)
+    found = _find_row_ends(text, dialect)
+    is_regular = text.count(b"\r") == text.count(b"\r\n") and _is_text(text)
+    if is_regular and found is not None and len(found) and found[-1] == len(text):
+        starts = np.concatenate(([0], found[:-1]))
+        if not _has_quotes(text, dialect) or (found - starts).max() <= MAX_ROW_BYTES:
+            return _parse_together(block, text, starts, found, wanted)
     starts, ends = _find_row_spans(text, dialect)
     regular, literal = _classify(text, starts, ends, dialect)
     unquoted = block._replace(dialect=dataclasses.replace(dialect, quote=""))

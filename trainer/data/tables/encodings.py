@@ -33,7 +33,7 @@ class _Pairs(NamedTuple):
     letters: tuple[int, ...]  # first bytes of kana
     signs: tuple[int, ...]  # first bytes of signs, which say nothing
     second: int  # smallest second byte of common characters
-    common_count: int  # number of common characters
+    size: int  # number of common characters
     rated: str = ""  # chardet's name of it, if it has another
 
 
@@ -110,10 +110,11 @@ def find_encoding(uri: str, raw: bytes) -> str:
         is_sure = not second or best.rating - second.rating >= _PAIRS_MARGIN
     elif pairs:
         best, second, is_sure = single[0], pairs[0], False
-    elif single and least <= _MOST_WRONG and single[0].confidence >= _UNLIKELY:
+    elif single and least <= _MOST_WRONG:
         best = single[0]
         second = min(single[1:], key=lambda other: _compare(best, other), default=None)
-        is_sure = not second or _compare(best, second) >= _MARGIN
+        is_likely = best.confidence >= _UNLIKELY
+        is_sure = is_likely and (not second or _compare(best, second) >= _MARGIN)
     else:
         raise InputError(
             f"{uri} is in an encoding that can't be recognized; save it in UTF-8, or set its "
@@ -195,7 +196,7 @@ def _read_pairs(text: bytes, words: int) -> list[_Reading]:
                 continue
             is_common = first in pairs.letters or (first in pairs.common and second >= pairs.second)
             rare += not is_common
-            rating += math.log(0.97 / pairs.common_count if is_common else 0.03 / 20_000)
+            rating += math.log(0.97 / pairs.size if is_common else 0.03 / 20_000)
         if encoding == "euc-jp" and not any("\u3040" <= one <= "\u30ff" for one in characters):
             rating -= _WITHOUT_KANA
         lines = decoded.split("\n")

@@ -39,6 +39,7 @@ _RARE_DELIMITERS = ("^", "~", ":", "\x01")
 _MOST_ABOVE = 20
 _REGULAR = 0.8
 """Least share of the rows that have the most common number of fields."""
+_CONTROLS = [chr(code) for code in (0, *range(2, 9), *range(14, 32))]
 _SEPARATOR = re.compile(r'"?sep=(.)"?,*', re.IGNORECASE)
 _NUMBER = re.compile(r"[^\w]*\d[\d.,'\s:/\-]*(?:e[-+]?\d+)?[^\w]*", re.IGNORECASE)
 _TOTAL = re.compile(
@@ -84,8 +85,12 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
     first = _SEPARATOR.fullmatch(text.partition("\n")[0].rstrip("\r"))
     if first and first[1].isascii():
         known.setdefault("delimiter", first[1])
+    if sum(map(text.count, _CONTROLS)) > 0.01 * len(text):
+        raise InputError(f"{uri} is not text; save its table as CSV in UTF-8")
     dialect = _find_fields(uri, text, known)
     rows = list(_read_rows(text, dialect))
+    if rows:
+        _check_double(uri, dialect, rows[:_ROWS])
     last = rows if is_whole else None
     known = {**dialect.settings, **known}
     return _find_borders(uri, rows, last, known)
@@ -237,8 +242,9 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     fitting = [one for one in candidates if one[1] > 1 and one[2] >= _REGULAR]
     if not fitting:
         return _find_rare_delimiter(head, known) or candidates[0][0]
-    least = min(one[3] for one in fitting)
-    fitting = [one for one in fitting if one[3] == least]
+    # First those with the fewest irregular rows in the table, then those with the first header.
+    order = [(_count_irregular(rows, width, above), above) for _, width, _, above, rows in fitting]
+    fitting = [one for one, rank in zip(fitting, order, strict=True) if rank == min(order)]
     if len(fitting) > 1:
         first, second = fitting[:2]
         raise InputError(
@@ -248,6 +254,20 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
             f'--set \'dialect={{"delimiter": "{first[0].delimiter}"}}\''
         )
     return fitting[0][0]
+
+
+def _count_irregular(rows: Sequence[_Row], width: int, above: int) -> int:
+    return sum(len(row.fields) != width for row in rows[above:])
+
+
+def _check_double(uri: str, dialect: Dialect, rows: Sequence[_Row]) -> None:
+    """Raise InputError if each delimiter is written twice."""
+    if len(rows[0].fields) > 2 and not any(any(row.fields[1::2]) for row in rows):
+        double = 2 * dialect.delimiter
+        raise InputError(
+            f"{uri} has {double!r} between its fields, but a delimiter is one character; replace "
+            "it, for example by a tab"
+        )
 
 
 def _find_rare_delimiter(head: str, known: dict[str, Any]) -> Dialect | None:
@@ -382,7 +402,9 @@ def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
         word = _first_text(row)
         total = _TOTAL.fullmatch(word.strip(" :*.").lower())
         is_total = bool(total) and seen[word] <= 1
-        is_note = usual > 2 and row.filled <= 1
+        is_note = (
+            usual > 2 and row.filled == 1 and (not _NUMBER.fullmatch(word) or not row.fields[0])
+        )
         if not (is_total or is_note or (not row.filled and row.fields)):
             break
         below.append(row)
