@@ -91,7 +91,7 @@ def test_invalid_batch_starts_nothing(refused, untrained_model, row_model, row_r
         ("rows.csv", f"rows.csv: column 1 is 'hour' instead of '{columns[0]}'; batch prediction "),
         ("long.csv", f"column {len(columns) + 1} is 'other0' instead of none; batch"),
         ("short.csv", f"column 2 is none instead of '{columns[1]}'; batch"),
-        ("mac.csv", "mac.csv is not a table in CSV (new-line"),
+        ("mac.csv", "mac.csv is in UTF-16, or its lines end in CR"),
         ("huge.csv", "instead of"),
         ("wide.csv", f"without names: write exactly {', '.join(columns)}, in this order, text in "),
     ):
