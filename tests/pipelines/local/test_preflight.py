@@ -171,7 +171,7 @@ def test_table_without_a_column_is_refused(photos, refused_run):
     assert "photos/trips.csv has no column 'hour'; did you mean 'hours'?" in error
     (photos / "trips.csv").write_text("hour;tips\n1;2\n")
     error = refused_run(**settings)
-    assert "has no column 'hour'; its fields are separated by ';': convert it to commas" in error
+    assert 'add dialect = { delimiter = ";" } to the recipe' in error
 
 
 def test_unprepared_data_set_is_refused_outside_containers(photos, refused_run):

@@ -56,7 +56,7 @@ def _opened(uri: str) -> Iterator[Any]:
         with storage.catch_read_errors(uri), storage.open_file(uri, "rb") as file:
             head = file.read(HEAD_BYTES)
             if not head.startswith(b"PAR1"):
-                check_format(uri, head)
+                check_format(uri, head, "parquet")
                 if is_text(head):
                     raise InputError(f"{uri} is text, not Parquet; use csv:{uri}")
             file.seek(0)
