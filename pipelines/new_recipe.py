@@ -240,7 +240,9 @@ def choose_options(proposal: Proposal) -> dict[str, Any]:
 
 
 def _count_rows(proposal: Proposal) -> int:
-    return proposal.rows if proposal.is_whole else max(_LARGE, proposal.rows)
+    """Return the rows that a run learns from or, if only a sample was read, an estimate."""
+    rows = proposal.rows if proposal.is_whole else max(_LARGE, proposal.rows)
+    return max(1, round(rows * (1 - proposal.unlabeled)))
 
 
 def _describe(proposal: Proposal) -> list[tuple[str, str]]:

@@ -125,7 +125,7 @@ def test_damaged_or_empty_table_is_refused(tmp_path):
     )
     (tmp_path / "t.csv").write_bytes(b"\x1a\x03\x04\x14\0\x08\xe9")
     message = refused(write, tmp_path / "t.csv", tmp_path / "out")
-    assert "the header, is not text: save the table as CSV" in message
+    assert "t.csv is not text; save its table as CSV" in message
     cut = gzip.compress("\n".join([tables.HEADER, *tables.lines(100)]).encode())[:-50]
     (tmp_path / "t.csv.gz").write_bytes(cut)
     message = refused(write, tmp_path / "t.csv.gz", tmp_path / "out")
@@ -175,8 +175,8 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
         ("latin-1", ZURICH, r"t.csv:2: row is not UTF-8: correct it or, .* set dialect, such as"),
         ("latin-1", ZURICH * 3 + BERN, r"is not in UTF-8; .* add dialect = \{ encoding = \"cp1252"),
         ("latin-1", "mïles", r"the header, is not UTF-8: correct it or, .* set dialect, such as"),
-        ("utf-16-le", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16\" \} to"),
-        ("utf-16-be", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16\" \} to"),
+        ("utf-16-le", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16-le\" \}"),
+        ("utf-16-be", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16-be\" \}"),
     ],
 )
 def test_encoding_other_than_utf_8_is_named(tmp_path, encoding, text, words):
