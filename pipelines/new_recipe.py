@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import tempfile
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomlkit
 from tomlkit.items import Item
@@ -22,9 +22,18 @@ from trainer.data.schema import ROWS
 from trainer.data.sources import parse_source
 from trainer.data.tables.columns import Label, SplitBy, TableSchema
 from trainer.data.tables.dialect import Sniffed
-from trainer.data.tables.proposal import Described, Proposal, list_labels, propose
+from trainer.data.tables.parsing import parse_block
+from trainer.data.tables.proposal import (
+    SAMPLE_ROWS,
+    Described,
+    Proposal,
+    list_labels,
+    propose,
+)
+from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError, one_line
-from trainer.fields import convert, suggest, type_of
+from trainer.fields import build, convert, pick, suggest, type_of
 from trainer.formats import duration, listing, number_of
 from trainer.process_pool import available_cores
 
@@ -46,6 +55,8 @@ parallel = 2
 parameters.learning_rate = { min = 4e-4, max = 1e-2, scale = "log" }
 parameters.batch_size = [32, 64, 128, 256]
 """
+_MANY_LINES = 50
+"""Lines of a row that are a sign of a quote that was never closed."""
 _SHOWN = 10
 """Largest number of columns of which each is shown."""
 
@@ -161,15 +172,52 @@ def _draft_table(
     options = choose_options(proposal) | dict(values)
     if sniffed.dialect.settings:
         options = {"dialect": sniffed.dialect.settings} | options
-    text = _format(name, source, label, proposal, options)
+    described = {"source": source, "label": proposal.label, "columns": proposal.columns}
+    rejections = _parse_rows(build(RecordOptions, pick(RecordOptions, described | options)))
+    text = _format(name, source, label, proposal, options, rejections)
     understood = f"{label} ({proposal.label.get('type', 'classes')})"
     understood += f" from {number_of(len(proposal.columns), 'columns')}"
     lines = [("file", note) for note in sniffed.notes]
-    return (
-        text,
-        understood,
-        [*lines, *_describe(proposal), ("time", _estimate_time(proposal, options))],
-    )
+    lines += [*_describe(proposal), *rejections.describe()]
+    return text, understood, [*lines, ("time", _estimate_time(proposal, options))]
+
+
+class _Rejections(NamedTuple):
+    """The rows that a run would reject, among the first ones."""
+
+    rows: int
+    reasons: Counter[str]
+    first: dict[str, str]  # the key of the first row, by reason
+
+    @property
+    def fraction(self) -> float:
+        return self.reasons.total() / max(1, self.rows)
+
+    def describe(self) -> list[tuple[str, str]]:
+        return [
+            (
+                "rejected",
+                f"{number_of(count, 'rows')} of {self.rows:,}: {reason} ({self.first[reason]})",
+            )
+            for reason, count in self.reasons.most_common(3)
+        ]
+
+
+def _parse_rows(options: RecordOptions) -> _Rejections:
+    """Parse the first rows of a table as a run does, and return the rejected ones."""
+    kind, place = parse_source(options.source)
+    opened, schema = kind.open(place, options), parse_schema(options)
+    rows, reasons, first = 0, Counter[str](), dict[str, str]()
+    for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
+        _, totals = parse_block(block, opened.names[block.file], schema, options.split_fractions)
+        rows += totals.items
+        for rejection in totals.rejections:
+            reason = rejection.reason.partition(": ")[0]
+            reasons[reason] += 1
+            first.setdefault(reason, rejection.key)
+        if rows >= SAMPLE_ROWS:
+            break
+    return _Rejections(rows, reasons, first)
 
 
 def _draft_photos(
@@ -265,12 +313,10 @@ def _describe(proposal: Proposal) -> list[tuple[str, str]]:
     for one in (proposal.target, *used):
         lines += [("doubtful", f"{one.name}: {note}") for note in one.notes]
     lines += [("left out", f"{name} {reason}") for name, reason in proposal.left_out.items()]
-    if proposal.unlabeled:
-        lines.append(("rejected", f"{proposal.unlabeled:.1%} of the rows, which have no label"))
-    if proposal.unread:
-        line, why = proposal.unread[0]
-        share = f"{proposal.unread_fraction:.1%} of the rows, which can't be read"
-        lines.append(("rejected", f"{share}; the first, in line {line}: {why}"))
+    if proposal.longest[1] >= _MANY_LINES:
+        first, count = proposal.longest
+        note = f"the row in line {first} has {count:,} lines; is a quote never closed?"
+        lines.append(("doubtful", note))
     return lines
 
 
@@ -289,7 +335,12 @@ def _describe_column(one: Described) -> str:
 
 
 def _format(
-    name: str, source: str, label: str, proposal: Proposal, options: Mapping[str, Any]
+    name: str,
+    source: str,
+    label: str,
+    proposal: Proposal,
+    options: Mapping[str, Any],
+    rejections: _Rejections,
 ) -> str:
     """Return the recipe's text in TOML."""
     read = "" if proposal.is_whole else "first "
@@ -317,11 +368,11 @@ def _format(
         if key == "dialect":
             continue
         document.add(key, _to_item(value))
-    rejected = proposal.unlabeled + proposal.unread_fraction
-    if rejected > 0 and _REJECTED not in options:
+    if rejections.reasons and _REJECTED not in options:
         document.add(tomlkit.nl())
-        document.add(tomlkit.comment("Rows without a label, or that can't be read, are rejected."))
-        document.add(_REJECTED, _to_item(round(min(1.0, rejected + 0.02), 2)))
+        for _, line in rejections.describe():
+            document.add(tomlkit.comment(one_line(f"Rejected: {line}")))
+        document.add(_REJECTED, _to_item(round(min(1.0, rejections.fraction + 0.02), 2)))
     return tomlkit.dumps(document)
 
 

@@ -15,6 +15,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +26,7 @@ import pyarrow.compute as pc
 from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
+from trainer.data.tables import csv_text
 from trainer.data.tables.cells import clean_texts, is_list
 from trainer.data.tables.columns import FORM_KEYS, LISTS, Column
 from trainer.data.tables.date_finder import find_dates
@@ -89,8 +91,7 @@ class Proposal:
     target: Described  # the label
     described: list[Described]  # all other columns, in the order of the table
     unlabeled: float  # share of rows without a label, which are rejected
-    unread: list[tuple[int, str]]  # the line and the reason of rows that can't be read
-    unread_fraction: float
+    longest: tuple[int, int]  # the first line of the row with most lines, and their number
 
     @property
     def columns(self) -> list[dict[str, Any]]:
@@ -217,8 +218,7 @@ def propose(
         target=_show(own, Described(label, described_label, notes=notes)),
         described=described,
         unlabeled=0.0 if is_set else float(own.is_missing.mean()),
-        unread=sample.unread,
-        unread_fraction=len(sample.unread) / (len(sample.unread) + sample.read),
+        longest=sample.longest,
     )
 
 
@@ -246,8 +246,9 @@ class _Sample:
     def __init__(self, opened: Any, label: str) -> None:
         self._parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
         self.unreadable: dict[str, str] = {}
-        self.unread: list[tuple[int, str]] = []
-        self.rows, self.read, self.is_whole = 0, 0, True
+        self._first_rejection = ""
+        self.longest = (0, 0)
+        self.rows, self.is_whole = 0, True
         files: dict[int, list[str]] = {}
         for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
             if self.rows >= SAMPLE_ROWS:
@@ -256,8 +257,10 @@ class _Sample:
             if block.file not in files:
                 files[block.file] = self._list_names(block, label)
             read, columns = self._read_columns(block, files[block.file], label)
-            self.unread += read.rejections
-            self.read += len(read.numbers)
+            if read.rejections and not self._first_rejection:
+                self._first_rejection = f": {read.rejections[0][1]}"
+            if isinstance(block, csv_text.Block):
+                self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
             for name, column in columns.items():
                 texts = _join_lists(column) if is_list(column) else clean_texts(column)
@@ -271,8 +274,7 @@ class _Sample:
     def check(self, place: str) -> None:
         """Raise InputError if no row can be read."""
         if not self.rows:
-            first = f": {self.unread[0][1]}" if self.unread else ""
-            raise InputError(f"{place} has no rows that can be read{first}")
+            raise InputError(f"{place} has no rows that can be read{self._first_rejection}")
 
     def _list_names(self, block: Block, label: str) -> list[str]:
         """Return the columns of a file that have one name each; note the others."""
