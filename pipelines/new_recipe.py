@@ -7,6 +7,7 @@ import tempfile
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from pipelines.printing import shorten_path
 from trainer.data import storage
 from trainer.data.schema import ROWS
 from trainer.data.sources import parse_source
-from trainer.data.tables.columns import Label, SplitBy, TableSchema
+from trainer.data.tables.columns import Column, Label, SplitBy, TableSchema
 from trainer.data.tables.dialect import Sniffed
 from trainer.data.tables.parsing import parse_block
 from trainer.data.tables.proposal import (
@@ -48,6 +49,8 @@ _START_SECONDS, _ROW_SECONDS = 15, 3e-5
 """Measured on two cores of an AMD EPYC: a run without training, and a row in an epoch."""
 _LARGE = 250_000
 """Rows that a table has of which only a sample was read."""
+_COLUMN_KEYS = {field.name for kind in (Column, Label) for field in fields(kind)} - {"column"}
+"""What may be said of a column, or of the label."""
 _SEARCH = """
 [search]
 trials = 12
@@ -154,6 +157,14 @@ def _propose(
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
         raise InputError(f"source={source!r}: give --label, the column to predict: {named}")
+    for column in columns:
+        for key in column:
+            if key not in _COLUMN_KEYS:
+                raise InputError(
+                    f"--column {column}: unknown key {key!r}{suggest(key, _COLUMN_KEYS)}"
+                )
+        if not column.get("name"):
+            raise InputError(f"--column {column} has no name; add one, as in the table's header")
     split_by = values.get("split_by", {})
     hidden = {split_by.get("group"), split_by.get("column"), values.get("weight_column")}
     entries = {column.get("name", ""): column for column in columns}
@@ -344,12 +355,13 @@ def _format(
 ) -> str:
     """Return the recipe's text in TOML."""
     read = "" if proposal.is_whole else "first "
+    outside = "" if "split_by" in options else " outside the test split"
     document = tomlkit.document()
     for line in (
         f"{label[:1].upper()}{label[1:]} of {source}",
         "",
-        f"Based on the {read}{proposal.rows:,} rows outside the test split. Review it: only you",
-        "know which columns are known when the model is asked.",
+        f"Based on the {read}{proposal.rows:,} rows{outside}. Review it: only you know",
+        "which columns are known when the model is asked.",
         _command(name),
     ):
         document.add(tomlkit.comment(one_line(line)))
