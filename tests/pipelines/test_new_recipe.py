@@ -168,7 +168,7 @@ DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in
 @pytest.mark.parametrize(
     "format",
     [
-        *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
+        *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
         *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p"),
     ],
 )
@@ -318,7 +318,8 @@ def test_large_table_is_read_in_part(tmp_path, monkeypatch):
         ("My homes", ["1,2"], "y", "'My homes' can't name a recipe: use lower-case letters"),
         ("new", ["1,2"], "z", "has no column 'z'"),
         ("new", [], "y", "has no rows that can be read"),
-        ("new", ["1,2"] * 9, "y", "label column 'y' has only one value, '2'; there is nothing"),
+        ("new", ["1,2"], "y", "has only 1 row, too few to learn from"),
+        ("new", ["1,2"] * 20, "y", "label column 'y' has only one value, '2'; there is nothing"),
         ("new", [f"1,v{n}" for n in range(99)], "y", "88 different texts in 88 rows, too many"),
         (
             "new",

@@ -89,13 +89,15 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 LABEL_KEYS = {
     "classes": ("classes", "ignore_case", *COMPARISONS, "times_column", *FORM_KEYS, "missing"),
     "numeric": ("log", "adaptive", *FORM_KEYS, "missing"),
-    "multilabel": ("classes", "ignore_case", "indicators", "format"),
+    "multilabel": ("classes", "ignore_case", "indicators", "format", "missing"),
 }
 """The options that not every type of label takes."""
 WORD_CHARACTERS = 10
 """A text is cut off after this many characters for each word that is read."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
 """Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
+BLANKS, INVISIBLE = r"[\s\pZ]+", r"\p{Cf}+"
+"""Patterns of what does not make another class with ignore_case, in the syntax of RE2."""
 LISTS = "list"
 """The format of labels that are lists as text, such as ['a', 'b']."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
@@ -273,7 +275,7 @@ class Label:
         [], help="Columns of 0 and 1, one for each label, instead of a multilabel column."
     )
     ignore_case: bool = option(
-        False, help="Classes and labels that differ only in case are one, in lower case."
+        False, help="Classes and labels that differ only in case and blanks are one, in lower case."
     )
     format: str = format_option(
         f"numbers ({', '.join(FORMATS)}), or {LISTS} for labels that are lists as text, such as "
@@ -391,6 +393,12 @@ class TableSchema:
 def list_columns(dataset: Dataset) -> list[Feature]:
     """Return a table's columns in the order of its records; empty for images."""
     return [feature for feature in dataset.features if feature.kind in DTYPES]
+
+
+def fold_text(text: str) -> str:
+    """Return a class or label as `ignore_case` compares it."""
+    visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    return " ".join(visible.lower().split())
 
 
 def clean_text(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import itertools
 import re
@@ -50,7 +51,11 @@ def find_dates(rows: Mapping[str, int], name: str = "", format: str = "") -> Fou
     words = [text for text in texts if text not in covered[format][1]]
     settings = {"format": format, "missing": [*words, *markers]}
     kept = {key: value for key, value in settings.items() if value}
-    return Found(kept, notes=tell_words(words, rows))
+    notes = tell_words(words, rows)
+    last = max(map(DateForm(format).parse, covered[format][1]))[:10]
+    if last > datetime.date.today().isoformat():
+        notes.append(f"the last date is {last}, in the future")
+    return Found(kept, notes=notes)
 
 
 def _list_formats(texts: list[str], name: str) -> list[str]:

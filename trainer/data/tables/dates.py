@@ -46,7 +46,7 @@ _DIRECTIVES = {
     "S": r"(\d{2})(?:\.\d+)?",
     "p": f"({_MORNING}|{AFTERNOON})".replace(".", r"\."),
     "a": r"(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?",
-    "z": r"(?:z|utc|[+-]\d{2}(?::?\d{2})?)",
+    "z": r"(?:z|utc|gmt|[+-]\d{2}(?::?\d{2})?)",
 }
 _SAME = {"B": "b", "A": "a"}
 _FIRST = {"Y": 1970, "m": 1, "d": 1, "M": 0, "S": 0}
@@ -137,7 +137,10 @@ class DateForm:
             return clean_date(text)
         if self.is_epoch:
             seconds = int(match[1]) // EPOCHS[self.format]
-            moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+            try:
+                moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+            except OverflowError:
+                raise ValueError from None
             return moment.isoformat()
         given = dict(zip(self.parts, map(str.lower, match.groups()), strict=True))
         if "b" in given:

@@ -63,22 +63,25 @@ def tell_words(words: list[str], rows: Mapping[str, int]) -> list[str]:
     """Return a note about words that become missing values; none without words."""
     if not words:
         return []
-    shown = ", ".join(f"{word[:40]!r} ({rows[word]:,})" for word in words[:3])
+    shown = ", ".join(f"{word[:40]!r} ({rows.get(word, 0):,})" for word in words[:3])
     more = f" and {len(words) - 3} more" if len(words) > 3 else ""
     return [f"missing where it is {shown}{more}"]
 
 
 def are_lists(rows: Mapping[str, int]) -> bool:
     """Return whether texts are lists, such as ['a', 'b']."""
-    texts = [text for text in rows if text]
+    markers = set(find_missing(rows))
+    given = {text: count for text, count in rows.items() if text and text not in markers}
 
     def is_list(text: str) -> bool:
-        try:
-            return text[0] in "[{" and parse_list(text) is not None
+        try:  # Numbers may be in parentheses, too.
+            is_open = text[0] in "[{" or (text[0] == "(" and ("'" in text or '"' in text))
+            return is_open and parse_list(text) is not None
         except ValueError:
             return False
 
-    return bool(texts) and sum(map(is_list, texts)) >= FITTING * len(texts)
+    fitting = sum(count for text, count in given.items() if is_list(text))
+    return bool(given) and fitting >= FITTING * sum(given.values())
 
 
 def are_sentences(texts: Iterable[str]) -> bool:

@@ -16,7 +16,7 @@ from trainer.data.tables.cells import (
     parse_values,
     to_texts,
 )
-from trainer.data.tables.columns import COMPARISONS, LISTS, Label
+from trainer.data.tables.columns import BLANKS, COMPARISONS, INVISIBLE, LISTS, Label
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import parse_list
 from trainer.data.totals import UNNAMED, Totals, count_classes
@@ -109,7 +109,10 @@ def _parse_classes(
 def _to_names(label: Label, raw: pa.Array) -> pa.Array:
     """Return names of classes or labels as text, "" where missing."""
     texts = clean_texts(raw)
-    return pc.utf8_lower(texts) if label.ignore_case else texts
+    if not label.ignore_case:
+        return texts
+    texts = pc.replace_substring_regex(pc.utf8_lower(texts), INVISIBLE, "")
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, BLANKS, " "))
 
 
 def _parse_label_sets(
@@ -125,6 +128,8 @@ def _parse_label_sets(
     else:
         raw = columns[label.column]
         n = len(raw)
+        if not is_list(raw):
+            raw = mark_missing(raw, label.missing)
         if label.format == LISTS and not is_list(raw):
             raw = parse_distinct(to_texts(raw), parse_list, f"{label.column} is not a list", bad)
             raw = raw.cast(pa.list_(pa.string()))

@@ -15,6 +15,7 @@ from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.form_finder import Found, find_missing, load_forms, tell_words
 from trainer.data.tables.number_forms import (
     FORMATS,
+    RANGE,
     NumberForm,
     normalize,
     parse_number,
@@ -34,8 +35,8 @@ _STRAY = 0.01
 """Share of rows of a unit that is a slip rather than a unit, where others are far more frequent."""
 _SAMPLE = 200
 """Number of texts by which texts in no form are left soon."""
-_UNIT = re.compile(r"(?![-\u2013~])(?:\D*|.*?\b(?:[mckd]?m|ft|in|yd|mi)[23])")
-_RANGE = re.compile(r"\s*(?:[-\u2013\u2014~\u301c]|\bto\b)\s*")
+_UNIT = re.compile(r"(?![-~.,'])(?:\D*|.*[^\W\d_A-Z][23])")
+"""Pattern of a unit: km, or with a power, m2."""
 _UNREAD = re.compile(r"(.+) is not a (number|date|time): (['\"])(.*)\3", re.DOTALL)
 """The reason of a rejection that quotes a value; see cells.py and splits.py."""
 
@@ -77,16 +78,23 @@ class _Tried:
     """The texts of a column that a format reads, with any units."""
 
     def __init__(self, format: str, texts: list[str], rows: Mapping[str, int]) -> None:
-        self.format, self.rows, self.ranges, self.bounded = format, rows, 0, 0
+        self.format, self.rows, self.bounded = format, rows, 0
         self.parts: dict[str, Any] = {}
+        self.ranges: list[str] = []
         for text in texts:
-            ends = [_split(part, format) for part in (text, *_RANGE.split(text, maxsplit=1)[1:])]
-            if part := next(filter(None, ends), None):
+            if part := _split(text, format) or self._split_range(text):
                 self.parts[text] = part
-                self.ranges += rows[text] * (ends[0] is None)
                 self.bounded += rows[text] * part.is_bound
         self.covered = sum(rows[text] for text in self.parts)
         self.ties: list[str] = []  # formats that read as many rows
+
+    def _split_range(self, text: str) -> Any:
+        """Return the second end of a range, whose unit holds for both ends."""
+        ends = [_split(end, self.format) for end in RANGE.split(normalize(text), maxsplit=1)]
+        if len(ends) < 2 or not all(ends) or ends[0].number > ends[1].number:
+            return None
+        self.ranges.append(text)
+        return ends[1]._replace(prefix=ends[0].prefix or ends[1].prefix)
 
     @classmethod
     def best(cls, texts: list[str], rows: Mapping[str, int]) -> _Tried | None:
@@ -105,12 +113,12 @@ class _Tried:
         bare = {text: part for text, part in self.parts.items() if part.number}
         return {text: part.number for text, part in bare.items() if not part.prefix + part.suffix}
 
-    def count_units(self) -> collections.Counter[str]:
-        """Return the number of rows of each text before or after a number."""
-        counts: collections.Counter[str] = collections.Counter()
+    def count_units(self) -> collections.Counter[tuple[str, str]]:
+        """Return the number of rows of each pair of texts before and after a number."""
+        counts: collections.Counter[tuple[str, str]] = collections.Counter()
         for text, part in self.parts.items():
-            for unit in filter(None, (part.prefix, part.suffix)):
-                counts[unit] += self.rows[text]
+            if part.prefix or part.suffix:
+                counts[part.prefix, part.suffix] += self.rows[text]
         return counts
 
 
@@ -122,24 +130,23 @@ def _find_form(
     decimal_comma: bool,
 ) -> Found | None:
     """Return the form of texts of which some are more than plain numbers."""
-    if tried.ranges > _MARKED * tried.covered:
-        example = next(text for text in tried.parts if _split(text, tried.format) is None)
-        note = f'most values are ranges, such as {example!r}; format = "{tried.format}" reads means'
-        return Found({}, notes=[note], fits=False)
     counts = tried.count_units()
     frequent = collections.Counter(
         {unit: count for unit, count in counts.items() if count >= _STRAY * tried.covered}
     )
-    prefixes = {part.prefix for part in tried.parts.values()}
     is_bare = sum(rows[text] for text in tried.bare) > (1 - _RARE) * tried.covered
-    units, problem = _find_units(frequent if is_bare else counts, prefixes)
+    units, problem = _find_units(frequent if is_bare else counts)
     if problem and frequent:
-        units, problem = _find_units(frequent, prefixes)
+        units, problem = _find_units(frequent)
     if len(units) > min(_MOST_UNITS, max(_FEW_WORDS, len(texts) / 2)):
         return None
+    ranged = sum(rows[text] for text in tried.ranges)
+    if not problem and ranged > _MARKED * tried.covered:
+        problem = f"most values are ranges, such as {tried.ranges[0]!r}, which are read as means"
     if problem:
+        other = _drop_plain({"format": tried.format, "units": units})
         is_text = len(frequent or counts) > _FEW_WORDS
-        return None if is_text else Found({}, notes=[problem], fits=False)
+        return None if is_text else Found({}, notes=[problem], alternatives=[other], fits=False)
     settings: dict[str, Any] = {"format": tried.format, "units": units}
     is_comma = all(format.endswith(",56") for format in (tried.format, *tried.ties))
     found = Found({}, has_decimal_commas=is_comma)
@@ -149,13 +156,21 @@ def _find_form(
         _decide_points(found, settings, tried.parts, decimal_comma)
     elif tried.format == _COMMAS and _DECIMAL_COMMA in tried.ties and decimal_comma:
         _choose(found, settings, _DECIMAL_COMMA, "commas separate decimals")
+    elif (
+        tried.format == _COMMAS and _POINTS in tried.ties and any("." in one for one in tried.parts)
+    ):
+        found.readings = [_drop_plain({**settings, "format": one}) for one in (_COMMAS, _POINTS)]
     if "%" in units and tried.bare and max(map(abs, tried.bare.values())) <= 1:
         found.readings = [_drop_plain({**settings, "units": {"%": one}}) for one in (1, 0.01)]
     if found.readings:
         return found
-    if tried.bare and any(factor != 1 for factor in units.values()):
+    if tried.bare and units:
         count = sum(rows[text] for text in tried.bare)
         found.notes.append(f"{formats.number_of(count, 'rows')} without a unit: the factor is 1")
+    form = NumberForm(tried.format, units)
+    if example := next((text for text in tried.ranges if _reads(form, text)), ""):
+        means = formats.number_of(ranged, "rows")
+        found.notes.append(f"{means} such as {example!r}: the mean, {form.parse(example):.15g}")
     if tried.bounded:
         example = next(text for text, part in tried.parts.items() if part.is_bound)
         read = "the bound itself" if "bounds" in settings else 'missing; bounds = "value" reads it'
@@ -177,16 +192,21 @@ def _complete(
     form = NumberForm(**known)
     words = [text for text in texts if not _reads(form, text)]
     total = sum(rows[text] for text in texts)
+    odd = [word for word in words if any(map(str.isdigit, word))]
     found.unread = sum(rows[word] for word in words)
-    numbered = sum(rows[word] for word in words if any(map(str.isdigit, word)))
+    numbered = sum(rows[word] for word in odd)
     few = len(words) <= _FEW_WORDS and found.unread <= _MARKED * total
     rare = len(words) <= _MOST_WORDS and found.unread <= _RARE * total
     if not (few or rare) or len(words) == len(texts) or numbered > _NUMBERED * total:
         return None
-    missing = [*settings.get("missing", []), *words, *markers]
+    named = [word for word in words if word not in odd]
+    missing = [*settings.get("missing", []), *named, *markers]
     infinite = [text for text in markers if "inf" in text.lower()]
     found.settings = _drop_plain(settings | {"missing": list(dict.fromkeys(missing))})
-    found.notes += tell_words([*infinite, *words], rows)
+    found.notes += tell_words([*infinite, *named], rows)
+    if odd:
+        count = formats.number_of(numbered, "rows")
+        found.notes.append(f"{count} in another form, such as {odd[0][:40]!r}: they are rejected")
     return found
 
 
@@ -220,47 +240,72 @@ def _are_units(prefix: str, suffix: str) -> bool:
 
     Before a number is a currency: T101 is a name. After it, digits are powers, as in m2.
     """
-    currencies = load_forms()["currencies"]
-    is_currency = all(
-        word in currencies or {unicodedata.category(char) for char in word} == {"Sc"}
-        for word in prefix.lower().split()
-    )
-    return is_currency and len(suffix) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(suffix))
+    is_amount = all(map(_is_currency, prefix.split())) or prefix == "%"
+    return is_amount and len(suffix) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(suffix))
 
 
-def _find_units(
-    counts: collections.Counter[str], prefixes: Collection[str]
-) -> tuple[dict[str, int], str]:
-    """Return the factor of each unit; or why they can't be converted into one another.
+def _is_currency(word: str) -> bool:
+    signs = {unicodedata.category(char) for char in word}
+    return word.lower() in load_forms()["currencies"] or signs == {"Sc"}
+
+
+def _find_units(counts: collections.Counter[tuple[str, str]]) -> tuple[dict[str, int], str]:
+    """Return the factor of each unit; and what is wrong if no factor is known.
 
     Args:
-        counts: the number of rows of each unit.
-        prefixes: those that precede numbers, which are currencies.
+        counts: the number of rows of each pair of texts before and after a number.
     """
-    forms = load_forms()
-    words = {word.lower() for unit in counts for word in unit.split()}
-    is_scaled = any(prefixes) or not words.isdisjoint(("k", "bn", "mn"))
-    factors = {}
-    named = collections.Counter[str](), collections.Counter[str]()
-    for unit, count in counts.most_common():
-        factor, rest = 1.0, []
-        for word in unit.split():
-            letter = word.upper() if is_scaled else word
-            known = forms["multipliers"].get(word.lower(), forms["letters"].get(letter))
-            if not known and word == _LAKH[0] and not words.isdisjoint(_CRORES):
-                known = _LAKH[1]
-            factor *= known or 1.0
-            rest += [] if known else [word]
-        factors[unit] = int(factor)
-        name = " ".join(rest).casefold().rstrip(".")
-        # A year and years are one unit.
-        named[unit in prefixes][name.removesuffix("s") if len(name) > 2 else name] += count
-    for names in named:
-        names.pop("", None)
-        if len(names) > 1:
-            shown = (f"{name} ({count:,})" for name, count in names.most_common(3))
-            return {}, f"numbers have several units, {', '.join(shown)}; units can convert them"
+    words = {word for pair in counts for unit in pair for word in unit.split()}
+    has_scale = any(_scale_of(word.lower(), words, False) for word in words)
+    is_amount = has_scale or any(map(_is_currency, words))
+    factors: dict[str, int] = {}
+    named: collections.Counter[tuple[str, ...]] = collections.Counter()
+    written: dict[tuple[str, ...], str] = {}
+    for pair, count in counts.most_common():
+        names = []
+        for unit in filter(None, pair):
+            factor = 1.0
+            for word in unit.split():
+                known = _scale_of(word, words, is_amount)
+                factor *= known or 1.0
+                if not known:
+                    # A year and years are one unit, and so are C. and c.
+                    name = word.casefold().rstrip(".")
+                    names.append(name.removesuffix("s") if len(name) > 2 else name)
+                elif currency := word[len(_without_currency(word)) :]:
+                    names.append(currency)
+            factors[unit] = int(factor)
+        key = tuple(sorted(names))
+        named[key] += count
+        written.setdefault(key, " ".join(filter(None, pair)))
+    if len(named) > 1:
+        shown = (f"{written[key]} ({count:,})" for key, count in named.most_common(3))
+        problem = f"numbers have several units, {', '.join(shown)}, of which no factor is known"
+        return factors, problem
     return factors, ""
+
+
+def _scale_of(word: str, words: Collection[str], is_amount: bool) -> float:
+    """Return the factor of a word such as k or million, 0 if it is none.
+
+    Args:
+        words: all words around the numbers of the column.
+        is_amount: some of them are a currency or a factor, which tells B from bytes.
+    """
+    forms, bare = load_forms(), _without_currency(word)
+    if bare == _LAKH[0] and not {one.lower() for one in words}.isdisjoint(_CRORES):
+        return _LAKH[1]
+    needs_context = {bare, bare.lower()} & {*forms["need_context"]}
+    if needs_context and not is_amount:
+        return 0.0
+    factor = forms["multipliers"].get(bare.lower())
+    return factor or forms["letters"].get(bare.upper() if is_amount else bare, 0.0)
+
+
+def _without_currency(word: str) -> str:
+    """Return a word without the sign of a currency after it: 万 of 万円."""
+    is_sign = len(word) > 1 and _is_currency(word[-1]) and not word[-1].isascii()
+    return word[:-1] if is_sign else word
 
 
 def _decide_points(
@@ -268,21 +313,18 @@ def _decide_points(
 ) -> None:
     """Set the readings or the settings of numbers whose points may separate thousands.
 
-    All points are before three digits. Then they separate thousands if other columns have decimal
-    commas; it is doubtful if numbers without a point are below 1,000, or many end in 0.
+    All points are before three digits, and no number without a point has more than three. Then
+    points separate thousands if other columns have decimal commas; otherwise that is doubtful.
     """
     numbers = [number for text in texts for number in re.findall(r"\d[\d.]*", normalize(text))]
     pointed = [number for number in numbers if "." in number]
     whole = [number for number in numbers if "." not in number]
-    if len(pointed) < _FEW_WORDS or not all(
-        re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", number) for number in pointed
-    ):
+    are_groups = all(re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", number) for number in pointed)
+    if len(pointed) < _FEW_WORDS or not are_groups or any(len(number) > 3 for number in whole):
         return
     if decimal_comma:
         _choose(found, settings, _POINTS, "points separate thousands")
-        return
-    round_share = sum(number.endswith("0") for number in pointed) / len(pointed)
-    if (whole and max(map(int, whole)) < 1000) or round_share > 3 * 0.1:
+    else:
         thousands = _drop_plain({**settings, "format": _POINTS})
         found.readings = [thousands, _drop_plain({**settings, "format": _PLAIN})]
 

@@ -30,9 +30,12 @@ FORMATS = ("1234.56", "1,234.56", "1234,56", "1.234,56", "1 234,56", "1 234.56",
 BOUNDS = ("missing", "value")
 """The readings of a number that is only bounded, such as <5."""
 
-_SIGNS = str.maketrans({"\u2212": "-", "\u2019": "'", "\u066b": ".", "\u066c": ","})
+_SIGNS = str.maketrans(
+    {**dict.fromkeys("\u2212\u2013\u2014", "-"), "\u2019": "'", "\u066b": ".", "\u066c": ","}
+)
 _BOUND = re.compile(r"^(?:<=?|>=?|≤|≥)\s*")
-_RANGE = re.compile(r"\s*(?:[-\u2013\u2014~\u301c]|\bto\b)\s*")
+RANGE = re.compile(r"\s*(?:[-~\u301c]|\bto\b)\s*")
+"""Pattern of what separates the ends of a range, in a normalized text."""
 
 
 def parse_number(text: str) -> float:
@@ -100,7 +103,7 @@ class NumberForm:
         return number
 
     def _parse_range(self, text: str) -> float:
-        for mark in _RANGE.finditer(text, 1):
+        for mark in RANGE.finditer(text, 1):
             try:
                 low, high = self._split(text[: mark.start()]), self._split(text[mark.end() :])
             except ValueError:
@@ -167,10 +170,12 @@ def split_number(text: str, format: str) -> _Part:
     if not match:
         raise ValueError
     suffix = rest[match.end() :].strip()
+    if suffix == "-":  # Accountants write 1,250.00-.
+        is_negative, suffix = not is_negative, ""
     is_open = suffix.startswith("+") or suffix.endswith("+")
     suffix = suffix.strip("+ ")
     digits = match[0].replace(group, "") if group else match[0]
-    number = float(digits.replace(decimal, "."))
+    number = float(digits.rstrip("-").replace(decimal, "."))
     return _Part(-number if is_negative else number, head, suffix, bool(bound) or is_open)
 
 
@@ -181,7 +186,9 @@ def _compile(format: str) -> tuple[re.Pattern[str], str, str]:
     decimal = format[-3]
     whole, mark = r"\d+", re.escape(group)
     if group:
-        whole = rf"\d{{1,3}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}(?!\d)|\d+"
-    pattern = rf"(?:{whole})(?:{re.escape(decimal)}\d*)?(?:[eE][+-]?\d+)?"
+        least = 2 if group == "," else 3  # Of lakhs and crores: 4,25,000.
+        whole = rf"\d{{1,3}}(?:{mark}\d{{{least},3}})*{mark}\d{{3}}(?!\d)|\d+"
+    # No cents are a dash: 1.250,-.
+    pattern = rf"(?:{whole})(?:{re.escape(decimal)}(?:-{{1,2}}|\d*))?(?:[eE][+-]?\d+)?"
     # A number is not the head of a longer one, as 1 is of 1,5.
     return re.compile(rf"{pattern}(?![.,']?\d)", re.ASCII), group, decimal

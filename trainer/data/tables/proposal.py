@@ -12,7 +12,9 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -23,38 +25,51 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trainer import formats
 from trainer.data.digests import draw_splits
 from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables import csv_text
-from trainer.data.tables.cells import clean_texts, is_list
-from trainer.data.tables.columns import FORM_KEYS, LISTS, Column
+from trainer.data.tables.cells import clean_texts, is_list, to_texts
+from trainer.data.tables.columns import FORM_KEYS, LISTS, Column, clean_text, fold_text
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import EPOCHS
-from trainer.data.tables.form_finder import Found, are_lists, are_sentences, find_missing
+from trainer.data.tables.form_finder import (
+    Found,
+    are_lists,
+    are_sentences,
+    find_missing,
+    tell_words,
+)
 from trainer.data.tables.number_finder import find_numbers
-from trainer.data.tables.number_forms import FORMATS
+from trainer.data.tables.number_forms import BOOLEANS, FORMATS, NumberForm, parse_number
 from trainer.data.tables.rows import Block, Rows
+from trainer.data.tables.values import parse_list
 from trainer.errors import InputError
 from trainer.fields import suggest
 
 SAMPLE_ROWS = 200_000
 _FRACTIONS = SourceOptions().split_fractions
-SEPARATORS = (";", "|", ",")
+SEPARATORS = (";", "|", ",", "、", "，")  # noqa: RUF001
 """Texts between several labels."""
+_FEWEST = 10
+"""Rows that a table must have."""
 FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
 """More different whole numbers are a quantity; each class must have that many rows on average."""
 MOST_QUANTILES = 64
 MOST_INDICATORS, MOST_VALUES = 32, 1000
 """Different texts up to which a column has indicators, and a vocabulary."""
 _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)
+_LIKE_A_KEY = "differs from row to row, like a key"
+_LARGE = 1e8
+"""Larger whole numbers that all differ are phone numbers and the like."""
 _CODE = re.compile(r"code|zip|type|class|(^|_)(id|no|nr)$", re.IGNORECASE)
 """Names of columns whose whole numbers may be names."""
 _WORDS = 6
 """Words of texts that may come back, on average."""
 _LONG = 10
 """Characters that texts without spaces have on average."""
-_RARE = 0.05
+_MARKED, _RARE = 0.5, 0.05
 """Share of rows of words in a column of few numbers from which all its values are names."""
 _SKEWED = 1.5
 """Skewness above which the logarithm is learned, if its skewness is lower."""
@@ -119,13 +134,17 @@ class _Values:
         *,
         decimal_comma: bool = False,
     ) -> None:
-        coded = texts.dictionary_encode()
         self.name, self.rows = name, len(texts)
+        written = texts.dictionary_encode()
+        counts = zip(*(part.to_pylist() for part in pc.value_counts(texts).flatten()), strict=True)
+        # As they are written, the most frequent first.
+        self.given: dict[str, int] = {
+            text: rows for text, rows in sorted(counts, key=lambda item: -item[1]) if text
+        }
+        coded = clean_texts(texts).dictionary_encode()
         self.codes = coded.indices.to_numpy()
         self.distinct: list[str] = coded.dictionary.to_pylist()
         self.counts = np.bincount(self.codes, minlength=len(self.distinct))
-        given = zip(self.distinct, self.counts.tolist(), strict=True)
-        self.given = {text: rows for text, rows in given if text}
         self.entry = entry
         form = {key: entry[key] for key in (*FORM_KEYS, "missing") if key in entry}
         is_date = "%" in str(form.get("format")) or form.get("format") in EPOCHS
@@ -133,7 +152,7 @@ class _Values:
         self.found = find_numbers(
             self.given, decimal_comma=decimal_comma, given={} if is_date else form
         )
-        if form and "type" not in entry and not (self.dates if is_date else self.found):
+        if form and not (self.dates if is_date else self.found):
             odd = next((text for text in self.given if not find_missing([text])), "")
             raise InputError(
                 f"column {name!r}: too few of its values are in the form that is given, "
@@ -141,7 +160,7 @@ class _Values:
             )
         padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
         self.is_padded = sum(self.given[text] for text in padded) > 1
-        self._read_as(self.found if self._are_numbers() else None)
+        self._read_as(self.found if self._are_numbers() else None, written)
 
     def _are_numbers(self) -> bool:
         """Return whether values are numbers rather than names or codes."""
@@ -151,7 +170,7 @@ class _Values:
         # With frequent words among few numbers, such as non-stop, 1 stop, 2 stops, all are names.
         return found.unread <= _RARE * self.rows or len(self.given) > MOST_INDICATORS
 
-    def _read_as(self, found: Found | None) -> None:
+    def _read_as(self, found: Found | None, written: pa.DictionaryArray) -> None:
         form = self.dates if self.dates and not self.dates.readings else found
         self.markers: list[str] = find_missing(self.given, "missing_names")
         if form:
@@ -162,11 +181,14 @@ class _Values:
         if found:
             numbers = Column(type="numeric", **found.settings).number_form
             missing = {"", *found.settings.get("missing", [])}
-            values = np.array(
-                [np.nan if text in missing else numbers.parse(text) for text in self.distinct]
-            )
-            self.numbers, is_missing = values[self.codes], np.isnan(values)
-        self.is_missing = is_missing[self.codes]
+            values = [_parse(numbers, text, missing) for text in written.dictionary.to_pylist()]
+            self.numbers = np.array(values)[written.indices.to_numpy()]
+        self.is_missing = is_missing[self.codes] if self.numbers is None else np.isnan(self.numbers)
+
+    @property
+    def named_missing(self) -> list[str]:
+        """Return the spellings of a missing name, such as None, which may also be a name."""
+        return self.markers if self.numbers is None and not self.dates else []
 
     @property
     def present(self) -> np.ndarray:
@@ -178,6 +200,14 @@ class _Values:
         """Return the different values, the most common first."""
         codes, counts = np.unique(self.present, return_counts=True)
         return [self.distinct[code] for code in codes[np.argsort(-counts, kind="stable")]]
+
+
+def _parse(form: NumberForm, text: str, missing: Collection[str]) -> float:
+    """Return a number, NaN if it is missing or in another form."""
+    try:
+        return math.nan if text in missing else form.parse(text)
+    except ValueError:
+        return math.nan
 
 
 def propose(
@@ -254,7 +284,7 @@ class _Sample:
         self.unreadable: dict[str, str] = {}
         self._first_rejection = ""
         self.longest = (0, 0)
-        self.rows, self.is_whole = 0, True
+        self.rows, self._read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
         for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
             if self.rows >= SAMPLE_ROWS:
@@ -267,9 +297,10 @@ class _Sample:
                 self._first_rejection = f": {read.rejections[0][1]}"
             if isinstance(block, csv_text.Block):
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
+            self._read += len(read.numbers)
             learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
             for name, column in columns.items():
-                texts = _join_lists(column) if is_list(column) else clean_texts(column)
+                texts = _join_lists(column) if is_list(column) else to_texts(column)
                 self._parts[name].append(texts.filter(learned))
             self.rows += len(learned.filter(learned))
         for name in {name for names in files.values() for name in names}:
@@ -279,8 +310,11 @@ class _Sample:
 
     def check(self, place: str) -> None:
         """Raise InputError if no row can be read."""
-        if not self.rows:
+        if not self._read:
             raise InputError(f"{place} has no rows that can be read{self._first_rejection}")
+        if self._read < _FEWEST:
+            rows = formats.number_of(self._read, "rows")
+            raise InputError(f"{place} has only {rows}, too few to learn from")
 
     def _list_names(self, block: Block, label: str) -> list[str]:
         """Return the columns of a file that have one name each; note the others."""
@@ -344,6 +378,9 @@ def _describe_label(
     if len(names) < 2:
         only = f"only one value, {names[0]!r}" if names else "no value"
         raise InputError(f"{place} has {only}; there is nothing to learn")
+    if "type" in values.entry:
+        given = {key: value for key, value in values.entry.items() if key != "name"}
+        return {"column": name, **given}, None, []
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
@@ -352,35 +389,37 @@ def _describe_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {', '.join(found.notes)}; add, for example, "
-            f"{_show_entry(name, {'units': {'km': 1, 'm': 0.001}})}"
+            f"{place}: {found.notes[0]}; write the factors, such as "
+            f"{_show_entry(name, found.alternatives[0])}"
         )
-    if "type" in values.entry:
-        given = {key: value for key, value in values.entry.items() if key != "name"}
-        return {"column": name, **given}, None, []
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
-    notes = list(found.notes) if found else []
+    notes = list(found.notes) if found and (numbers is not None or not found.fits) else []
+    notes += tell_words(values.named_missing, values.given)
     if numbers is not None:
         distinct = len(np.unique(numbers[~np.isnan(numbers)]))
         if distinct > FEW_CLASSES or (distinct > 2 and not _is_whole(numbers)):
             assert found
             ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
             return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
-    if are_lists(values.given):
-        return {"column": name, "type": "multilabel", "format": LISTS}, None, []
-    if several := _find_separator(names, values.given):
-        given = {} if several == SEPARATORS[0] else {"separator": several}
-        return {"column": name, "type": "multilabel", **given}, None, []
-    folded = {text.lower() for text in names}
-    ignore_case = {"ignore_case": True} if len(folded) < len(names) else {}
-    if ignore_case:
-        variants = collections.Counter(text.lower() for text in names)
-        common = variants.most_common(1)[0][0]
-        same = [text for text in names if text.lower() == common]
-        notes.append(f"{', '.join(map(repr, same[:3]))} are one class, {common!r}")
-    if len(folded) > MOST_CLASSES or rows < FEW_ROWS * len(folded):
+        notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
+    meanings = {BOOLEANS.get(text.lower()) for text in names}
+    if None not in meanings and len(names) > 2:
         raise InputError(
-            f"{place} has {len(folded):,} different texts in {rows:,} rows, too many for classes; "
+            f"{place} writes booleans in several ways, {', '.join(map(repr, names[:4]))}; write "
+            "them in one"
+        )
+    several = _find_labels(place, names, values.given)
+    if several:
+        settings, labels = several
+        folded, told = _fold(labels)
+        return {"column": name, "type": "multilabel", **settings, **folded, **missing}, None, told
+    ignore_case, told = _fold(names)
+    notes += told
+    count = len(set(map(fold_text, names))) if ignore_case else len(names)
+    if count > MOST_CLASSES or rows < FEW_ROWS * count:
+        notes += _tell_form(values)
+        raise InputError(
+            f"{place} has {count:,} different texts in {rows:,} rows, too many for classes; "
             "name a column of numbers, or of classes that have more rows"
             + "".join(f" ({note})" for note in notes[:1])
         )
@@ -391,6 +430,52 @@ def _describe_label(
         notes.append(f"{values.distinct[rarest]!r} has only {share}")
     target = values.codes[:, None] == np.argsort(-values.counts, kind="stable")[:FEW_CLASSES]
     return {"column": name, **ignore_case, **missing}, target.astype(float), notes
+
+
+def _find_labels(
+    place: str, names: list[str], rows: Mapping[str, int]
+) -> tuple[dict[str, Any], set[str]] | None:
+    """Return the settings of several labels in a text, and the labels; None for one class."""
+    if are_lists(rows):
+        return {"format": LISTS}, {item for text in rows for item in _try_list(text)}
+    cut = [text for text in names if text[0] in "[{(" and "," in text]
+    if sum(rows.get(text, 1) for text in cut) > _MARKED * sum(rows.values()):
+        raise InputError(
+            f"{place} has texts that look like lists, but are in no known form, such as "
+            f"{cut[0][:_SHOWN]!r}; write ['a', 'b'] or a;b"
+        )
+    separator = _find_separator(names, rows)
+    if not separator:
+        return None
+    labels = {part.strip() for text in names for part in text.split(separator)}
+    return {} if separator == SEPARATORS[0] else {"separator": separator}, labels
+
+
+def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the option that makes names one that differ in case and blanks, and a note."""
+    by_folded = collections.defaultdict[str, list[str]](list)
+    for text in sorted(names):
+        by_folded[fold_text(text)].append(text)
+    variants = {folded: same for folded, same in by_folded.items() if len(same) > 1}
+    if not variants:
+        return {}, []
+    shown = (f"{', '.join(map(repr, same))} are {folded!r}" for folded, same in variants.items())
+    return {"ignore_case": True}, [formats.listing(shown)]
+
+
+def _try_list(text: str) -> list[str]:
+    try:
+        return parse_list(text)
+    except ValueError:
+        return []
+
+
+def _tell_form(values: _Values) -> list[str]:
+    """Return a note if most texts begin with digits, but are in no form of numbers or dates."""
+    numbered = [text for text in values.given if re.match(r"\W{0,2}\d.{,25}$", text)]
+    if values.found or values.dates or len(numbered) <= _MARKED * len(values.given):
+        return []
+    return [f"is in no known form of numbers or dates, such as {numbered[0][:_SHOWN]!r}"]
 
 
 def _show_entry(name: str, settings: Mapping[str, Any]) -> str:
@@ -407,13 +492,21 @@ def _find_separator(names: list[str], rows: Mapping[str, int]) -> str:
     for separator in SEPARATORS:
         parts: collections.Counter[str] = collections.Counter()
         for text in names:
-            parts.update({part.strip(): rows[text] for part in text.split(separator)})
+            parts.update({part.strip(): rows.get(text, 1) for part in text.split(separator)})
         several = sum(separator in text for text in names)
-        numbers = sum(any(map(str.isdigit, part)) for part in parts)
+        numbers = sum(map(_is_number, parts))
+        is_cut = any(part[:1] in "[({" or part[-1:] in "])}" for part in parts if part)
         is_few = len(parts) <= min(len(names), MOST_CLASSES) and numbers <= 0.2 * len(parts)
-        if several > 1 and is_few and parts.total() >= 2 * len(parts):
+        if several > 1 and is_few and not is_cut and parts.total() >= 2 * len(parts):
             return separator
     return ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(text) and not math.isnan(parse_number(text))
+    except ValueError:
+        return False
 
 
 def _describe_column(values: _Values) -> Described:
@@ -436,6 +529,8 @@ def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any],
     if len(names) < 2 and len(present) == values.rows:
         return {}, f"is always {names[0]!r}"
     repeated = len(names) / len(present)
+    if values.entry.get("type") == "date" and not dates:
+        raise InputError(f"column {values.name!r} has no dates, such as {names[0][:_SHOWN]!r}")
     if "type" in values.entry:
         return dict(values.entry), ""
     if dates and dates.readings:
@@ -476,8 +571,11 @@ def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any],
         is_text = are_sentences(names)
     if is_text or (repeated > 0.5 and are_lists(values.given)):
         return {"type": "text"}, ""
+    if not values.is_padded:
+        described.notes += _tell_form(values)
     if repeated > 0.9 and len(present) > 100:
-        return {}, "differs from row to row, like a key"
+        return {}, described.notes[0] if described.notes else _LIKE_A_KEY
+    described.notes += tell_words(values.named_missing, values.given)
     if len(names) > MOST_VALUES:
         buckets = int(2 ** np.ceil(np.log2(2 * len(names))))
         return {"type": "hashed", "buckets": buckets, "embedding": 8}, ""
@@ -496,8 +594,9 @@ def _describe_numbers(
     present, is_whole = values.present, _is_whole(numbers)
     span = np.nanmax(numbers) - np.nanmin(numbers)
     counts_rows = span < 1.5 * len(present) or _KEY.search(values.name)
-    if repeated > 0.95 and is_whole and counts_rows and len(present) > 100:
-        return {}, "differs from row to row, like a key"
+    counts_rows = counts_rows or (repeated > 0.99 and np.nanmin(numbers) > _LARGE)
+    if repeated > 0.95 and is_whole and not settings and counts_rows and len(present) > 100:
+        return {}, _LIKE_A_KEY
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
         described.notes.append("whole numbers are quantities here; if they are codes, use names")
@@ -512,10 +611,13 @@ def _show(values: _Values, described: Described) -> Described:
     described.rows, described.missing = values.rows, int(values.is_missing.sum())
     described.distinct = len(values.names)
     read = _reader_of(described.column)
-    described.examples = [
-        f"{text[:_SHOWN]!r} is {read(text)}" if read else repr(text[:_SHOWN])
-        for text in values.names[:EXAMPLES]
-    ]
+    shown: Iterable[str] = values.names
+    if read:
+        shown = (text for text in values.given if clean_text(text) not in values.markers)
+    for text in itertools.islice(shown, EXAMPLES):
+        with contextlib.suppress(ValueError):
+            reading = f" is {read(text)}" if read else ""
+            described.examples.append(f"{text[:_SHOWN]!r}{reading}")
     return described
 
 

@@ -21,6 +21,7 @@ from trainer.data.tables.columns import (
     SplitBy,
     TableSchema,
     clean_text,
+    fold_text,
 )
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.dialect import parse_dialect
@@ -125,13 +126,13 @@ def _parse_column(location: str, entry: Mapping[str, Any]) -> Column:
         raise InputError(f"{location}: boundaries={column.boundaries} must be in ascending order")
     if kind in ("identity", "hashed") and not column.buckets:
         raise InputError(f"{location}: buckets is missing; set the number of ids")
-    _check_form(location, column)
+    check_form(location, column)
     _check_names(f"{location}: values", column.values)
     _check_names(f"{location}: missing", column.missing)
     return column
 
 
-def _check_form(location: str, column: Column) -> None:
+def check_form(location: str, column: Column) -> None:
     """Raise InputError for a format or units that no value of the column's type has."""
     if column.type == "date":
         _check_date_format(location, column.format)
@@ -198,7 +199,7 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
             '{"column": "tips", "above": 0.2, "times_column": "fare"}'
         )
     if not label.is_multilabel:
-        _check_form("label", label.compared)
+        check_form("label", label.compared)
     elif label.format not in ("", LISTS):
         raise InputError(
             f"label: format={label.format!r} is not a format of several labels; use {LISTS!r} for "
@@ -218,7 +219,7 @@ def _parse_label(entry: Mapping[str, Any], columns: Mapping[str, Column]) -> Lab
         raise InputError(
             f"label: {label.column!r} is compared with itself; use another times_column"
         )
-    names = map(str.lower, label.classes) if label.ignore_case else label.classes
+    names = map(fold_text, label.classes) if label.ignore_case else label.classes
     classes = list(map(clean_text, names))
     classes = classes or label.indicators or (["no", "yes"] if compared else [])
     label = dataclasses.replace(label, missing=list(map(clean_text, label.missing)))

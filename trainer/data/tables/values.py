@@ -111,7 +111,7 @@ class ValueForms:
         if self._dates:
             return self._dates.parse(text) if text else None
         if self._numbers:  # A number of JSON needs no form.
-            return self._numbers.parse(text) if isinstance(value, str) else value
+            return self._numbers.parse(value.strip()) if isinstance(value, str) else value
         if self._only_booleans and text and text not in self._booleans:
             raise ValueError
         return self._booleans.get(text, value)
