@@ -88,7 +88,7 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
     examples = [item for item in examined if isinstance(item, Example)]
     sample = _Sample(images, examples)
     count = round(len(examples) / share)
-    options = choose_options(count, sample.side, is_gray=sample.is_gray)
+    options = {**given, **choose_options(count, sample.side, is_gray=sample.is_gray), **values}
     comments = {}
     if options["model"] == "flowers_cnn":
         lines = [f"{name} = {to_toml(value)}" for name, value in _TRANSFER.items()]
@@ -97,8 +97,7 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
     unreadable = len(examples) * len(sample.unreadable) / sample.read
     fraction = (rejected + unreadable) / (rejected + len(examples))
     if fraction > record_options.max_rejected_fraction:
-        options["max_rejected_fraction"] = round(min(1.0, fraction + 0.02), 2)
-    options = {**given, **options, **values}
+        options.setdefault("max_rejected_fraction", round(min(1.0, fraction + 0.02), 2))
     facts = [
         ("photos", f"{count:,}: {sample}"),
         *_describe_labels(images, examples),

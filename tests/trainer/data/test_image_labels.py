@@ -247,7 +247,7 @@ def test_rows_that_may_mean_several_files_or_share_one_are_rejected(tmp_path):
     [
         (
             [f"x/{n}.jpg,{n}" for n in range(30)],
-            "no row of 30 of labels.csv matches one of 30 images: column 'file' has 'x/0.jpg', "
+            "0 of 30 rows of labels.csv match one of 30 images: column 'file' has 'x/0.jpg', "
             "'x/1.jpg', 'x/2.jpg', the folder '000.png', '001.png', '002.png'; write",
         ),
         ([], "labels.csv has no row with a file; add rows"),
