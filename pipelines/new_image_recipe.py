@@ -28,8 +28,8 @@ from trainer.data.sources import parse_source
 from trainer.data.sources.csv import CsvReader
 from trainer.data.sources.images import ImageFolder
 from trainer.data.storage import join
-from trainer.data.tables.columns import Label, SplitBy, TableSchema
 from trainer.data.tables.proposal import describe_label
+from trainer.data.tables.schema_parser import parse_image_labels
 from trainer.data.tables.sniffing import read_header
 from trainer.data.totals import Totals, count_rejections
 from trainer.data.write.open_images import OpenImages
@@ -159,13 +159,11 @@ def _describe_label(source: str, label: str, values: Mapping[str, Any]) -> dict[
     if not storage.exists(table):
         return {"label": {"column": label}} if label else {}
     dialect = CsvReader.sniff(table, values.get("dialect")).dialect
+    given: dict[str, Any] = {"dialect": dialect.settings} if dialect.settings else {}
     if label:
-        schema = TableSchema(
-            columns=[], crosses=[], label=Label(column=label), split_by=SplitBy(), dialect=dialect
-        )
-        described = describe_label(CsvReader(table, schema), f"source={source!r}", label)
-        given = {"dialect": dialect.settings} if dialect.settings else {}
-        return {**given, "label": described}
+        options = RecordOptions(source=source, label={"column": label}, **given)
+        opened = CsvReader(table, parse_image_labels(options))
+        return {**given, "label": describe_label(opened, f"source={source!r}", label)}
     try:
         ImageFolder(folder, RecordOptions(source=source))
     except InputError:
@@ -240,10 +238,9 @@ def _describe_labels(images: OpenImages, examples: Sequence[Example]) -> Iterato
         low, median, high = np.quantile(labels, [0, 0.5, 1], method="higher")
         yield "label", f"{label.column}: a number, median {median:g}, from {low:g} to {high:g}"
         return
-    names = [names for of in labels for names in (of if isinstance(of, list) else [of])]
-    if not label:
-        names = [images.classes[index] for index in names]
-    counts = Counter(names).most_common()
+    if label and label.is_multilabel:
+        labels = [name for names in labels for name in names]
+    counts = Counter(labels if label else map(images.labels.name, labels)).most_common()
     what = "labels, some of them together" if label and label.is_multilabel else "classes"
     shown = formats.listing((f"{name} {count:,}" for name, count in counts), 100)
     yield "label", f"{len(counts):,} {what}: {shown}"

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,16 +20,10 @@ from trainer.data.dataset_warnings import describe_rejections
 from trainer.data.schema import ROWS
 from trainer.data.source import Rejection
 from trainer.data.sources import parse_source
-from trainer.data.tables.columns import Label, SplitBy, TableSchema
+from trainer.data.tables.columns import Column, Label, TableSchema
 from trainer.data.tables.dialect import Sniffed
 from trainer.data.tables.parsing import parse_block
-from trainer.data.tables.proposal import (
-    SAMPLE_ROWS,
-    Described,
-    Proposal,
-    list_labels,
-    propose,
-)
+from trainer.data.tables.proposal import SAMPLE_ROWS, Described, Proposal, list_labels, propose
 from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
@@ -48,6 +43,8 @@ _START_SECONDS, _ROW_SECONDS = 15, 3e-5
 """Measured on two cores of an AMD EPYC: a run without training, and a row in an epoch."""
 _LARGE = 250_000
 """Rows that a table has of which only a sample was read."""
+_COLUMN_KEYS = {field.name for kind in (Column, Label) for field in fields(kind)} - {"column"}
+"""What may be said of a column, or of the label."""
 _SEARCH = """
 [search]
 trials = 12
@@ -149,20 +146,19 @@ def _propose(
     table: Any = kind
     sniffed = table.sniff(location, values.get("dialect"))
     # Opening checks that each file has the label.
-    opened = table(
-        location,
-        TableSchema(
-            columns=[],
-            crosses=[],
-            label=Label(column=label),
-            split_by=SplitBy(),
-            dialect=sniffed.dialect,
-        ),
-    )
+    opened = table(location, TableSchema(label=Label(column=label), dialect=sniffed.dialect))
     if not label:
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
         raise InputError(f"source={source!r}: give --label, the column to predict: {named}")
+    for column in columns:
+        for key in column:
+            if key not in _COLUMN_KEYS:
+                raise InputError(
+                    f"--column {column}: unknown key {key!r}{suggest(key, _COLUMN_KEYS)}"
+                )
+        if not column.get("name"):
+            raise InputError(f"--column {column} has no name; add one, as in the table's header")
     split_by = values.get("split_by", {})
     hidden = {split_by.get("group"), split_by.get("column"), values.get("weight_column")}
     entries = {column.get("name", ""): column for column in columns}
@@ -190,10 +186,11 @@ def draft_table(
     }
     facts = [("file", note) for note in sniffed.notes] + _describe(proposal)
     read = "" if proposal.is_whole else "first "
+    outside = "" if "split_by" in options else " outside the test split"
     comments = {
         "columns": [
-            f"Based on the {read}{proposal.rows:,} rows outside the test split. Review them:",
-            "only you know which columns are known when the model is asked.",
+            f"Based on the {read}{proposal.rows:,} rows{outside}. Review them: only you know",
+            "which columns are known when the model is asked.",
             *(f"Left out: {name} {reason}" for name, reason in proposal.left_out.items()),
         ]
     }

@@ -94,7 +94,7 @@ def write_recipe(
     from pipelines import new_recipe
 
     values = new_recipe.convert_values(parse_values(set_options))
-    columns = fields.convert("--column", f"[{', '.join(column)}]", list[dict])
+    columns = [fields.convert("--column", entry, dict) for entry in column]
     if explain:
         proposal = new_recipe.propose_for(source, label, columns, values)
         say(*_align(new_recipe.explain(proposal, explain)))

@@ -56,6 +56,19 @@ def test_newest_rows_are_the_test_split(tmp_path, capsys):
     assert times_of(same, "test") == DAYS[360:]
 
 
+@pytest.mark.parametrize("given", ["split_by", "column"])
+def test_times_are_read_in_their_format(tmp_path, given):
+    days = [datetime.date.fromisoformat(day).strftime("%d/%m/%Y") for day in DAYS]
+    table = write_csv(tmp_path / "t.csv", lines(days), "a,kind,day")
+    format = {"format": "%d/%m/%Y"}
+    column = {"name": "day", "type": "date", **format}
+    options = {**DESCRIBED, "columns": [*DESCRIBED["columns"], column]}
+    if given == "split_by":
+        options = {**DESCRIBED, "split_by": {"time": "day", **format}}
+    dataset = write(table, tmp_path / "out", **options)
+    assert times_of(dataset, "test") == DAYS[360:]
+
+
 @pytest.mark.parametrize(
     "form",
     [

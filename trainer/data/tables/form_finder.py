@@ -43,6 +43,7 @@ class Found:
     # Other settings that are less likely.
     alternatives: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     fits: bool = True  # False: only the notes count, as the values are in no form
+    has_decimal_commas: bool = False  # for sure
     unread: int = 0  # rows of words that are no spelling of a missing value
 
 

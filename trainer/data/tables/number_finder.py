@@ -141,7 +141,8 @@ def _find_form(
         is_text = len(frequent or counts) > _FEW_WORDS
         return None if is_text else Found({}, notes=[problem], fits=False)
     settings: dict[str, Any] = {"format": tried.format, "units": units}
-    found = Found({})
+    is_comma = all(format.endswith(",56") for format in (tried.format, *tried.ties))
+    found = Found({}, has_decimal_commas=is_comma)
     if tried.bounded > _MARKED * tried.covered:
         settings["bounds"] = "value"
     if tried.format == _PLAIN:

@@ -133,6 +133,12 @@ class _Values:
         self.found = find_numbers(
             self.given, decimal_comma=decimal_comma, given={} if is_date else form
         )
+        if form and "type" not in entry and not (self.dates if is_date else self.found):
+            odd = next((text for text in self.given if not find_missing([text])), "")
+            raise InputError(
+                f"column {name!r}: too few of its values are in the form that is given, "
+                f"{_list_form(entry)}; one of them is {odd[:_SHOWN]!r}"
+            )
         padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
         self.is_padded = sum(self.given[text] for text in padded) > 1
         self._read_as(self.found if self._are_numbers() else None)
@@ -315,8 +321,7 @@ class _Sample:
         values = {
             name: _Values(name, column, entries.get(name, {})) for name, column in texts.items()
         }
-        formats = {one.found.settings.get("format", "") for one in values.values() if one.found}
-        if any(format.endswith(",56") for format in formats):
+        if any(one.found and one.found.has_decimal_commas for one in values.values()):
             for name, one in values.items():
                 if one.found:
                     values[name] = _Values(name, texts[name], one.entry, decimal_comma=True)
@@ -350,6 +355,9 @@ def _describe_label(
             f"{place}: {', '.join(found.notes)}; add, for example, "
             f"{_show_entry(name, {'units': {'km': 1, 'm': 0.001}})}"
         )
+    if "type" in values.entry:
+        given = {key: value for key, value in values.entry.items() if key != "name"}
+        return {"column": name, **given}, None, []
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
     notes = list(found.notes) if found else []
     if numbers is not None:
@@ -527,13 +535,18 @@ def _show_readings(texts: Iterable[str], columns: Sequence[Mapping[str, Any]]) -
     for text in texts:
         shown = []
         for column in columns:
-            form = [f"{key} = {column[key]!r}" for key in FORM_KEYS if key in column]
             with contextlib.suppress(ValueError):
                 read = (_reader_of(column) or str)(text)
-                shown.append(f"{read} by {' and '.join(form) or 'no format'}")
+                shown.append(f"{read} by {_list_form(column)}")
         if len({reading.partition(" by ")[0] for reading in shown}) == len(columns):
             return f"{text!r} is {' or '.join(shown)}"
     return "its values fit several formats"
+
+
+def _list_form(column: Mapping[str, Any]) -> str:
+    """Return the form of a column of a recipe as text."""
+    form = [f"{key} = {column[key]!r}" for key in FORM_KEYS if key in column]
+    return " and ".join(form) or "no format"
 
 
 def _explain(values: _Values, target: np.ndarray | None, has_label: np.ndarray) -> float:
