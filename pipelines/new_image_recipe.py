@@ -98,8 +98,9 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
     fraction = (rejected + unreadable) / (rejected + len(examples))
     if fraction > record_options.max_rejected_fraction:
         options.setdefault("max_rejected_fraction", round(min(1.0, fraction + 0.02), 2))
+    part = "" if share == 1 else f"; labels and copies are of one in {round(1 / share)} files"
     facts = [
-        ("photos", f"{count:,}: {sample}"),
+        ("photos", f"{count:,}: {sample}{part}"),
         *_describe_labels(images, examples),
         *(_describe_splits(images, totals) if share == 1 else ()),
         *_describe_copies(examples, totals),
@@ -116,11 +117,8 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
 def choose_options(count: int, side: int, *, is_gray: bool) -> dict[str, Any]:
     """Return a model and options that suit the number of photos and their size in pixels."""
     epochs = min(40, max(6, _EXAMPLES // count))
-    training = {
-        "epochs": epochs,
-        "learning_rate": 0.001,
-        "early_stopping_patience": max(4, epochs // 4),
-    }
+    patience = max(4, epochs // 4)
+    training = {"epochs": epochs, "learning_rate": 0.001, "early_stopping_patience": patience}
     if side <= SMALL_SIDE:
         return {
             "model": "small_cnn",

@@ -94,6 +94,17 @@ def test_splits_of_a_folder_are_told(tmp_path):
     assert dict(draft.facts)["splits"] == "train 19, validation 1, test 8"
 
 
+def test_large_folder_is_examined_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.new_image_recipe.MOST_FILES", 50)
+    draft = draft_images(f"images:{two_classes(tmp_path / 'in', 60)}", "", {})
+    part = "by a sample of 40; labels and copies are of one in 3 files"
+    assert draft.facts[:2] == [
+        ("photos", f"120: PNG, 16x16 pixels, {part}"),
+        ("label", "2 classes: cat 20, dog 20"),
+    ]
+    assert "splits" not in dict(draft.facts)
+
+
 @pytest.mark.parametrize(
     ("label", "described", "fact"),
     [
