@@ -79,7 +79,7 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
         values: other parameters that the recipe sets, such as dialect and split_by.
     """
     given = {"source": source, **_describe_label(source, label, values)}
-    record_options = build(RecordOptions, pick(RecordOptions, given | dict(values)))
+    record_options = build(RecordOptions, pick(RecordOptions, {**values, **given}))
     _, folder = parse_source(source)
     images = OpenImages(ImageFolder(folder, record_options), record_options)
     examined, share = _examine(images)
@@ -88,7 +88,8 @@ def draft_images(source: str, label: str, values: Mapping[str, Any]) -> Draft:
     examples = [item for item in examined if isinstance(item, Example)]
     sample = _Sample(images, examples)
     count = round(len(examples) / share)
-    options = {**given, **choose_options(count, sample.side, is_gray=sample.is_gray), **values}
+    chosen = choose_options(count, sample.side, is_gray=sample.is_gray)
+    options = {**given, **chosen, **values, **given}
     comments = {}
     if options["model"] == "flowers_cnn":
         lines = [f"{name} = {to_toml(value)}" for name, value in _TRANSFER.items()]
@@ -274,12 +275,9 @@ def _describe_copies(examples: Sequence[Example], totals: Totals) -> Iterator[tu
 
 def _estimate_time(count: int, options: Mapping[str, Any]) -> str:
     """Return the longest time of a run on this machine; early stopping ends most of them sooner."""
-    epochs, model = options["epochs"], options["model"]
-    if model not in _PIXEL_SECONDS:
-        return f"at most {epochs} epochs of {formats.number_of(count, 'photos')}"
-    pixels = count * epochs * options["image_size"] ** 2
-    seconds = _START_SECONDS + pixels * _PIXEL_SECONDS[model] / available_cores()
-    return (
-        f"at most {formats.duration(round(seconds))} here: {epochs} epochs of "
-        f"{formats.number_of(count, 'photos')}"
-    )
+    training = f"{options['epochs']} epochs of {formats.number_of(count, 'photos')}"
+    if options["model"] not in _PIXEL_SECONDS:
+        return f"at most {training}"
+    pixels = count * options["epochs"] * options["image_size"] ** 2
+    seconds = _START_SECONDS + pixels * _PIXEL_SECONDS[options["model"]] / available_cores()
+    return f"at most {formats.duration(round(seconds))} here: {training}"

@@ -176,14 +176,9 @@ def draft_table(
     """
     proposal, sniffed = _propose(source, label, columns, values)
     dialect = sniffed.dialect.settings
-    options = {
-        "source": source,
-        **({"dialect": dialect} if dialect else {}),
-        "label": proposal.label,
-        "columns": proposal.columns,
-        **choose_options(proposal),
-        **values,
-    }
+    given = {"source": source, **({"dialect": dialect} if dialect else {})}
+    proposed = {"label": proposal.label, "columns": proposal.columns}
+    options = {**given, **proposed, **choose_options(proposal), **values, **given}
     facts = [("file", note) for note in sniffed.notes] + _describe(proposal)
     read = "" if proposal.is_whole else "first "
     outside = "" if "split_by" in options else " outside the test split"

@@ -174,11 +174,12 @@ def test_labels_with_semicolons_get_a_recipe_on_the_command_line(tmp_path, comma
     arguments = ["recipes", "new", "homes", "images:photos"]
     code, _, errors = command(*arguments)
     assert code == 2 and errors.endswith("a column of its labels.csv: price, kind\n")
-    code, shown, errors = command(*arguments, "--label=price", "--search")
+    dialect = '--set=dialect={"encoding": "cp1252"}'
+    code, shown, errors = command(*arguments, "--label=price", "--search", dialect)
     assert (code, errors) == (0, "")
     assert "label     price: a number, median 30.5, from 0.5 to 59.5\n" in shown
     given = recipe.load("homes").given
-    assert given["dialect"] == {"delimiter": ";"}
+    assert given["dialect"] == {"encoding": "cp1252", "delimiter": ";"}
     assert given["label"] == {"column": "price", "type": "numeric", "format": "1234,56"}
     assert "[search]" in Path("recipes", "homes.toml").read_text()
 
