@@ -117,15 +117,15 @@ class LabelTable:
         for path, row in left.items():
             match meant[path]:
                 case []:
-                    unusable.append(Rejection(row.key, f"there is no file {path!r}"))
+                    unusable.append(Rejection(row.key, f"there is no such file: {path!r}"))
                 case [file] if file in found:
                     found[file] = found[file]._replace(label=None, reason=f"twice in {TABLE}")
                 case [file] if file in others:
                     found[file] = row
                 case [file]:
-                    unusable.append(Rejection(row.key, f"{file!r} has another row"))
+                    unusable.append(Rejection(row.key, f"its file has another row: {file!r}"))
                 case [first, second, *_]:
-                    reason = f"{path!r} may be the file {first!r} or {second!r}"
+                    reason = f"its file is ambiguous: {path!r} may be {first!r} or {second!r}"
                     unusable.append(Rejection(row.key, reason))
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
         matched = len(taken) + len(found)
