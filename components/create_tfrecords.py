@@ -56,7 +56,8 @@ def create_tfrecords(
         records.metadata["classes"] = dataset.classes
     warnings = list_warnings(dataset)
     # Of images, most rejected files are duplicates or stray files.
-    if dataset.contents == ROWS and (rejections := describe_rejections(dataset)):
+    rejections = describe_rejections(dataset.rejected, dataset.creation["given"], "rows")
+    if dataset.contents == ROWS and rejections:
         warnings.append(rejections)
     if warnings:
         records.metadata["warnings"] = warnings

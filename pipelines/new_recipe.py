@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import re
 import tempfile
-import textwrap
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
-
-import tomlkit
-from tomlkit.items import Item
+from typing import Any
 
 from pipelines import recipe
 from pipelines.parameters import PARAMETERS
 from pipelines.printing import shorten_path
+from pipelines.recipe_draft import Draft, list_with_comments, to_text, to_toml
 from trainer.data import storage
+from trainer.data.dataset_warnings import describe_rejections
 from trainer.data.schema import ROWS
+from trainer.data.source import Rejection
 from trainer.data.sources import parse_source
-from trainer.data.tables.columns import Column, Label, SplitBy, TableSchema
+from trainer.data.tables.columns import Column, Label, TableSchema
 from trainer.data.tables.dialect import Sniffed
 from trainer.data.tables.parsing import parse_block
-from trainer.data.tables.proposal import (
-    SAMPLE_ROWS,
-    Described,
-    Proposal,
-    list_labels,
-    propose,
-)
+from trainer.data.tables.proposal import SAMPLE_ROWS, Described, Proposal, list_labels, propose
 from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
-from trainer.errors import InputError, one_line
+from trainer.errors import InputError
 from trainer.fields import build, convert, pick, suggest, type_of
 from trainer.formats import duration, listing, number_of
 from trainer.process_pool import available_cores
@@ -91,12 +85,20 @@ def write(
     if name in recipe.list_names():
         raise InputError(f"there is a recipe {name!r} already; choose another name")
     given = convert_values(values)
-    kind, _ = parse_source(source)
-    if kind.contents == ROWS:
-        text, understood, lines = _draft_table(name, source, label, columns, given)
+    if parse_source(source)[0].contents == ROWS:
+        draft = draft_table(source, label, columns, given)
     else:
-        text, understood, lines = _draft_photos(name, source, label, given)
-    text += _SEARCH if search else ""
+        from pipelines.new_image_recipe import draft_images
+
+        if columns:
+            raise InputError(f"--column: source={source!r} is not a table; leave it out")
+        draft = draft_images(source, label, given)
+    heading = (
+        f"{label[:1].upper()}{label[1:] or 'Classes'} of {source}",
+        "",
+        f"Command:    python -m pipelines run {name} --local",
+    )
+    text = to_text(heading, draft) + (_SEARCH if search else "")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, f"{name}.toml").write_text(text, encoding="utf-8")
         recipe.load(name, Path(folder))
@@ -104,7 +106,8 @@ def write(
     path.parent.mkdir(exist_ok=True)
     with storage.catch_write_errors(str(path)):
         path.write_text(text, encoding="utf-8")
-    return path, [("recipe", f"{shorten_path(path)}: {understood}"), *lines]
+    understood = f"{shorten_path(path)}: {label or 'classes'} by {draft.options['model']}"
+    return path, [("recipe", understood), *draft.facts]
 
 
 def convert_values(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,16 +146,7 @@ def _propose(
     table: Any = kind
     sniffed = table.sniff(location, values.get("dialect"))
     # Opening checks that each file has the label.
-    opened = table(
-        location,
-        TableSchema(
-            columns=[],
-            crosses=[],
-            label=Label(column=label),
-            split_by=SplitBy(),
-            dialect=sniffed.dialect,
-        ),
-    )
+    opened = table(location, TableSchema(label=Label(column=label), dialect=sniffed.dialect))
     if not label:
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
@@ -171,91 +165,54 @@ def _propose(
     return propose(opened, f"source={source!r}", label, hidden, entries), sniffed
 
 
-def _draft_table(
-    name: str,
-    source: str,
-    label: str,
-    columns: Sequence[Mapping[str, Any]],
-    values: Mapping[str, Any],
-) -> tuple[str, str, list[tuple[str, str]]]:
-    """Return a table's recipe, what it learns from what, and what was understood."""
+def draft_table(
+    source: str, label: str, columns: Sequence[Mapping[str, Any]], values: Mapping[str, Any]
+) -> Draft:
+    """Return options to learn a column of a table; raise InputError as `propose_for` does.
+
+    Args:
+        columns: what is known of some columns, as in a recipe.
+        values: other parameters that the recipe sets.
+    """
     proposal, sniffed = _propose(source, label, columns, values)
-    options = choose_options(proposal) | dict(values)
-    if sniffed.dialect.settings:
-        options = {"dialect": sniffed.dialect.settings} | options
-    described = {"source": source, "label": proposal.label, "columns": proposal.columns}
-    rejections = _parse_rows(build(RecordOptions, pick(RecordOptions, described | options)))
-    text = _format(name, source, label, proposal, options, rejections)
-    understood = f"{label} ({proposal.label.get('type', 'classes')})"
-    understood += f" from {number_of(len(proposal.columns), 'columns')}"
-    lines = [("file", note) for note in sniffed.notes]
-    lines += [*_describe(proposal), *rejections.describe()]
-    return text, understood, [*lines, ("time", _estimate_time(proposal, options))]
-
-
-class _Rejections(NamedTuple):
-    """The rows that a run would reject, among the first ones."""
-
-    rows: int
-    reasons: Counter[str]
-    first: dict[str, str]  # the key of the first row, by reason
-
-    @property
-    def fraction(self) -> float:
-        return self.reasons.total() / max(1, self.rows)
-
-    def describe(self) -> list[tuple[str, str]]:
-        return [
-            (
-                "rejected",
-                f"{number_of(count, 'rows')} of {self.rows:,}: {reason} ({self.first[reason]})",
-            )
-            for reason, count in self.reasons.most_common(3)
+    dialect = sniffed.dialect.settings
+    given = {"source": source, **({"dialect": dialect} if dialect else {})}
+    proposed = {"label": proposal.label, "columns": proposal.columns}
+    options = {**given, **proposed, **choose_options(proposal), **values, **given}
+    facts = [("file", note) for note in sniffed.notes] + _describe(proposal)
+    read = "" if proposal.is_whole else "first "
+    outside = "" if "split_by" in options else " outside the test split"
+    comments = {
+        "columns": [
+            f"Based on the {read}{proposal.rows:,} rows{outside}. Review them: only you know",
+            "which columns are known when the model is asked.",
+            *(f"Left out: {name} {reason}" for name, reason in proposal.left_out.items()),
         ]
+    }
+    if proposal.label.get("type") == "numeric":
+        comments["label"] = ["With log = true, equal ratios count as equal errors."]
+    rows, rejections = _parse_rows(build(RecordOptions, pick(RecordOptions, options)))
+    if rejected := describe_rejections(count_rejections(rejections), rows, "rows"):
+        facts.append(("rejected", rejected))
+        comments[_REJECTED] = [f"{rejected}."]
+        options.setdefault(_REJECTED, round(min(1.0, len(rejections) / rows + 0.02), 2))
+    if options["columns"] == proposal.columns:
+        options["columns"] = list_with_comments([*_list_columns(proposal)])
+    return Draft(options, comments, [*facts, ("time", _estimate_time(proposal, options))])
 
 
-def _parse_rows(options: RecordOptions) -> _Rejections:
-    """Parse the first rows of a table as a run does, and return the rejected ones."""
+def _parse_rows(options: RecordOptions) -> tuple[int, list[Rejection]]:
+    """Parse the first rows of a table as a run does; return their number and the rejections."""
     kind, place = parse_source(options.source)
     opened, schema = kind.open(place, options), parse_schema(options)
-    rows, reasons, first = 0, Counter[str](), dict[str, str]()
+    rows, rejections = 0, list[Rejection]()
     for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
         _, totals = parse_block(block, opened.names[block.file], schema, options.split_fractions)
         rows += totals.items
-        for rejection in totals.rejections:
-            reason = rejection.reason.partition(": ")[0]
-            reasons[reason] += 1
-            first.setdefault(reason, rejection.key)
+        rejections += totals.rejections
         if rows >= SAMPLE_ROWS:
             break
-    return _Rejections(rows, reasons, first)
-
-
-def _draft_photos(
-    name: str, source: str, label: str, values: Mapping[str, Any]
-) -> tuple[str, str, list[tuple[str, str]]]:
-    """Return a recipe of photos, what it learns from what, and what was understood."""
-    from pipelines.new_image_recipe import propose_images
-
-    proposal = propose_images(source, label, values.get("dialect"))
-    document = tomlkit.document()
-    for line in (f"{label or 'Classes'} of {source}", "", _command(name)):
-        document.add(tomlkit.comment(one_line(line)))
-    document.add(tomlkit.nl())
-    for key, value in (proposal.options | dict(values)).items():
-        document.add(key, _to_item(value))
-    if proposal.alternative:
-        document.add(tomlkit.nl())
-        for line in textwrap.wrap(one_line(proposal.reason), 100):
-            document.add(tomlkit.comment(line))
-        for key, value in proposal.alternative.items():
-            document.add(tomlkit.comment(one_line(f"{key} = {_to_toml(value)}")))
-    understood = f"{label or 'classes'} of photos by {proposal.options['model']}"
-    return tomlkit.dumps(document), understood, [("photos", fact) for fact in proposal.facts]
-
-
-def _command(name: str) -> str:
-    return f"Command:    python -m pipelines run {name} --local"
+    return rows, rejections
 
 
 def explain(proposal: Proposal, name: str) -> list[tuple[str, str]]:
@@ -269,10 +226,10 @@ def explain(proposal: Proposal, name: str) -> list[tuple[str, str]]:
     )
     return [
         ("column", f"{name}: {shown}"),
-        ("read as", _to_toml(one.column) if one.column else f"left out: {one.reason}"),
+        ("read as", to_toml(one.column) if one.column else f"left out: {one.reason}"),
         *(("example", example) for example in one.examples),
         *(("doubtful", note) for note in one.notes),
-        *(("or", _to_toml(other)) for other in one.alternatives),
+        *(("or", to_toml(other)) for other in one.alternatives),
     ]
 
 
@@ -345,79 +302,10 @@ def _describe_column(one: Described) -> str:
     return f"{one.name}: {kind}{options}: {', '.join(one.examples)}"
 
 
-def _format(
-    name: str,
-    source: str,
-    label: str,
-    proposal: Proposal,
-    options: Mapping[str, Any],
-    rejections: _Rejections,
-) -> str:
-    """Return the recipe's text in TOML."""
-    read = "" if proposal.is_whole else "first "
-    outside = "" if "split_by" in options else " outside the test split"
-    document = tomlkit.document()
-    for line in (
-        f"{label[:1].upper()}{label[1:]} of {source}",
-        "",
-        f"Based on the {read}{proposal.rows:,} rows{outside}. Review it: only you know",
-        "which columns are known when the model is asked.",
-        _command(name),
-    ):
-        document.add(tomlkit.comment(one_line(line)))
-    document.add(tomlkit.nl())
-    document.add("source", _to_item(source))
-    if "dialect" in options:
-        document.add("dialect", _to_item(options["dialect"]))
-    if proposal.label.get("type") == "numeric":
-        document.add(tomlkit.comment("With log = true, equal ratios count as equal errors."))
-    document.add("label", _to_item(proposal.label))
-    document.add("columns", _list_columns(proposal))
-    for column, reason in proposal.left_out.items():
-        document.add(tomlkit.comment(one_line(f"Left out: {column} {reason}")))
-    document.add(tomlkit.nl())
-    for key, value in options.items():
-        if key == "dialect":
-            continue
-        document.add(key, _to_item(value))
-    if rejections.reasons and _REJECTED not in options:
-        document.add(tomlkit.nl())
-        for _, line in rejections.describe():
-            document.add(tomlkit.comment(one_line(f"Rejected: {line}")))
-        document.add(_REJECTED, _to_item(round(min(1.0, rejections.fraction + 0.02), 2)))
-    return tomlkit.dumps(document)
-
-
-def _list_columns(proposal: Proposal) -> Item:
-    """Return the columns as a list with a line each, and comments on what is doubtful."""
-    columns = tomlkit.array()
+def _list_columns(proposal: Proposal) -> Iterator[Mapping[str, Any] | str]:
+    """Yield the columns, and comments on what is doubtful."""
     for one in proposal.described:
         if one.column:
-            columns.add_line(_to_item(one.column), indent="  ")
-        for note in one.notes if one.column else ():
-            columns.add_line(comment=one_line(f"  {note}"), indent="  ", add_comma=False)
-        for other in one.alternatives:
-            columns.add_line(
-                comment=one_line(f"or: {_to_toml(other)}"), indent="  ", add_comma=False
-            )
-    columns.add_line(indent="", add_comma=False)
-    return columns
-
-
-def _to_item(value: Any) -> Item:
-    """Return a value for TOML, with tables in one line."""
-    if isinstance(value, Mapping):
-        table = tomlkit.inline_table()
-        for key, inner in value.items():
-            table.add(key, _to_item(inner))
-        return table
-    if isinstance(value, list):
-        array = tomlkit.array()
-        for inner in value:
-            array.append(_to_item(inner))
-        return array
-    return tomlkit.item(value)
-
-
-def _to_toml(value: Any) -> str:
-    return _to_item(value).as_string()
+            yield one.column
+            yield from (f"  {note}" for note in one.notes)
+        yield from (f"or: {to_toml(other)}" for other in one.alternatives)

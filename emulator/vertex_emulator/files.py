@@ -102,6 +102,12 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
     )
 
 
+def replace_text(content: Any, old: str, new: str) -> Any:
+    """Return JSON with `old` replaced in all its texts, such as the path of a moved folder."""
+    old, new = (json.dumps(text)[1:-1] for text in (old, new))
+    return json.loads(json.dumps(content).replace(old, new))
+
+
 def digest(content: Any) -> str:
     """Return the SHA-256 of JSON."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

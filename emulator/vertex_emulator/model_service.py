@@ -206,15 +206,11 @@ class ModelService(Resources):
         An earlier version of this project stored absolute paths. If such a path is gone, the
         artifact is looked for beside the store by the last parts of its path.
         """
-        path = pathlib.PurePath(uri)
         if not uri or "://" in uri:
             return uri
-        if not path.is_absolute():
-            return str(self._beside / path)
-        if pathlib.Path(path).exists():
-            return uri
+        path = self._beside / uri
         moved = (self._beside.joinpath(*path.parts[n:]) for n in range(1, len(path.parts) - 1))
-        return next((str(found) for found in moved if found.exists()), uri)
+        return next((str(found) for found in (path, *moved) if found.exists()), str(path))
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Iterator[tuple[Content, str]]:

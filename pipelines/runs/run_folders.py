@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
-import json
 import os
 import pathlib
 import re
@@ -179,10 +178,9 @@ def _relocate(job: dict[str, Any], record: RunRecord, directory: pathlib.Path) -
     written, present = pathlib.PurePath(artifacts).parent, directory.resolve()
     if record.root or not artifacts or written == present:
         return job
-    text = json.dumps(job)
     for old, new in ((written, present), (written.parent, present.parent)):
-        text = text.replace(json.dumps(f"{old}/")[1:-1], json.dumps(f"{new}/")[1:-1])
-    return dict(json.loads(text))
+        job = files.replace_text(job, f"{old}/", f"{new}/")
+    return job
 
 
 def as_run(

@@ -17,27 +17,21 @@ NAMED = 3
 MIN_POINTS = 0.02
 """Least difference between a split's share and its fraction that is described."""
 MIN_STANDARD_ERRORS = 3.0
-_CONSEQUENCES = {
-    "train": ("it can't be learned", "they can't be learned"),
-    "validation": (
-        "the best epoch is chosen without it",
-        "the best epoch is chosen without them",
-    ),
-    "test": (
-        "nothing here says how well it is predicted",
-        "nothing here says how well they are predicted",
-    ),
-}
 
 
 def list_warnings(dataset: Dataset) -> list[str]:
     """Return sentences about classes that a split lacks, and about splits of unexpected sizes."""
-    return [*_describe_absent_classes(dataset), *_describe_shares(dataset)]
+    by_split = {
+        split: _count_classes(dataset, split) for split in SPLITS if dataset.splits[split].examples
+    }
+    return [*describe_absent_classes(by_split, _unit(dataset)), *_describe_shares(dataset)]
 
 
-def describe_rejections(dataset: Dataset) -> str:
-    """Return how many items were rejected, by reason; empty if none were."""
-    rejected, given = dataset.rejected, dataset.creation.get("given", 0)
+def describe_rejections(rejected: Mapping[str, Any], given: int, unit: str) -> str:
+    """Return how many of the `given` items were rejected, by reason; empty if none were.
+
+    `rejected` is that of dataset.json, and `unit` the plural noun for items.
+    """
     if not rejected.get("count") or not given:
         return ""
     reasons = sorted(rejected["reasons"].items(), key=lambda pair: -pair[1])
@@ -49,29 +43,33 @@ def describe_rejections(dataset: Dataset) -> str:
     more = sum(number for _, number in reasons[NAMED:])
     shown += [f"{more:,} for other reasons"] if more else []
     return escape_controls(
-        f"{rejected['count']:,} of {number_of(given, _unit(dataset))} were rejected "
+        f"{rejected['count']:,} of {number_of(given, unit)} were rejected "
         f"({rejected['count'] / given:.1%}): {', '.join(shown)}"
     )
 
 
+def describe_absent_classes(by_split: Mapping[str, Mapping[str, int]], unit: str) -> Iterator[str]:
+    """Describe the classes without any example in a split, given the counts of those with some."""
+    for split in reversed(SPLITS):
+        absent = [name for name, number in by_split.get(split, {}).items() if not number]
+        if not absent:
+            continue
+        one = len(absent) == 1
+        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
+        consequence = {
+            "train": f"{'it' if one else 'they'} can't be learned",
+            "validation": f"the best epoch is chosen without {'it' if one else 'them'}",
+            "test": f"nothing here says how well {'it is' if one else 'they are'} predicted",
+        }
+        yield (
+            f"{'class' if one else 'classes'} {listing(map(repr, absent[:NAMED]))}{more} "
+            f"{'has' if one else 'have'} no {unit.removesuffix('s')} in the "
+            f"{'training' if split == 'train' else split} split: {consequence[split]}"
+        )
+
+
 def _unit(dataset: Dataset) -> str:
     return "rows" if dataset.contents == ROWS else "images"
-
-
-def _describe_absent_classes(dataset: Dataset) -> Iterator[str]:
-    unit = _unit(dataset).removesuffix("s")
-    for split in reversed(SPLITS):
-        counts = _count_classes(dataset, split)
-        absent = [name for name, number in counts.items() if not number]
-        if not absent or not dataset.splits[split].examples:
-            continue
-        more = f" and {len(absent) - NAMED:,} more" if len(absent) > NAMED else ""
-        names = f"{'class' if len(absent) == 1 else 'classes'} "
-        names += f"{listing(map(repr, absent[:NAMED]))}{more}"
-        have = "has" if len(absent) == 1 else "have"
-        consequence = _CONSEQUENCES[split][len(absent) > 1]
-        which = "training" if split == "train" else split
-        yield f"{names} {have} no {unit} in the {which} split: {consequence}"
 
 
 def _count_classes(dataset: Dataset, split: str) -> Mapping[str, int]:
@@ -93,21 +91,19 @@ def _describe_shares(dataset: Dataset) -> Iterator[str]:
     if dataset.contents != ROWS or not is_drawn or len(fractions) != len(rows) or not total:
         return
     expected = [fraction / sum(fractions) for fraction in fractions]
-    off = [
-        abs(count / total - share)
-        > max(MIN_POINTS, MIN_STANDARD_ERRORS * math.sqrt(share * (1 - share) / total))
-        for count, share in zip(rows, expected, strict=True)
-    ]
-    if not any(off):
+    shares = [count / total for count in rows]
+    if not any(
+        abs(share - fraction)
+        > max(MIN_POINTS, MIN_STANDARD_ERRORS * math.sqrt(fraction * (1 - fraction) / total))
+        for share, fraction in zip(shares, expected, strict=True)
+    ):
         return
-    shares, wanted = (
-        "/".join(f"{100 * share:.0f}" for share in shares) + "%"
-        for shares in ([count / total for count in rows], expected)
-    )
-    copies = dataset.creation.get("copies", 0)
-    why = f": {copies:,} of {total:,} rows are copies, and equal rows are in one split"
+    why = ""
     if "group" in split_by:
         why = f": the groups of {split_by['group']!r} differ in size, and a group is in one split"
-    elif not copies:
-        why = ""
-    yield f"train, validation and test have {shares} of the rows instead of {wanted}{why}"
+    elif copies := dataset.creation.get("copies", 0):
+        why = f": {copies:,} of {total:,} rows are copies, and equal rows are in one split"
+    shown, wanted = (
+        "/".join(f"{100 * share:.0f}" for share in part) + "%" for part in (shares, expected)
+    )
+    yield f"train, validation and test have {shown} of the rows instead of {wanted}{why}"

@@ -10,7 +10,7 @@ import hashlib
 import heapq
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,20 @@ class Totals:
         rejected = sorted([rejection.key, rejection.reason] for rejection in self.rejections)
         text = json.dumps([circumstances, self.content.tolist(), rejected], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def count_rejections(rejections: Iterable[Rejection]) -> dict[str, Any]:
+    """Return their number and, by reason without its details, the numbers and the first keys."""
+    reasons, first = collections.Counter[str](), dict[str, str]()
+    for rejection in sorted(rejections, key=lambda found: (len(found.key), found.key)):
+        reason = rejection.reason.partition(": ")[0]
+        reasons[reason] += 1
+        first.setdefault(reason, rejection.key)
+    return {
+        "count": reasons.total(),
+        "reasons": dict(sorted(reasons.items())),
+        "first": dict(sorted(first.items())),
+    }
 
 
 def count_classes(splits: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> ClassCounts:

@@ -8,7 +8,6 @@ are stored relative to it.
 import contextlib
 import dataclasses
 import hashlib
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -64,17 +63,12 @@ def read_entry(
 
 def to_relative(content: Any, base: pathlib.Path) -> Any:
     """Return JSON whose texts name paths in `base` by a mark."""
-    return json.loads(json.dumps(content).replace(_quote(f"{base}/"), _BASE))
+    return files.replace_text(content, f"{base}/", _BASE)
 
 
-def _load(path: pathlib.Path, base: pathlib.Path) -> dict[str, Any]:
+def _load(path: pathlib.Path, base: pathlib.Path) -> Any:
     """Return an entry with paths in `base`; raise OSError or one of _DAMAGED."""
-    content = json.dumps(files.parse_checked(path.read_bytes()))
-    return dict(json.loads(content.replace(_BASE, _quote(f"{base}/"))))
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text)[1:-1]
+    return files.replace_text(files.parse_checked(path.read_bytes()), _BASE, f"{base}/")
 
 
 class Journal:

@@ -128,7 +128,7 @@ def test_rows_and_files_that_do_not_fit_are_rejected(tmp_path):
         "009.png": "twice in labels.csv",
         "010.png": "twice in labels.csv",
         "011.png": "not in labels.csv",
-        "labels.csv:15": "there is no file 'gone.png'",
+        "labels.csv:15": "there is no such file: 'gone.png'",
         "labels.csv:16": "no file",
         "labels.csv:17": "row is ragged: 1 fields, the header has 2",
     }
@@ -233,9 +233,11 @@ def test_rows_that_may_mean_several_files_or_share_one_are_rejected(tmp_path):
     dataset = write(tmp_path / "in", tmp_path / "out", label=NUMBER, **OPEN)
     assert dataset.creation["accepted"] == 13
     reasons = rejected(tmp_path / "out")
-    assert reasons["labels.csv:14"] == "'000.png' may be the file 'rest/000.png' or 'a/000.png'"
+    assert reasons["labels.csv:14"] == (
+        "its file is ambiguous: '000.png' may be 'rest/000.png' or 'a/000.png'"
+    )
     assert reasons["a/002.png"] == "twice in labels.csv"
-    assert reasons["labels.csv:18"] == "'rest/003.png' has another row"
+    assert reasons["labels.csv:18"] == "its file has another row: 'rest/003.png'"
     assert "a/001.png" not in reasons and reasons["a/000.png"] == "not in labels.csv"
 
 
@@ -247,7 +249,7 @@ def test_rows_that_may_mean_several_files_or_share_one_are_rejected(tmp_path):
     [
         (
             [f"x/{n}.jpg,{n}" for n in range(30)],
-            "no row of 30 of labels.csv matches one of 30 images: column 'file' has 'x/0.jpg', "
+            "0 of 30 rows of labels.csv match one of 30 images: column 'file' has 'x/0.jpg', "
             "'x/1.jpg', 'x/2.jpg', the folder '000.png', '001.png', '002.png'; write",
         ),
         ([], "labels.csv has no row with a file; add rows"),

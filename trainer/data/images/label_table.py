@@ -9,7 +9,6 @@ Tables come from elsewhere, too: the column may have another usual name, and a p
 file's own is matched as path_matching.py says.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -33,10 +32,10 @@ from trainer.errors import InputError
 from trainer.formats import listing
 
 COLUMN = "file"
-_OTHER_COLUMNS = (
-    *("filename", "filepath", "path", "imagepath", "imagefile", "imagename", "image", "images"),
-    *("photo", "picture", "img", "imageid", "id"),
-)
+_COLUMNS = (
+    f"{COLUMN} filename filepath path imagepath imagefile imagename image images photo picture img "
+    "imageid id"
+).split()
 """Names of the column, without case and separators; the first that a table has is taken."""
 _FEW = 0.05
 """A table and a folder of which fewer rows and images match do not belong together."""
@@ -118,36 +117,29 @@ class LabelTable:
         for path, row in left.items():
             match meant[path]:
                 case []:
-                    unusable.append(Rejection(row.key, f"there is no file {path!r}"))
+                    unusable.append(Rejection(row.key, f"there is no such file: {path!r}"))
                 case [file] if file in found:
                     found[file] = found[file]._replace(label=None, reason=f"twice in {TABLE}")
                 case [file] if file in others:
                     found[file] = row
                 case [file]:
-                    unusable.append(Rejection(row.key, f"{file!r} has another row"))
+                    unusable.append(Rejection(row.key, f"its file has another row: {file!r}"))
                 case [first, second, *_]:
-                    reason = f"{path!r} may be the file {first!r} or {second!r}"
+                    reason = f"its file is ambiguous: {path!r} may be {first!r} or {second!r}"
                     unusable.append(Rejection(row.key, reason))
         images = [path for path in files if path.lower().endswith(SUFFIXES)]
-        if len(taken) + len(found) <= _FEW * min(len(rows), len(images)):
-            raise self._mismatch_error(len(taken) + len(found), rows, images)
-        return found
-
-    def _mismatch_error(
-        self, matched: int, rows: Collection[str], images: Sequence[str]
-    ) -> InputError:
-        total = f"{len(rows):,} of {TABLE}"
-        count = (
-            f"only {matched:,} rows of {total} match" if matched else f"no row of {total} matches"
-        )
+        matched = len(taken) + len(found)
+        if matched > _FEW * min(len(rows), len(images)):
+            return found
         if not rows:
-            return InputError(f"{self._place}: {TABLE} has no row with a {self._column}; add rows")
+            raise InputError(f"{self._place}: {TABLE} has no row with a {self._column}; add rows")
         if not images:
-            return InputError(f"{self._place} has no image ({', '.join(SUFFIXES)}); add images")
-        return InputError(
-            f"{self._place}: {count} one of {len(images):,} images: column "
-            f"{self._column!r} has {_show(rows)}, the folder {_show(images)}; write each image's "
-            "path in the folder into the column"
+            raise InputError(f"{self._place} has no image ({', '.join(SUFFIXES)}); add images")
+        in_table, in_folder = (", ".join(map(repr, [*of][:3])) for of in (rows, images))
+        raise InputError(
+            f"{self._place}: {matched:,} of {len(rows):,} rows of {TABLE} match one of "
+            f"{len(images):,} images: column {self._column!r} has {in_table}, the folder "
+            f"{in_folder}; write each image's path in the folder into the column"
         )
 
     def _read(self) -> tuple[dict[str, _Row | None], list[Rejection]]:
@@ -196,14 +188,10 @@ def find_file_column(table: str, header: Sequence[str], needed: Collection[str])
     if COLUMN in header or len(header) < 2:  # A single column has another separator.
         return COLUMN
     names = {re.sub(r"[\W_]", "", name.lower()): name for name in header if name not in needed}
-    for name in (COLUMN, *_OTHER_COLUMNS):
+    for name in _COLUMNS:
         if name in names:
             return names[name]
     raise InputError(
         f"{table} has no column {COLUMN!r} with each image's path in the folder, only "
         f"{listing(header, 200)}; rename the one that has them"
     )
-
-
-def _show(paths: Collection[str]) -> str:
-    return ", ".join(map(repr, itertools.islice(paths, 3)))

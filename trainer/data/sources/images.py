@@ -104,10 +104,6 @@ class ImageFolder(ImageSource):
         """
         return mapped(self._examine, self._folders.list_images())
 
-    def list_images(self) -> Iterator[Listed | Rejection]:
-        """List every file with its label, without reading it; raise InputError as `examples`."""
-        return self._folders.list_images()
-
     @property
     def splits(self) -> dict[str, str]:
         """Return the split of each top folder if the folder is already split, else nothing."""

@@ -370,10 +370,10 @@ class SplitBy:
 class TableSchema:
     """The checked schema of a table."""
 
-    columns: list[Column]
-    crosses: list[Cross]
     label: Label
-    split_by: SplitBy
+    columns: list[Column] = dataclasses.field(default_factory=list)
+    crosses: list[Cross] = dataclasses.field(default_factory=list)
+    split_by: SplitBy = SplitBy()
     weight: str = ""  # column of weights; empty: none
     dialect: Dialect = PLAIN  # how its files are written
 

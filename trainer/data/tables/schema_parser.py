@@ -77,8 +77,7 @@ def parse_image_labels(options: SourceOptions) -> TableSchema:
     label = _parse_label(options.label, {})
     check_path_pattern(options)
     split_by = _parse_split_by(options.split_by, label, {})
-    dialect = parse_dialect(options.dialect)
-    return TableSchema(columns=[], crosses=[], label=label, split_by=split_by, dialect=dialect)
+    return TableSchema(label=label, split_by=split_by, dialect=parse_dialect(options.dialect))
 
 
 def check_path_pattern(options: SourceOptions) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer.data import schema, storage
 from trainer.data.schema import SPLITS, Dataset, Feature, Shard, Split
-from trainer.data.totals import ClassCounts, Totals
+from trainer.data.totals import ClassCounts, Totals, count_rejections
 from trainer.data.write import checks, output
 from trainer.data.write.open_source import OpenSource
 from trainer.data.write.shards import ShardResult, ShardWriter
@@ -98,12 +98,6 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
     except InputError:
         output.clear(writer)
         raise
-    reasons: collections.Counter[str] = collections.Counter()
-    first: dict[str, str] = {}
-    for rejection in sorted(rejections, key=lambda found: (len(found.key), found.key)):
-        reason = rejection.reason.partition(": ")[0]
-        reasons[reason] += 1
-        first.setdefault(reason, rejection.key)
     copies = sum(result.copies for result in results)
     # Such examples stay in the records: only a person can decide which label is right.
     contradictions = {"count": totals.contradictions, "first": totals.pairs}
@@ -118,12 +112,7 @@ def finish(writer: ShardWriter, totals: Totals, results: list[ShardResult]) -> D
             )
             for split, written in shards.items()
         },
-        rejected={
-            "count": len(rejections),
-            "reasons": dict(sorted(reasons.items())),
-            "first": dict(sorted(first.items())),
-            "file": schema.REJECTED_FILE_NAME,
-        },
+        rejected={**count_rejections(rejections), "file": schema.REJECTED_FILE_NAME},
         creation={
             **writer.creation,
             "accepted": totals.items - len(rejections),

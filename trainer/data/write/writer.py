@@ -83,7 +83,8 @@ def create_tfrecords(
         )
     for warning in list_warnings(dataset):
         progress(f"warning: {warning}")
-    if rejections := describe_rejections(dataset):
+    given = dataset.creation["given"]
+    if rejections := describe_rejections(dataset.rejected, given, source.unit):
         progress(f"create_tfrecords: {rejections}")
     return dataset
 
