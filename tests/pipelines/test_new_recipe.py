@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.refusals import refused
 from tests.tables import write, write_csv
 from trainer.data.schema import load_dataset
 from trainer.data.tables.columns import AUTO, list_columns
+from trainer.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -154,6 +156,7 @@ NUMBERS = [1250, 40, 310_000, 4_250_000, 999, 17, 86_400, 700, 5, *range(20_011,
         (lambda n: f"{n}" if n > 40 else "on request", {"missing": ["on request"]}),
         (lambda n: {17: "n/a", 5: "-"}.get(n, f"{n}"), {"missing": ["n/a", "-"]}),
         (lambda n: f"{n / 10} 万円", {"units": {"万円": 10_000}}),
+        (lambda n: f"€ {n:,},-".replace(",", ".", 1), {"format": "1.234,56", "units": {"€": 1}}),
         (lambda n: f"{n} Cr" if n % 2 else f"{n} Lakh", {"units": {"Cr": 10**7, "Lakh": 10**5}}),
     ],
 )
@@ -202,11 +205,29 @@ def test_column_that_can_be_read_in_two_ways_is_left_out_with_both(tmp_path, tex
     assert not found and all(reading in reason for reading in readings)
 
 
-def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path):
-    texts = [f"{10 + n % 9}.5 {'kmpl' if n % 3 else 'km/kg'}" for n in range(300)]
+@pytest.mark.parametrize(
+    "units",
+    [("kmpl", "km/kg"), ("B", "KB"), ("T", "kg"), ("mm", "cm"), ("€", "EUR"), ("K", "p")],
+)
+def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path, units):
+    texts = [f"{10 + n % 9}.5 {units[n % 3 == 0]}" for n in range(300)]
     found, _, notes = column_of(tmp_path, texts)
     assert found["type"] == "vocabulary"
-    assert "numbers have several units, kmpl (" in notes[0]
+    assert f"numbers have several units, {units[0]} (" in notes[0]
+    rows = [f'"{text}",{n % 7}' for n, text in enumerate(dict.fromkeys(texts * 9))]
+    table = write_csv(tmp_path / "u.csv", [*rows] * 20, "x,n")
+    assert "type" not in propose_for(f"csv:{table}", "x").label  # Classes, as they are few.
+
+
+def test_rows_that_repeat_the_header_are_rejected(tmp_path):
+    rows = [f"{'ab'[n % 2]},{'yes' if n % 3 else 'no'}" for n in range(200)]
+    table = write_csv(tmp_path / "t.csv", [*rows[:90], "kind,ok", *rows[90:]], "kind,ok")
+    _, lines = new_recipe.write("joined", f"csv:{table}", "ok")
+    assert (
+        "rejected",
+        "1 row of 201 was rejected (0.5%): repeats the header (first: t.csv:92)",
+    ) in lines or any("repeats the header" in text for _, text in lines)
+    assert recipe.load("joined").given["label"] == {"column": "ok"}
 
 
 def test_the_other_columns_decide_what_a_point_means(tmp_path):
@@ -240,7 +261,10 @@ def test_texts_are_told_from_keys_by_their_letters(tmp_path, texts, kind):
     [
         ([f"{n},{n + 10},000" for n in range(1, 60)], {"type": "numeric", "format": "1,234.56"}),
         (["['a', 'b']", "[]", "['c']"], {"type": "multilabel", "format": "list"}),
+        (["('a', 'b')", "('c',)", "('a',)"], {"type": "multilabel", "format": "list"}),
+        (["A1;B2", "B2", "C3;A1", "C3"], {"type": "multilabel"}),
         (["No ", "no", "NO", "yes"], {"ignore_case": True}),
+        (["new york", "new  york", "rome"], {"ignore_case": True}),
         (["0", "1.0", "0.0", "1"], {}),
         (["1,5 A", "2,5 A", "x, y"], {}),
     ],
@@ -251,6 +275,22 @@ def test_label_is_what_a_person_reads(tmp_path, values, label):
     csv.writer(text).writerows([["a", "y"], *rows])
     (tmp_path / "t.csv").write_text(text.getvalue())
     assert propose_for(f"csv:{tmp_path / 't.csv'}", "y").label == {"column": "y", **label}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "0", "True", "False"], "writes booleans in several ways, "),
+        ([f"[['a', {n}]]" for n in range(40)], "texts that look like lists, but are in no known"),
+        ([f"{n}h {n + 1}m" for n in range(200)], "(is in no known form of numbers or dates, such"),
+        ([f"{n} {'ft' if n % 2 else 'yd'}" for n in range(99)], 'add --column "{'),
+    ],
+)
+def test_label_that_no_form_reads_is_refused(tmp_path, values, message):
+    rows = [f'{n % 17},"{values[n % len(values)]}"' for n in range(400)]
+    table = write_csv(tmp_path / "t.csv", rows, "a,y")
+    with pytest.raises(InputError, match=re.escape(message)):
+        propose_for(f"csv:{table}", "y")
 
 
 def test_what_a_person_says_of_a_column_decides(tmp_path, command):

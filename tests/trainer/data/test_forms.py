@@ -122,7 +122,21 @@ FORMS = {
 }
 MARKERS = ["n/a", "-999"]
 COLUMNS = {name: Column(name=name, missing=MARKERS, **form[0]) for name, form in FORMS.items()}
-ODD = [*MARKERS, "", " ", "nan", "7", "-3.5", "1,5", "1.234", "12/31/2020", "2024-02-30"]
+ODD = [
+    *MARKERS,
+    "",
+    " ",
+    "nan",
+    "7",
+    "-3.5",
+    "1,5",
+    "1.234",
+    "25.000",
+    "(3)",
+    "5-",
+    "12/31/2020",
+    "2024-02-30",
+]
 ANYTHING = st.one_of(st.sampled_from(ODD), st.text(max_size=12).filter(str.isprintable))
 
 

@@ -15,7 +15,7 @@ is rejected by its key; a missing value of a column is no reason to reject a row
 missing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def parse_block(
     """
     lists = [schema.label.column] if schema.label.is_multilabel else []
     read = block.read(schema.needed, lists)
-    bad: dict[int, str] = {}
+    bad = dict.fromkeys(find_headers(read.columns), "repeats the header")
     # Those of each column, then the weights if rows have them.
     values = [parse_values(column, read.columns[column.name], bad) for column in schema.columns]
     if schema.weight:
@@ -96,6 +96,17 @@ def parse_block(
         entry_bytes=pc.sum(pc.binary_length(rows["entries"])).as_py() or 0,
         starts=starts,
     )
+
+
+def find_headers(columns: Mapping[str, pa.Array]) -> list[int]:
+    """Return the rows that repeat the header, as in files that were joined, by index."""
+    repeats = None
+    for name, column in columns.items():
+        is_name = pc.equal(column, name) if pa.types.is_string(column.type) else None
+        if is_name is None or not pc.any(is_name).as_py():
+            return []
+        repeats = is_name if repeats is None else pc.and_kleene(repeats, is_name)
+    return [] if repeats is None else pc.indices_nonzero(repeats).to_pylist()
 
 
 def _encode_entries(

@@ -43,6 +43,7 @@ from trainer.data.tables.form_finder import (
 )
 from trainer.data.tables.number_finder import find_numbers
 from trainer.data.tables.number_forms import BOOLEANS, FORMATS, NumberForm, parse_number
+from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
 from trainer.data.tables.values import parse_list
 from trainer.errors import InputError
@@ -298,7 +299,9 @@ class _Sample:
             if isinstance(block, csv_text.Block):
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             self._read += len(read.numbers)
-            learned = pa.array(draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test"))
+            is_learned = draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test")
+            is_learned[find_headers(columns)] = False
+            learned = pa.array(is_learned)
             for name, column in columns.items():
                 texts = _join_lists(column) if is_list(column) else to_texts(column)
                 self._parts[name].append(texts.filter(learned))
@@ -389,7 +392,7 @@ def _describe_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; write the factors, such as "
+            f"{place}: {found.notes[0]}; write the factors: add "
             f"{_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
@@ -573,7 +576,15 @@ def _choose_type(values: _Values, described: Described) -> tuple[dict[str, Any],
         return {"type": "text"}, ""
     if not values.is_padded:
         described.notes += _tell_form(values)
-    if repeated > 0.9 and len(present) > 100:
+    return _describe_names(values, repeated, described)
+
+
+def _describe_names(
+    values: _Values, repeated: float, described: Described
+) -> tuple[dict[str, Any], str]:
+    """Return the type and settings of a column of names, or the reason to leave it out."""
+    names = values.names
+    if repeated > 0.9 and len(values.present) > 100:
         return {}, described.notes[0] if described.notes else _LIKE_A_KEY
     described.notes += tell_words(values.named_missing, values.given)
     if len(names) > MOST_VALUES:
@@ -597,6 +608,11 @@ def _describe_numbers(
     counts_rows = counts_rows or (repeated > 0.99 and np.nanmin(numbers) > _LARGE)
     if repeated > 0.95 and is_whole and not settings and counts_rows and len(present) > 100:
         return {}, _LIKE_A_KEY
+    known = np.unique(numbers[~np.isnan(numbers)])
+    if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(known):
+        note = "names, as a model can't tell numbers apart that have more than seven digits"
+        described.notes.append(note)
+        return _describe_names(values, repeated, described)
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
         described.notes.append("whole numbers are quantities here; if they are codes, use names")
