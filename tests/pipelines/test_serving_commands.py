@@ -197,7 +197,7 @@ def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, r
         ("empty.csv", "", " is empty: it has no header; use a table with a header"),
         ("blank.csv", "\n", " is empty: it has no header; use a table with a header"),
         ("other.csv", typo, " has no column 'hour'; did you mean 'hours'?"),
-        ("semicolons.csv", header.replace(",", ";"), " is with semicolons between fields; to"),
+        ("semicolons.csv", header.replace(",", ";"), ": fields are separated by ';', not ','; add"),
         ("long.csv", f"{'x' * 200_000}\n", " has no column 'miles'"),
         ("ragged.csv", f"{header}1,2,3,4,5\n1,2\n", ":3: row is ragged: 2 fields, the header"),
         ("text.csv", f"{header}far,2,3,4,5\n", ":2 miles is not a number: 'far'"),

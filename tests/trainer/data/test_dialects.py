@@ -209,14 +209,14 @@ def test_other_dialect_is_refused_with_the_one_to_write(tmp_path, kind):
     path = tmp_path / "t.csv"
     path.write_bytes(writer(rows_of()).encode())
     message = refused(learned, f"csv:{path}", tmp_path / "out")
-    assert f"; to read it, add dialect = {Dialect(**settings)} to the recipe, or let" in message
+    assert f"; add dialect = {Dialect(**settings)} to the recipe, or let `recipes new`" in message
 
 
 def test_other_encoding_is_refused_with_the_one_to_write(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(text_of(rows_of("cp949")).encode("cp949"))
     message = refused(learned, f"csv:{path}", tmp_path / "out")
-    assert 'is not in UTF-8; to read it, add dialect = { encoding = "cp949" } to' in message
+    assert 'is not in UTF-8; add dialect = { encoding = "cp949" } to' in message
 
 
 def test_later_file_in_another_dialect_is_refused(tmp_path):
@@ -226,9 +226,8 @@ def test_later_file_in_another_dialect_is_refused(tmp_path):
         (tmp_path / "b.csv").write_bytes(text_of(rows, **options).encode(encoding))
         source = f"csv:{tmp_path}"
         message = refused(learned, source, tmp_path / "out", dialect={"encoding": "cp1251"})
-        assert (
-            "b.csv is " in message and 'the dialect is { encoding = "cp1251" }, and this' in message
-        )
+        assert "b.csv" in message
+        assert 'the dialect is { encoding = "cp1251" }, and this file\'s is {' in message
 
 
 def test_row_in_another_encoding_is_rejected_alone(tmp_path):
@@ -246,7 +245,7 @@ def test_row_in_another_encoding_is_rejected_alone(tmp_path):
         ({"delimeter": ";"}, "takes no 'delimeter'; did you mean 'delimiter'?"),
         ({"encoding": "latin9x"}, "encoding='latin9x' is not an encoding of text"),
         ({"delimiter": "::"}, "delimiter='::' is not one sign of ASCII"),
-        ({"quote": "`"}, "quote='`' is unknown; use"),
+        ({"quote": "`"}, "quote='`' is not one of '\"', \"'\", ''"),
         ({"skip_rows": -1}, "skip_rows=-1 is out of range"),
         ({"sheet": "a"}, "takes no 'sheet'"),
     ],

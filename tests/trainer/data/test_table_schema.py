@@ -120,7 +120,7 @@ def test_damaged_or_empty_table_is_refused(tmp_path):
     message = refused(write, tmp_path / "t.csv", tmp_path / "out")
     assert "t.csv is empty: it has no header; use a table with a header" in message
     (tmp_path / "t.csv").write_text(f"{tables.HEADER}\r1,1,card,,1,0,9\r")
-    assert "lines that end in CR alone; to read it, add dialect = {" in refused(
+    assert "lines that end in CR alone; add dialect = {" in refused(
         write, tmp_path / "t.csv", tmp_path / "out"
     )
     (tmp_path / "t.csv").write_bytes(b"\x1a\x03\x04\x14\0\x08\xe9")
@@ -173,10 +173,18 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
     ("encoding", "text", "words"),
     [
         ("latin-1", ZURICH, r"t.csv:2: row is not UTF-8: correct it or, .* set dialect, such as"),
-        ("latin-1", ZURICH * 3 + BERN, r"is not in UTF-8; .* add dialect = \{ encoding = \"cp1252"),
+        ("latin-1", ZURICH * 3 + BERN, r"is not in UTF-8; add dialect = \{ encoding = \"cp1252"),
         ("latin-1", "mïles", r"the header, is not UTF-8: correct it or, .* set dialect, such as"),
-        ("utf-16-le", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16-le\" \}"),
-        ("utf-16-be", "\ufeff", r"is in UTF-16, not in utf-8; .* \{ encoding = \"utf-16-be\" \}"),
+        (
+            "utf-16-le",
+            "\ufeff",
+            r"is in UTF-16, not in utf-8; add dialect = \{ encoding = \"utf-16-le\" \}",
+        ),
+        (
+            "utf-16-be",
+            "\ufeff",
+            r"is in UTF-16, not in utf-8; add dialect = \{ encoding = \"utf-16-be\" \}",
+        ),
     ],
 )
 def test_encoding_other_than_utf_8_is_named(tmp_path, encoding, text, words):

@@ -11,14 +11,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trainer.data.tables.dialect import Dialect
 from trainer.data.tables.table_source import FileReader
 from trainer.errors import InputError
 
 if TYPE_CHECKING:
     from trainer.data.tables.rows import Block, Rows
-
-BLOCK_BYTES = 2 * 10**6
-"""Size of the text that is read, and passed to a process, at once."""
 
 
 class JsonLinesReader(FileReader):
@@ -83,23 +81,10 @@ class _Lines(NamedTuple):
 
 
 def _read_lines(uri: str, file: int, names: Sequence[str]) -> Iterator[_Lines]:
-    from trainer.data.tables.text_stream import open_text
+    from trainer.data.tables.csv_text import read_blocks
 
-    carry, number = b"", 1
-    with open_text(uri, reader="jsonl") as stream:
-        while chunk := stream.read(BLOCK_BYTES):
-            text = carry + chunk
-            end = text.rfind(b"\n") + 1
-            if end:
-                yield _Lines(file, names, number, text[:end])
-            number += text.count(b"\n", 0, end)
-            carry = text[end:]
-            if len(carry) > 4 * BLOCK_BYTES:
-                raise InputError(
-                    f"{uri} has {len(carry):,} bytes without a line end; is it JSON Lines?"
-                )
-    if carry:
-        yield _Lines(file, names, number, carry)
+    for block in read_blocks(uri, file, names, Dialect(quote=""), "jsonl"):
+        yield _Lines(file, names, block.first_line, block.text)
 
 
 def _to_array(name: str, values: list[Any], takes_lists: bool) -> Any:

@@ -6,11 +6,12 @@ Files end in .parquet. A row's key is `file:row`, from 1.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from trainer.data import storage
-from trainer.data.tables.file_formats import HEAD_BYTES, check_format, is_text
+from trainer.data.tables.file_formats import HEAD_BYTES, check_format
 from trainer.data.tables.table_source import FileReader
 from trainer.errors import InputError
 
@@ -57,7 +58,7 @@ def _opened(uri: str) -> Iterator[Any]:
             head = file.read(HEAD_BYTES)
             if not head.startswith(b"PAR1"):
                 check_format(uri, head, "parquet")
-                if is_text(head):
+                if not re.search(rb"[\0-\x08\x0e-\x1f]", head):
                     raise InputError(f"{uri} is text, not Parquet; use csv:{uri}")
             file.seek(0)
             if storage.is_remote(uri):

@@ -23,7 +23,7 @@ import pyarrow.csv
 from trainer.data.source import DIGEST_BYTES, digest
 from trainer.data.tables.dialect import PLAIN, Dialect
 from trainer.data.tables.rows import Rows
-from trainer.data.tables.text_stream import open_text
+from trainer.data.tables.text_stream import read_text
 from trainer.errors import InputError
 
 BLOCK_BYTES = 2 * 10**6
@@ -34,8 +34,6 @@ MAX_ROW_BYTES = 1 << 17
 
 _UNCLOSED = "unexpected end of data"
 """The csv module's error for a quote that is never closed."""
-_MISPLACED = "',' expected after '\"'"
-"""The csv module's error for text after a quoted field."""
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _LINE_END, _RETURN = b"\n\r"
 
@@ -66,11 +64,19 @@ class Block(NamedTuple):
 
         Many lines are the sign of a quote that was never closed.
         """
-        starts, ends = _find_row_spans(self.text, self.dialect)
-        line_ends = np.flatnonzero(np.frombuffer(self.text, np.uint8) == _LINE_END) + 1
-        lines = np.diff(np.searchsorted(line_ends, np.append(starts, ends[-1:]), "right"))
+        starts, ends, *_ = _find_rows(self.text, self.dialect)
+        lines = np.diff(_count_lines(self.text, np.append(starts, ends[-1:])))
         longest = int(lines.argmax())
         return self.first_line + int(lines[:longest].sum()), max(1, int(lines[longest]))
+
+
+class _Spans(NamedTuple):
+    """The rows in a text."""
+
+    starts: np.ndarray  # int64 [n]
+    ends: np.ndarray  # int64 [n]
+    complete: int  # the end of the last row that no later text can change
+    regular: int  # the end of the rows before the first that is too long or not as in RFC 4180
 
 
 def read_header(uri: str, dialect: Dialect = PLAIN) -> list[str]:
@@ -88,82 +94,71 @@ def read_header(uri: str, dialect: Dialect = PLAIN) -> list[str]:
 
 
 def read_blocks(
-    uri: str, file: int, header: Sequence[str] = (), dialect: Dialect = PLAIN
+    uri: str, file: int, header: Sequence[str] = (), dialect: Dialect = PLAIN, reader: str = "csv"
 ) -> Iterator[Block]:
     """Yield the text of a file, which may be compressed, in blocks of complete rows.
 
     Raise InputError if the file can't be read, is damaged, or has no line ends.
+
+    Args:
+        reader: the kind of source that reads the file.
     """
-    carry, line, held = b"", 1, Block(file, header, 1, b"", dialect)
-    with open_text(uri, dialect) as stream:
-        while chunk := stream.read(BLOCK_BYTES):
-            text = carry + chunk
-            if line <= dialect.skip_rows:
-                *above, text = text.split(b"\n", dialect.skip_rows + 1 - line)
-                line += len(above)
-            if end := _find_last_row_end(text, dialect):
-                if dialect.footer_rows:
-                    yield from _yield_filled(held)
-                    held = Block(file, header, line, text[:end], dialect)
-                else:
-                    yield Block(file, header, line, text[:end], dialect)
-                line += text.count(b"\n", 0, end)
-            carry = text[end:]
-            if len(carry) > 4 * BLOCK_BYTES:
-                raise InputError(
-                    f"{uri} has {len(carry):,} bytes without a line end; is it a CSV file?"
-                )
+    carry, line = b"", 1
+    for chunk in read_text(uri, dialect, BLOCK_BYTES, reader):
+        text = carry + chunk
+        if line <= dialect.skip_rows:
+            *above, text = text.split(b"\n", dialect.skip_rows + 1 - line)
+            line += len(above)
+        is_quoted = _has_quotes(text, dialect)
+        end = _find_rows(text, dialect).complete if is_quoted else text.rfind(b"\n") + 1
+        if dialect.footer_rows:
+            end = _find_footer(text[:end], dialect)
+        if end:
+            yield Block(file, header, line, text[:end], dialect)
+        line += text.count(b"\n", 0, end)
+        carry = text[end:]
+        if len(carry) > 4 * BLOCK_BYTES:
+            raise InputError(f"{uri} has {len(carry):,} bytes without a line end; is it a table?")
     if dialect.footer_rows:
-        first = held.first_line if held.text else line
-        text = _drop_last_rows(held.text + carry, dialect)
-        yield from _yield_filled(Block(file, header, first, text, dialect))
-    elif carry:
+        carry = carry[: _find_footer(carry, dialect)]
+    if carry:
         yield Block(file, header, line, carry, dialect)
 
 
-def _yield_filled(block: Block) -> Iterator[Block]:
-    if block.text:
-        yield block
-
-
-def _drop_last_rows(text: bytes, dialect: Dialect) -> bytes:
-    """Return the text without its last `footer_rows` rows that are not empty."""
-    spans = zip(*_find_row_spans(text, dialect), strict=True)
-    starts = [start for start, end in spans if text[start:end].strip(b"\r\n")]
-    return text[: starts[-dialect.footer_rows]] if len(starts) > dialect.footer_rows else b""
+def _find_footer(text: bytes, dialect: Dialect) -> int:
+    """Return the start of the last `footer_rows` rows that are not empty."""
+    starts, ends, *_ = _find_rows(text, dialect)
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    filled = [start for start, end in spans if text[start:end].strip(b"\r\n")]
+    return filled[-dialect.footer_rows] if len(filled) > dialect.footer_rows else 0
 
 
 def _parse_block(block: Block, wanted: Sequence[str]) -> Rows:
     """Parse a block by pyarrow, except for the rows that it reads otherwise than the csv module."""
-    dialect = block.dialect
-    text = block.text if block.text.endswith(b"\n") else block.text + b"\n"
-    if dialect.escape or dialect.skip_initial_space:
-        starts, ends = _find_row_spans(text, dialect)
-        return _parse_row_by_row(block, text, starts, ends, wanted)
-    found = _find_row_ends(text, dialect)
-    is_regular = text.count(b"\r") == text.count(b"\r\n") and _is_text(text)
-    if is_regular and found is not None and len(found) and found[-1] == len(text):
-        starts = np.concatenate(([0], found[:-1]))
-        if not _has_quotes(text, dialect) or (found - starts).max() <= MAX_ROW_BYTES:
-            return _parse_together(block, text, starts, found, wanted)
-    starts, ends = _find_row_spans(text, dialect)
-    regular, literal = _classify(text, starts, ends, dialect)
+    text, dialect = block.text, block.dialect
+    if not text.endswith(b"\n"):
+        text += b"\n"
+    spans = _find_rows(text, dialect)
+    regular, literal = _classify(text, spans, dialect)
     unquoted = block._replace(dialect=dataclasses.replace(dialect, quote=""))
     parts = [
-        _parse_together(block, text, starts[regular], ends[regular], wanted),
-        _parse_together(unquoted, text, starts[literal], ends[literal], wanted),
+        parse(part, text, spans.starts[rows], spans.ends[rows], wanted)
+        for parse, part, rows in (
+            (_parse_together, block, regular),
+            (_parse_together, unquoted, literal),
+            (_parse_row_by_row, block, ~regular & ~literal),
+        )
+        if rows.any()
     ]
-    others = ~regular & ~literal
-    parts.append(_parse_row_by_row(block, text, starts[others], ends[others], wanted))
-    return _merge(parts)
+    return parts[0] if len(parts) == 1 else _merge(parts)
 
 
-def _is_text(text: bytes) -> bool:
+def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
         return False
-    return b"\0" not in text
+    return True
 
 
 def _merge(parts: Sequence[Rows]) -> Rows:
@@ -182,33 +177,36 @@ def _merge(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def _classify(
-    text: bytes, starts: np.ndarray, ends: np.ndarray, dialect: Dialect
-) -> tuple[np.ndarray, np.ndarray]:
+def _classify(text: bytes, spans: _Spans, dialect: Dialect) -> tuple[np.ndarray, np.ndarray]:
     """Return which rows follow RFC 4180, and which others have no quoted fields: bool [n] each.
 
     A quote in the middle of a field, as in 5" pipe, is text.
     """
+    starts, ends = spans.starts, spans.ends
+    if dialect.escape or dialect.skip_initial_space:
+        return np.zeros(len(starts), bool), np.zeros(len(starts), bool)
     codes = np.frombuffer(text, np.uint8)
-    returns = np.flatnonzero(codes == _RETURN)
-    returns = returns[codes[np.minimum(returns + 1, len(codes) - 1)] != _LINE_END]
-    unusual = [returns, np.flatnonzero(codes == 0)]
-    if not _is_text(text):
+    unusual = [np.flatnonzero(codes == 0)] if b"\0" in text else []
+    if _has_lone_returns(text):
+        returns = np.flatnonzero(codes == _RETURN)
+        unusual.append(returns[codes[np.minimum(returns + 1, len(codes) - 1)] != _LINE_END])
+    if not _is_utf8(text):
         unusual.append(np.flatnonzero(codes > 127))
     usual = np.ones(len(starts), bool)
-    usual[np.searchsorted(ends, np.concatenate(unusual), "right")] = False
-    usual &= ends - starts <= MAX_ROW_BYTES
-    if not dialect.quote:
+    for places in unusual:
+        usual[np.searchsorted(ends, places, "right")] = False
+    if spans.regular == len(text) or not _has_quotes(text, dialect):
         return usual, np.zeros_like(usual)
-    quote, delimiter = ord(dialect.quote), ord(dialect.delimiter)
+    usual &= ends - starts <= MAX_ROW_BYTES
+    quote = ord(dialect.quote)
     quotes = np.flatnonzero(codes == quote)
     rows = np.searchsorted(ends, quotes, "right")
     is_opening = (np.arange(len(quotes)) - np.searchsorted(quotes, starts[rows])) % 2 == 0
-    is_first = (quotes == starts[rows]) | (codes[quotes - 1] == delimiter)
-    fits_before = is_first | (codes[quotes - 1] == quote)
-    fits_after = np.isin(codes[quotes + 1], (delimiter, _LINE_END, _RETURN, quote))
+    before, after = codes[quotes - 1], codes[quotes + 1]
+    is_first = (quotes == starts[rows]) | (before == ord(dialect.delimiter))
+    fits_after = _is_one_of(after, f"{dialect.delimiter}{dialect.quote}\n\r")
     regular, literal = usual.copy(), usual.copy()
-    regular[rows[~np.where(is_opening, fits_before, fits_after)]] = False
+    regular[rows[~np.where(is_opening, is_first | (before == quote), fits_after)]] = False
     regular[np.flatnonzero(np.bincount(rows, minlength=len(starts)) % 2)] = False
     literal[rows[is_first]] = False
     return regular, literal & ~regular
@@ -219,7 +217,6 @@ def _parse_together(
 ) -> Rows:
     """Parse some rows of a block by pyarrow."""
     header, codes = block.names, np.frombuffer(text, np.uint8)
-    line_ends = np.flatnonzero(codes == _LINE_END)
     stops = ends - 1
     stops = stops - ((stops > starts) & (codes[stops - 1] == _RETURN))
     if (ends - starts).sum() < len(text):
@@ -228,9 +225,7 @@ def _parse_together(
     else:
         chosen = text
     starts, stops = starts[stops > starts], stops[stops > starts]
-    lines = block.first_line + np.searchsorted(line_ends, starts)
-    if not len(starts):
-        return Rows(lines, b"", {name: pa.array([], pa.string()) for name in wanted}, [])
+    lines = block.first_line + _count_lines(text, starts)
     table, ragged = _read_csv(chosen, header, wanted, block.dialect)
     whole = np.ones(len(starts), bool)
     whole[list(ragged)] = False
@@ -285,8 +280,7 @@ def _parse_row_by_row(
 ) -> Rows:
     """Parse some rows of a block by the csv module."""
     header = block.names
-    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
-    numbers = (block.first_line + np.searchsorted(line_ends, starts)).tolist()
+    numbers = (block.first_line + _count_lines(text, starts)).tolist()
     lines, raw, fields, rejections = [], [], [], []
     for line, start, end in zip(numbers, starts.tolist(), ends.tolist(), strict=True):
         row = text[start:end].rstrip(b"\r\n")
@@ -317,72 +311,60 @@ def _has_quotes(text: bytes, dialect: Dialect) -> bool:
     return bool(dialect.quote) and dialect.quote.encode() in text
 
 
-def _find_row_ends(text: bytes, dialect: Dialect) -> np.ndarray | None:
-    """Return the ends of rows, int64 [n]; None if a quote before them is misplaced.
+def _has_lone_returns(text: bytes) -> bool:
+    return text.count(b"\r") > text.count(b"\r\n")
 
-    An opening quote follows a delimiter, a line end or, if doubled, a quote; a closing quote
-    precedes one of these.
+
+def _count_lines(text: bytes, starts: np.ndarray) -> np.ndarray:
+    """Return the number of lines before each row."""
+    return np.searchsorted(np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END), starts)
+
+
+def _find_rows(text: bytes, dialect: Dialect) -> _Spans:
+    """Find the rows in a text.
+
+    A line with a quote that is never closed is a row by itself. Quotes that follow RFC 4180 are
+    counted. From the first other one on, each line is parsed at most twice: as the first of a row,
+    and as one that begins inside of quotes.
     """
     codes = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero(codes == _LINE_END) + 1
-    if not _has_quotes(text, dialect):
-        return ends
-    quote, delimiter = ord(dialect.quote), ord(dialect.delimiter)
-    quotes = np.flatnonzero(codes == quote)
-    ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
-    quotes = quotes[: np.searchsorted(quotes, ends[-1])] if len(ends) else quotes[:0]
-    before = codes[quotes[::2] - 1][quotes[::2] > 0]
-    after = codes[quotes[1::2] + 1]
-    fits = np.isin(before, (delimiter, _LINE_END, quote)).all()
-    return ends if fits and np.isin(after, (delimiter, _LINE_END, _RETURN, quote)).all() else None
-
-
-def _find_row_spans(
-    text: bytes, dialect: Dialect, *, is_whole: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and the end of every row that is sure to end in `text`, int64 [n] each.
-
-    A line with a quote that is never closed is a row by itself. Each line is parsed at most twice:
-    as the first of a row, and as one that begins inside of quotes.
-
-    Args:
-        is_whole: no text follows, so that the last row ends, too.
-    """
-    codes = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero(codes == _LINE_END) + 1
-    size = int(ends[-1]) if len(ends) else 0
-    if is_whole and size < len(text):
+    size = complete = int(ends[-1]) if len(ends) else 0
+    if size < len(text):
         ends = np.append(ends, len(text))
-    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    starts = np.append(0, ends)[:-1]
+    needs_csv = bool(dialect.escape or dialect.skip_initial_space) or _has_lone_returns(text)
     if not _has_quotes(text, dialect):
-        return starts, ends
+        return _Spans(starts, ends, size, 0 if needs_csv else len(text))
     quotes = np.flatnonzero(codes == ord(dialect.quote))
-    counts = np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts)
-    if dialect.escape or dialect.skip_initial_space:
-        unsure, certain = np.flatnonzero(counts), np.zeros(len(ends), bool)
-    else:
-        # A row may go on if it has an odd number of quotes, one of them where a field begins.
-        before = codes[quotes - 1]
-        begins = np.isin(before, (ord(dialect.delimiter), _LINE_END, _RETURN)) | (quotes == 0)
-        lines = np.searchsorted(ends, quotes[begins], "right")
-        lines = lines[lines < len(ends)]  # The last one, without a line end, may be no row.
-        unsure = np.unique(lines[counts[lines] % 2 > 0])
-        certain = counts == (1 if text.count(b"\r") == text.count(b"\r\n") else -1)
+    totals = np.searchsorted(quotes, ends)
+    end = regular = 0 if needs_csv else _find_regular_end(codes, ends, quotes, totals, dialect)
+    count = int(np.searchsorted(ends, end, "right"))
     is_row = np.ones(len(ends), bool)
-    end, closing = 0, _Closing(0, 0, "")
+    is_row[1:count] = totals[: max(0, count - 1)] % 2 == 0
+    counts = np.diff(totals, prepend=0)
+    unsure = np.flatnonzero(counts)
+    if not (dialect.escape or dialect.skip_initial_space):
+        # A row may go on if it has an odd number of quotes, one of them where a field begins.
+        left = quotes[quotes >= end]
+        begins = _is_one_of(codes[left - 1], f"{dialect.delimiter}\n\r") | (left == 0)
+        lines = np.searchsorted(ends, left[begins], "right")
+        unsure = np.unique(lines[counts[lines] % 2 > 0])
+    closing = _Closing(0, 0, "")
     for line, start, line_end in zip(
         unsure.tolist(), starts[unsure].tolist(), ends[unsure].tolist(), strict=True
     ):
         if start < end or line_end > start + MAX_ROW_BYTES or line_end > size:
             continue
-        if not certain[line] and _parse_quotes(text[start:line_end], dialect) != _UNCLOSED:
+        is_open = counts[line] == 1 and not needs_csv
+        if not is_open and _parse_quotes(text[start:line_end], dialect) != _UNCLOSED:
             continue
         if closing.start < line_end:
             closing = _find_closing(text, line_end, dialect)
         if closing.start > start + MAX_ROW_BYTES:
             continue
-        if not closing.end and not is_whole:
-            return starts[:line][is_row[:line]], _ends_of(starts, is_row, line)
+        if not closing.end:
+            complete = min(complete, start)
         closed = closing.end or len(text)
         # A field may be too long for the csv module.
         is_long = closed > start + MAX_ROW_BYTES
@@ -390,14 +372,37 @@ def _find_row_spans(
             continue
         end = closed
         is_row[line + 1 : np.searchsorted(ends, end) + 1] = False
-    return starts[is_row], np.append(starts[is_row][1:], ends[-1:])
+    starts, stops = starts[is_row], np.append(starts[is_row][1:], ends[-1:])
+    if size < len(text):
+        complete = min(complete, int(starts[-1]))
+    return _Spans(starts, stops, complete, regular)
 
 
-def _ends_of(starts: np.ndarray, is_row: np.ndarray, line: int) -> np.ndarray:
-    """Return the ends of the rows before a line."""
-    return np.append(starts[:line][is_row[:line]][1:], starts[line : line + 1])[
-        : is_row[:line].sum()
-    ]
+def _find_regular_end(
+    codes: np.ndarray, ends: np.ndarray, quotes: np.ndarray, totals: np.ndarray, dialect: Dialect
+) -> int:
+    """Return the end of the rows before the first that is too long or has a misplaced quote.
+
+    An opening quote follows a delimiter, a line end or, if doubled, a quote; a closing quote
+    precedes one of these.
+    """
+    allowed = f"{dialect.delimiter}{dialect.quote}\n"
+    fits = np.empty(len(quotes), bool)
+    fits[::2] = _is_one_of(codes[quotes[::2] - 1], allowed)
+    fits[1::2] = _is_one_of(codes[np.minimum(quotes[1::2] + 1, len(codes) - 1)], f"{allowed}\r")
+    fits[0] |= quotes[0] == 0
+    limit = len(codes) if fits.all() else quotes[fits.argmin()]
+    stops = ends[(totals % 2 == 0) & (ends <= limit)]
+    is_long = np.diff(stops, prepend=0) > MAX_ROW_BYTES
+    stops = stops[: is_long.argmax()] if is_long.any() else stops
+    return int(stops[-1]) if len(stops) else 0
+
+
+def _is_one_of(codes: np.ndarray, characters: str) -> np.ndarray:
+    """Return np.isin, which is slower."""
+    table = np.zeros(256, bool)
+    table[list(characters.encode())] = True
+    return table[codes]
 
 
 class _Closing(NamedTuple):
@@ -417,36 +422,17 @@ def _find_closing(text: bytes, start: int, dialect: Dialect) -> _Closing:
     while (found := text.find(quote, start)) >= 0:
         start = max(start, text.rfind(b"\n", start, found) + 1)
         end = text.find(b"\n", found) + 1
-        after = text[found + 1 : found + 2]
-        if (end or len(text)) - start <= MAX_ROW_BYTES and after.isalnum() and not dialect.escape:
-            # Sooner than by the csv module.
-            error = _MISPLACED
-        else:
-            error = _parse_quotes(quote + text[start : end or len(text)], dialect)
+        error = _parse_quotes(quote + text[start : end or len(text)], dialect)
         if error != _UNCLOSED or not end:
             return _Closing(start, end, error)
         start = end
     return _Closing(max(start, text.rfind(b"\n") + 1), 0, _UNCLOSED)
 
 
-def _find_last_row_end(text: bytes, dialect: Dialect) -> int:
-    """Return the end of the last row that is sure to end in `text`."""
-    if not _has_quotes(text, dialect):
-        return text.rfind(b"\n") + 1
-    if not dialect.escape and not dialect.skip_initial_space:
-        ends = _find_row_ends(text, dialect)
-        end = 0 if ends is None or not len(ends) else int(ends[-1])
-        if ends is not None and len(text) - end < MAX_ROW_BYTES:
-            return end
-    _, ends = _find_row_spans(text, dialect, is_whole=False)
-    return int(ends[-1]) if len(ends) else 0
-
-
 def split_rows(text: bytes, dialect: Dialect = PLAIN) -> Iterator[tuple[int, bytes]]:
     """Yield (number of lines before, bytes without line end) of every row that is not empty."""
-    starts, ends = _find_row_spans(text, dialect)
-    line_ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
-    lines = np.searchsorted(line_ends, starts)
+    starts, ends, *_ = _find_rows(text, dialect)
+    lines = _count_lines(text, starts)
     for line, start, end in zip(lines.tolist(), starts.tolist(), ends.tolist(), strict=True):
         if row := text[start:end].rstrip(b"\r\n"):
             yield line, row

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from trainer import fields
@@ -29,15 +29,17 @@ class Dialect:
     )
     delimiter: str = option(",", help="Character between fields, one of ASCII.")
     quote: str = option(
-        '"', help="Character around fields: \", ' or none, if fields are never quoted."
+        '"', choices=('"', "'", ""), help="Character around fields; none if they are never quoted."
     )
     escape: str = option(
-        "", help='Character that makes the next quote or delimiter plain text: "\\\\" or none.'
+        "", choices=("", "\\"), help="Character that makes the next quote or delimiter plain text."
     )
     skip_initial_space: bool = option(
         False, help="Whether blanks after a delimiter do not belong to the field."
     )
-    line_end: str = option("\n", help='End of a line: "\\n", also for "\\r\\n", or "\\r" alone.')
+    line_end: str = option(
+        "\n", choices=("\n", "\r"), help="End of a line: LF or CRLF, or CR alone."
+    )
     skip_rows: int = option(
         0, help="Number of lines above the header, such as a title.", minimum=0, maximum=1000
     )
@@ -60,9 +62,6 @@ class Dialect:
                 f"encoding={self.encoding!r} is not an encoding of text; use a name that Python "
                 "knows, such as utf-8, utf-16, cp1252, cp949 or gb18030"
             )
-        _check_one_of("quote", self.quote, ('"', "'", ""))
-        _check_one_of("escape", self.escape, ("", "\\"))
-        _check_one_of("line_end", self.line_end, ("\n", "\r"))
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter.isalnum():
             raise InputError(
                 f"delimiter={self.delimiter!r} is not one sign of ASCII; use one, such as "
@@ -90,29 +89,17 @@ class Dialect:
         return f"{{ {', '.join(named)} }}" if named else "{}"
 
     def describe(self) -> str:
-        """Return the fields that differ from the defaults in words."""
+        """Return in words how fields and lines differ from the defaults."""
+        delimiter = _NAMES.get(self.delimiter, repr(self.delimiter))
         words = {
-            "encoding": f"in the encoding {self.encoding}",
-            "delimiter": f"with {_NAMES.get(self.delimiter, repr(self.delimiter))} between fields",
-            "quote": f"with {self.quote} as quotes" if self.quote else "without quotes",
-            "escape": "with backslashes before quotes",
-            "skip_initial_space": "with blanks before quotes",
-            "line_end": "with lines that end in CR",
-            "skip_rows": f"with {_count(self.skip_rows, 'line')} above the header",
-            "footer_rows": f"with {_count(self.footer_rows, 'row')} below the table",
-            "sheet": f"in the sheet {self.sheet!r}",
+            "delimiter": f"fields are separated by {delimiter}",
+            "quote": f"fields are {f'quoted by {self.quote}' if self.quote else 'never quoted'}",
+            "escape": "backslashes escape quotes",
+            "skip_initial_space": "there are blanks before quotes",
+            "line_end": "lines end in CR",
+            "skip_rows": f"the header is on line {self.skip_rows + 1}",
         }
-        return ", ".join(words[name] for name in self.settings) or "in UTF-8 with commas"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def _check_one_of(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        known = " or ".join(json.dumps(choice) for choice in choices)
-        raise InputError(f"{name}={value!r} is unknown; use {known}")
+        return ", ".join(words[name] for name in self.settings if name in words)
 
 
 PLAIN = Dialect()

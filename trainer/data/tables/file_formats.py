@@ -37,8 +37,3 @@ def check_format(uri: str, head: bytes, reader: str = "csv") -> None:
             continue
         if re.match(pattern, head, re.DOTALL | re.IGNORECASE):
             raise InputError(f"{uri} is {name}; {remedy.format(uri=uri)}")
-
-
-def is_text(head: bytes) -> bool:
-    """Return whether a file's first bytes are text, such as those of a CSV file."""
-    return b"\0" not in head and not re.search(rb"[\x01-\x08\x0e-\x1f]", head)

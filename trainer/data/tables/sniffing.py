@@ -2,12 +2,11 @@
 
     found = sniff("sales.csv")
     found.dialect.settings  # {"encoding": "cp949", "footer_rows": 1}, for a recipe
-    found.notes             # ["the last row, 'Total,,300', is left out"]
+    found.notes             # ["the encoding is cp949: 'city' has '서울'", ...]
 
 What can be read in two ways is refused with both, because a wrong guess would be silent.
 """
 
-import codecs
 import collections
 import dataclasses
 import itertools
@@ -20,27 +19,28 @@ from trainer.data.tables.dialect import PLAIN, Dialect, Sniffed, parse_dialect
 from trainer.data.tables.encodings import find_encoding
 from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.text_stream import (
+    INVALID,
     DialectError,
-    count_damaged,
     decode,
     find_mark,
     is_damaged,
-    open_bytes,
     read_ends,
 )
 from trainer.errors import InputError
 
 SAMPLE_BYTES = 2 * 10**6
+_FIELDS_BYTES = 1 << 18
 _ROWS = 2000
-"""Rows that are compared with each candidate."""
+"""Rows that are compared in each candidate for the dialect, in the first _FIELDS_BYTES."""
 _TAIL_BYTES = 1 << 16
-_DELIMITERS = (",", ";", "\t", "|")
-_RARE_DELIMITERS = ("^", "~", ":", "\x01")
+_DELIMITERS = (
+    ((",", ";", "\t", "|"), 2, 0.8),
+    (("^", "~", ":", "\x01"), 3, 0.98),
+)
+"""Delimiters, and the least number of fields that at least a share of the rows must have."""
 _MOST_ABOVE = 20
-_REGULAR = 0.8
-"""Least share of the rows that have the most common number of fields."""
-_CONTROLS = [chr(code) for code in (0, *range(2, 9), *range(14, 32))]
-_SEPARATOR = re.compile(r'"?sep=(.)"?,*', re.IGNORECASE)
+_CONTROL = re.compile(r"[\0\x02-\x08\x0e-\x1f]")
+_SEPARATOR = re.compile(r'"?sep=([\0-\x7f])"?,*\r?', re.IGNORECASE)
 _NUMBER = re.compile(r"[^\w]*\d[\d.,'\s:/\-]*(?:e[-+]?\d+)?[^\w]*", re.IGNORECASE)
 _TOTAL = re.compile(
     r"(grand |sub)?totals?|sums?|summe|gesamt(summe)?|insgesamt|total(e|i|es)?|totaal|toplam|suma|"
@@ -56,11 +56,27 @@ class _Row(NamedTuple):
     fields: list[str]  # empty if its quotes are wrong
 
     @property
-    def filled(self) -> int:
-        return sum(bool(field.strip()) for field in self.fields)
+    def filled(self) -> list[str]:
+        """Return the fields that are not blank."""
+        return [field.strip() for field in self.fields if field.strip()]
 
     def __str__(self) -> str:
         return repr(",".join(self.fields)[:60])
+
+
+class _Reading(NamedTuple):
+    """The first rows of a text in a dialect."""
+
+    dialect: Dialect
+    rows: list[_Row]
+    width: int  # the most common number of fields
+    share: float  # share of the rows that have it
+    bad: int  # number of lines that are in no such row
+
+    def __str__(self) -> str:
+        row = next(row for row in reversed(self.rows) if len(row.fields) == self.width)
+        between = f"{self.dialect.delimiter!r} between them"
+        return f"{self.width} fields a row with {between}, such as {row.fields[0]!r}"
 
 
 def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
@@ -71,29 +87,28 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
     """
     known = dict(given or {})
     parse_dialect(known)
-    raw, is_whole = _read_sample(uri)
+    raw, tail = read_ends(uri, SAMPLE_BYTES, _TAIL_BYTES)
+    check_format(uri, raw)
     if not raw:
         raise InputError(f"{uri} is empty: it has no header; use a table with a header")
     encoding = known["encoding"] = known.get("encoding") or _find_encoding(uri, raw)
-    text = decode(raw, encoding, "replace")
+    text = decode(raw, encoding)
     if "\n" not in text and "\r" in text:
         known.setdefault("line_end", "\r")
+    # The byte order mark is at the start alone, and the first line of the end is cut.
+    last = decode(raw[:4] + tail, encoding)
     if known.get("line_end") == "\r":
-        text = text.replace("\r", "\n")
-    if not is_whole:
+        text, last = text.replace("\r", "\n"), last.replace("\r", "\n")
+    if tail:
         text = text[: text.rfind("\n") + 1]
-    first = _SEPARATOR.fullmatch(text.partition("\n")[0].rstrip("\r"))
-    if first and first[1].isascii():
+    if first := _SEPARATOR.fullmatch(text.partition("\n")[0]):
         known.setdefault("delimiter", first[1])
-    if sum(map(text.count, _CONTROLS)) > 0.01 * len(text):
+    if len(_CONTROL.findall(text)) > 0.01 * len(text):
         raise InputError(f"{uri} is not text; save its table as CSV in UTF-8")
     dialect = _find_fields(uri, text, known)
     rows = list(_read_rows(text, dialect))
-    if rows:
-        _check_double(uri, dialect, rows[:_ROWS])
-    last = rows if is_whole else None
-    known = {**dialect.settings, **known}
-    return _find_borders(uri, rows, last, known)
+    below = list(_read_rows(last.partition("\n")[2], dialect)) if tail else rows
+    return _find_borders(uri, rows, below, {**dialect.settings, **known})
 
 
 def sniff_rows(
@@ -108,22 +123,19 @@ def sniff_rows(
 
 
 def _find_borders(
-    uri: str, rows: list[_Row], last: list[_Row] | None, known: dict[str, Any]
+    uri: str, rows: Sequence[_Row], last: Sequence[_Row], known: dict[str, Any]
 ) -> Sniffed:
     """Return the dialect with the rows that are above and below the table.
 
     Args:
-        last: the last rows of the file; None: they are not read yet.
+        last: the last rows of the file.
     """
     dialect = parse_dialect(known)
     above = known.get("skip_rows", _count_above(uri, rows, dialect))
-    dialect = parse_dialect({**known, "skip_rows": above})
     skipped = [row for row in rows if row.line < above]
     rows = [row for row in rows if row.line >= above]
-    below: list[_Row] = []
-    if "footer_rows" not in known:
-        below = _find_below(rows, list(_read_tail(uri, dialect)) if last is None else last)
-        dialect = parse_dialect({**known, "skip_rows": above, "footer_rows": len(below)})
+    below = [] if "footer_rows" in known else _find_below(rows, last)
+    dialect = parse_dialect({"footer_rows": len(below), **known, "skip_rows": above})
     return Sniffed(dialect, _list_notes(dialect, skipped, rows, below))
 
 
@@ -139,71 +151,47 @@ def read_header(
     """
     try:
         header = csv_text.read_header(uri, dialect)
-        if first and not dialect.is_utf8:
-            _compare_encodings(uri, first, dialect)
-    except DialectError as error:
-        raise _explain(uri, dialect, str(error)) from None
-    if header and any(name not in header for name in needed):
-        try:
+        # The user knows better than a guess that contradicts the first file, too.
+        if first and not dialect.is_utf8 and _fits(first, dialect) and _fits(uri, dialect) is False:
+            raise DialectError(f"{uri} is not in {dialect.encoding}")
+        if header and not set(needed) <= set(header):
             found = sniff(uri, {"encoding": dialect.encoding}).dialect
-        except DialectError as error:
-            raise _explain(uri, dialect, str(error)) from None
-        header_found = csv_text.read_header(uri, found)
-        if found != dialect and all(name in header_found for name in needed):
-            raise _explain(uri, dialect, f"{uri} is {found.describe()}")
+            if found != dialect and set(needed) <= set(csv_text.read_header(uri, found)):
+                problem = found.describe()
+                if found.delimiter != dialect.delimiter:
+                    names = f"{found.delimiter!r}, not {dialect.delimiter!r}"
+                    problem = f"fields are separated by {names}"
+                raise DialectError(f"{uri}: {problem or 'it is in another dialect'}")
+    except DialectError as error:
+        found = sniff(uri).dialect
+        remedy = f"add dialect = {found} to the recipe, or let `recipes new` write one"
+        if dialect != PLAIN:
+            remedy = (
+                f"the dialect is {dialect}, and this file's is {found}: correct the dialect, "
+                "convert the file, or move it to another folder"
+            )
+        raise InputError(f"{error}; {remedy}") from None
     return header
 
 
-def _explain(uri: str, dialect: Dialect, problem: str) -> InputError:
-    """Return the error for a file in another dialect: what it is, and what to do."""
-    found = sniff(uri).dialect
-    if dialect == PLAIN:
-        return InputError(
-            f"{problem}; to read it, add dialect = {found} to the recipe, or let recipes new write "
-            "one"
-        )
-    return InputError(
-        f"{problem}; the dialect is {dialect}, and this file's is {found}: correct the dialect, "
-        "convert the file, or move it to another folder"
-    )
-
-
-def _compare_encodings(uri: str, first: str, dialect: Dialect) -> None:
-    """Raise DialectError if a file is surely in another encoding than the table's first file."""
-    if find_mark(_read_sample(first)[0]) or find_mark(_read_sample(uri)[0]):
-        return
-    names = []
-    for file in (first, uri):
-        sample = _read_sample(file)[0]
-        if sample.isascii():
-            return
-        try:
-            name = find_encoding(file, sample)
-        except InputError:
-            return
-        is_same = decode(sample, name, "replace") == decode(sample, dialect.encoding, "replace")
-        names.append(dialect.encoding if is_same else name)
-    # The user knows better than the sample of the first file.
-    if names[0] == dialect.encoding != names[1]:
-        raise DialectError(f"{uri} is in {names[1]}, not in {dialect.encoding}")
-
-
-def _read_sample(uri: str) -> tuple[bytes, bool]:
-    """Return a file's first bytes, decompressed, and whether these are all."""
-    with open_bytes(uri) as file:
-        raw = b""
-        while len(raw) <= SAMPLE_BYTES and (part := file.read(SAMPLE_BYTES + 1 - len(raw))):
-            raw += part
-    check_format(uri, raw)
-    return raw[:SAMPLE_BYTES], len(raw) <= SAMPLE_BYTES
+def _fits(uri: str, dialect: Dialect) -> bool | None:
+    """Return whether the encoding found in a file reads it as the dialect; None if unsure."""
+    sample, _ = read_ends(uri, SAMPLE_BYTES)
+    if sample.isascii():
+        return None
+    try:
+        return decode(sample, _find_encoding(uri, sample)) == decode(sample, dialect.encoding)
+    except InputError:
+        return None
 
 
 def _find_encoding(uri: str, raw: bytes) -> str:
     if mark := find_mark(raw):
         return mark
     # In UTF-8, a few rows may be damaged; in another encoding, hardly any character is valid UTF-8.
-    bad, _ = count_damaged(raw, "utf-8")
-    if not bad or not (is_damaged(raw, "utf-8") or decode(raw, "utf-8", "ignore").isascii()):
+    text = decode(raw, "utf-8")
+    valid = text.replace(INVALID, "")
+    if valid == text or not (is_damaged(text) or valid.isascii()):
         return "utf-8"
     return find_encoding(uri, raw)
 
@@ -217,216 +205,147 @@ def _read_rows(text: str, dialect: Dialect) -> Iterator[_Row]:
         yield _Row(line, fields)
 
 
-def _width(rows: Sequence[_Row]) -> tuple[int, float]:
-    """Return the most common number of fields, and the share of the rows that have it."""
-    counts = collections.Counter(len(row.fields) for row in rows)
-    width, count = max(counts.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
-    return width, count / max(1, len(rows))
+def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
+    """Return the most common number of fields, and the number of rows that have it."""
+    counts = collections.Counter(len(row.fields) for row in rows if row.fields)
+    return max(counts.items(), key=lambda item: item[::-1], default=(0, 0))
+
+
+def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
+    dialect = parse_dialect(settings)
+    rows = list(itertools.islice(_read_rows(text, dialect), _ROWS))
+    width, count = _find_width(rows)
+    lines = rows[-1].line + 1 if rows else 0
+    return _Reading(dialect, rows, width, count / max(1, len(rows)), lines - count)
 
 
 def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     """Return the dialect with the delimiter and the quotes of a text."""
-    head = text[: 1 << 18]
-    if len(head) < len(text):
-        head = head[: head.rfind("\n") + 1] or head
-    candidates = []
-    delimiters = [known["delimiter"]] if "delimiter" in known else _DELIMITERS
-    for delimiter in delimiters:
-        candidate = _find_quotes(head, {**known, "delimiter": delimiter})
-        rows = list(itertools.islice(_read_rows(head, candidate), _ROWS))
-        width, share = _width(rows)
-        above = next((n for n, row in enumerate(rows) if len(row.fields) == width), 0)
-        candidates.append((candidate, width, share, above, rows))
-    if len(candidates) == 1:
-        return candidates[0][0]
-    fitting = [one for one in candidates if one[1] > 1 and one[2] >= _REGULAR]
-    if not fitting:
-        return _find_rare_delimiter(head, known) or candidates[0][0]
-    # First those with the fewest irregular rows in the table, then those with the first header.
-    order = [(_count_irregular(rows, width, above), above) for _, width, _, above, rows in fitting]
-    fitting = [one for one, rank in zip(fitting, order, strict=True) if rank == min(order)]
-    if len(fitting) > 1:
-        first, second = fitting[:2]
+    if len(text) > _FIELDS_BYTES:
+        text = text[: text.rfind("\n", 0, _FIELDS_BYTES) + 1] or text[:_FIELDS_BYTES]
+    readings = []
+    for delimiters, width, share in () if "delimiter" in known else _DELIMITERS:
+        tried = [_find_quotes(text, {**known, "delimiter": one}) for one in delimiters]
+        fitting = [one for one in tried if one.width >= width and one.share >= share]
+        least = min((one.bad for one in fitting), default=0)
+        readings = readings or [one for one in fitting if one.bad == least]
+    if len(readings) > 1:
+        delimiter = readings[0].dialect.delimiter
         raise InputError(
-            f"{uri} has {first[1]} fields a row with {first[0].delimiter!r} between them, such as "
-            f"{first[4][-1].fields[0]!r}, or {second[1]} with {second[0].delimiter!r}, such as "
-            f"{second[4][-1].fields[0]!r}; choose one: "
-            f'--set \'dialect={{"delimiter": "{first[0].delimiter}"}}\''
+            f"{uri} has {readings[0]}, or {readings[1]}; choose one: "
+            f'--set \'dialect={{"delimiter": "{delimiter}"}}\''
         )
-    return fitting[0][0]
-
-
-def _count_irregular(rows: Sequence[_Row], width: int, above: int) -> int:
-    return sum(len(row.fields) != width for row in rows[above:])
-
-
-def _check_double(uri: str, dialect: Dialect, rows: Sequence[_Row]) -> None:
-    """Raise InputError if each delimiter is written twice."""
-    if len(rows[0].fields) > 2 and not any(any(row.fields[1::2]) for row in rows):
-        double = 2 * dialect.delimiter
+    found = readings[0] if readings else _find_quotes(text, {"delimiter": ",", **known})
+    # A delimiter is one character; of two, every second field is empty.
+    if found.width > 2 and not any(any(row.fields[1::2]) for row in found.rows):
         raise InputError(
-            f"{uri} has {double!r} between its fields, but a delimiter is one character; replace "
-            "it, for example by a tab"
+            f"{uri} has {2 * found.dialect.delimiter!r} between its fields, but a delimiter is one "
+            "character; replace it, for example by a tab"
         )
+    return found.dialect
 
 
-def _find_rare_delimiter(head: str, known: dict[str, Any]) -> Dialect | None:
-    for delimiter in _RARE_DELIMITERS:
-        candidate = parse_dialect({**known, "delimiter": delimiter})
-        width, share = _width(list(itertools.islice(_read_rows(head, candidate), _ROWS)))
-        if width > 2 and share > 0.98:
-            return candidate
-    return None
-
-
-def _find_quotes(text: str, known: dict[str, Any]) -> Dialect:
-    """Return the dialect with the way of quoting that leaves the fewest rows irregular."""
+def _find_quotes(text: str, known: dict[str, Any]) -> _Reading:
+    """Return the reading by the way of quoting that leaves the fewest lines irregular."""
     delimiter = re.escape(known["delimiter"])
-    lines = text.split("\n", 200)[:200]
     if "quote" not in known and '"' not in text:
         single = re.compile(rf"(^|{delimiter})\s*'[^']*'\s*({delimiter}|$)")
+        lines = text.split("\n", 200)[:200]
         if sum(bool(single.search(line)) for line in lines) > len(lines) / 2:
             known = {**known, "quote": "'"}
-    plain = parse_dialect(known)
-    if plain.quote not in text or not plain.quote:
-        return _find_escapes(text, plain, known)
-    best, least = plain, _count_bad(text, plain)
-    blanks = re.search(rf"{delimiter} +{plain.quote}", text)
-    variants: list[dict[str, Any]] = []
-    if blanks:
-        variants.append({"skip_initial_space": True})
+    quote = known.get("quote", PLAIN.quote)
+    ways: list[dict[str, Any]] = [{}]
+    if quote and re.search(rf"{delimiter} +{quote}", text):
+        # Before the plain way, by which quotes would stay in fields.
+        ways.insert(0, {"skip_initial_space": True})
     if "\\" in text:
-        variants += [{"escape": "\\"}, *({**one, "escape": "\\"} for one in variants)]
-    is_wrapped = re.search(
-        rf"(^|{delimiter}){plain.quote}[^{plain.quote}\n]*{plain.quote}({delimiter}|\r?$)",
-        text,
-        re.MULTILINE,
-    )
-    if "quote" not in known and not is_wrapped and not blanks:
-        variants.append({"quote": ""})
-    for variant in variants:
-        candidate = parse_dialect({**known, **variant})
-        bad = _count_bad(text, candidate)
-        # Otherwise the quotes would stay in the fields.
-        is_better = bad <= least if variant == {"skip_initial_space": True} else bad < least
-        if is_better:
-            best, least = candidate, bad
-    return best
-
-
-def _find_escapes(text: str, plain: Dialect, known: dict[str, Any]) -> Dialect:
-    if "escape" in known or f"\\{plain.delimiter}" not in text:
-        return plain
-    escaped = parse_dialect({**known, "escape": "\\"})
-    return escaped if _count_bad(text, escaped) < _count_bad(text, plain) else plain
-
-
-def _count_bad(text: str, dialect: Dialect) -> int:
-    """Return the number of lines that are not in rows of the most common number of fields."""
-    rows = list(itertools.islice(_read_rows(text, dialect), _ROWS))
-    width, _ = _width([row for row in rows if row.fields])
-    if not rows:
-        return 0
-    lines = rows[-1].line + 1
-    return lines - sum(len(row.fields) == width for row in rows)
+        ways += [{"escape": "\\"}, *({**way, "escape": "\\"} for way in ways[:-1])]
+    wrapped = rf"(?m)(^|{delimiter}) *{quote}[^{quote}\n]*{quote}({delimiter}|\r?$)"
+    if quote and quote in text and not re.search(wrapped, text):
+        ways.append({"quote": ""})
+    return min((_read(text, {**way, **known}) for way in ways), key=lambda reading: reading.bad)
 
 
 def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
     """Return the number of lines above the header; raise InputError if there is no header."""
-    width, _ = _width(rows)
-    filled = collections.Counter(row.filled for row in rows if len(row.fields) == width)
-    usual = filled.most_common(1)[0][0] if filled else 0
+    if not rows:
+        return 0
+    width, _ = _find_width(rows)
+    usual = _usual_count([row for row in rows if len(row.fields) == width])
     header = 0
     for at, row in enumerate(rows[:_MOST_ABOVE]):
-        if len(row.fields) == width and row.filled >= min(2, usual) and 2 * row.filled > usual:
+        filled = len(row.filled)
+        if len(row.fields) == width and filled >= min(2, usual) and 2 * filled > usual:
             header = at
             break
     if header and _looks_like_data(rows[header], rows[header + 1 :]):
+        before = rows[header - 1]
         if len(rows[0].fields) == width:
             header = 0
-        elif rows[header - 1].fields:
+        elif before.fields:
             raise InputError(
-                f"{uri}: row {rows[header - 1].line + 1}, {rows[header - 1]}, has "
-                f"{len(rows[header - 1].fields)} fields, and the rows below it have {width}; if it "
-                "is the header, name each column in it"
+                f"{uri}: row {before.line + 1}, {before}, has {len(before.fields)} fields, and the "
+                f"rows below it have {width}; if it is the header, name each column in it"
             )
-    if not rows or not header:
-        if rows and _looks_like_data(rows[0], rows[1:]):
-            names = dialect.delimiter.join(f"column{n}" for n in range(1, width + 1))
-            raise InputError(
-                f"{uri} has no header: its first row is {rows[0]}; add a first line with a name "
-                f"for each column, such as {names[:80]!r}"
-            )
-        return 0
+    if not header and _looks_like_data(rows[0], rows[1:]):
+        names = dialect.delimiter.join(f"column{n}" for n in range(1, width + 1))
+        raise InputError(
+            f"{uri} has no header: its first row is {rows[0]}; add a first line with a name "
+            f"for each column, such as {names[:80]!r}"
+        )
     # Empty lines above the header are no rows.
-    return rows[header].line
+    return rows[header].line if header else 0
+
+
+def _usual_count(rows: Iterable[_Row]) -> int:
+    """Return the most common number of fields that are not blank."""
+    return collections.Counter(len(row.filled) for row in rows).most_common(1)[0][0]
 
 
 def _looks_like_data(row: _Row, below: Sequence[_Row]) -> bool:
     """Return whether a row has a number in each column of numbers below it."""
-    below = [other for other in below if len(other.fields) == len(row.fields)]
-    if not below:
-        return False
+    columns = zip(*(one.fields for one in below if len(one.fields) == len(row.fields)), strict=True)
     numbers = []
-    for index, field in enumerate(row.fields):
-        values = [other.fields[index].strip() for other in below if other.fields[index].strip()]
-        share = sum(bool(_NUMBER.fullmatch(value)) for value in values) / max(1, len(values))
-        if share < 0.8:
+    for field, column in zip(row.fields, columns, strict=False):
+        values = [value for value in map(str.strip, column) if value]
+        if sum(map(_is_number, values)) < 0.8 * max(1, len(values)):
             continue
-        if not _NUMBER.fullmatch(field.strip()):
+        if not _is_number(field.strip()):
             return False
         numbers.append(field.strip())
-    if not numbers:
-        return False
     # Years and positions are names of columns.
     if all(number.isdecimal() for number in numbers):
         found = list(map(int, numbers))
         steps = {later - earlier for earlier, later in itertools.pairwise(found)}
-        if len(steps) == 1 and steps != {0}:
-            return False
-        if len(found) == 1 and 1900 <= found[0] <= 2100:
-            return False
+        if len(found) == 1:
+            return not 1900 <= found[0] <= 2100
+        return len(steps) > 1 or steps == {0}
     return True
+
+
+def _is_number(text: str) -> bool:
+    return bool(_NUMBER.fullmatch(text))
 
 
 def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
     """Return the last rows that are no examples: totals, notes and rows of empty fields."""
-    width, _ = _width(rows)
+    width, _ = _find_width(rows)
     table = [row for row in rows if len(row.fields) == width and row.filled]
     if len(table) < 3 or len(last) < 3:
         return []
-    usual = collections.Counter(row.filled for row in table).most_common(1)[0][0]
-    seen = collections.Counter(_first_text(row) for row in table)
+    usual = _usual_count(table)
+    seen = collections.Counter(row.filled[0] for row in table)
     below: list[_Row] = []
     for row in reversed(last[1:]):
-        word = _first_text(row)
-        total = _TOTAL.fullmatch(word.strip(" :*.").lower())
-        is_total = bool(total) and seen[word] <= 1
-        is_note = (
-            usual > 2 and row.filled == 1 and (not _NUMBER.fullmatch(word) or not row.fields[0])
-        )
-        if not (is_total or is_note or (not row.filled and row.fields)):
+        word = next(iter(row.filled), "")
+        is_total = _TOTAL.fullmatch(word.strip(" :*.").lower()) and seen[word] <= 1
+        is_note = usual > 2 and len(row.filled) == 1 and not (_is_number(word) and row.fields[0])
+        is_blank = row.fields and not row.filled
+        if not (is_total or is_note or is_blank):
             break
-        below.append(row)
+        below.insert(0, row)
     # A table that has many such rows has them on purpose.
-    return below[::-1] if len(below) <= 100 and len(below) < len(last) / 2 else []
-
-
-def _first_text(row: _Row) -> str:
-    return next((field.strip() for field in row.fields if field.strip()), "")
-
-
-def _read_tail(uri: str, dialect: Dialect) -> Iterator[_Row]:
-    """Yield the last rows of a file."""
-    head, tail = read_ends(uri, _TAIL_BYTES)
-    encoding = dialect.encoding
-    if find_mark(head) in ("utf-16", "utf-32"):  # Its order of bytes is written at the start alone.
-        order = "le" if head[:2] == codecs.BOM_UTF16_LE else "be"
-        encoding = f"{find_mark(head)}-{order}"
-    text = decode(tail, encoding, "replace")
-    if dialect.line_end == "\r":
-        text = text.replace("\r", "\n")
-    yield from _read_rows(text.partition("\n")[2], dialect)
+    return below if len(below) <= 100 and len(below) < len(last) / 2 else []
 
 
 def _list_notes(
@@ -434,19 +353,15 @@ def _list_notes(
 ) -> list[str]:
     notes = []
     if not dialect.is_utf8:
-        example = next(
-            (
-                f": {name.strip()!r} has {field.strip()!r}"
-                for row in rows[1:]
-                for name, field in zip(rows[0].fields, row.fields, strict=False)
-                if not field.isascii()
-            ),
-            "",
+        examples = (
+            f": {name.strip()!r} has {field.strip()!r}"
+            for row in rows[1:]
+            for name, field in zip(rows[0].fields, row.fields, strict=False)
+            if not field.isascii()
         )
-        notes.append(f"the encoding is {dialect.encoding}{example}")
-    fields = dataclasses.replace(dialect, encoding=PLAIN.encoding, skip_rows=0, footer_rows=0)
-    if fields != PLAIN:
-        notes.append(f"the file is {fields.describe()}")
+        notes.append(f"the encoding is {dialect.encoding}{next(examples, '')}")
+    if described := dataclasses.replace(dialect, skip_rows=0).describe():
+        notes.append(described)
     if dialect.skip_rows:
         shown = next((str(row) for row in above if row.filled), "empty")
         lines = "line is" if dialect.skip_rows == 1 else f"{dialect.skip_rows} lines are"

@@ -9,7 +9,6 @@ import bz2
 import codecs
 import contextlib
 import gzip
-import io
 import lzma
 import zipfile
 import zlib
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.data import storage
-from trainer.data.tables.dialect import PLAIN, Dialect
+from trainer.data.tables.dialect import Dialect
 from trainer.data.tables.file_formats import check_format
 from trainer.errors import InputError
 
@@ -36,27 +35,40 @@ _BYTE_ORDER_MARKS = {
     "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
     "utf-8": (codecs.BOM_UTF8,),
 }
-_INVALID = "\udc80"
-codecs.register_error("mark", lambda error: (_INVALID, error.end))  # type: ignore[attr-defined]
+INVALID = "\udc80"
+codecs.register_error("mark", lambda error: (INVALID, error.end))  # type: ignore[attr-defined]
 
 
 class DialectError(InputError):
     """A file is not in the dialect that it is to be read in; the message says why."""
 
 
-@contextlib.contextmanager
-def open_text(uri: str, dialect: Dialect = PLAIN, reader: str = "csv") -> Iterator[Any]:
-    """Open a file whose `read(size)` returns text as bytes in UTF-8 with LF, without its BOM.
+def read_text(uri: str, dialect: Dialect, size: int, reader: str = "csv") -> Iterator[bytes]:
+    """Yield the text of a file in parts of about `size` bytes: in UTF-8, with LF, without its BOM.
 
     Raise InputError if it can't be read, is damaged or no table, and DialectError if its beginning
     is not in the dialect.
+
+    Args:
+        reader: the kind of source that reads the file.
     """
     with open_bytes(uri) as file:
-        head = file.read(HEAD_BYTES)
-        check_format(uri, head, reader)
-        if problem := _find_difference(head, dialect):
+        raw = file.read(HEAD_BYTES)
+        check_format(uri, raw, reader)
+        if problem := _find_difference(raw, dialect):
             raise DialectError(f"{uri} {problem}")
-        yield _Text(head, file, dialect)
+        decoder = codecs.getincrementaldecoder(dialect.encoding)("mark")
+        mark = codecs.BOM_UTF8
+        while raw:
+            text = raw
+            if not dialect.is_utf8:
+                text = decoder.decode(raw).encode("utf-8", "surrogatepass")
+            if dialect.line_end == "\r":
+                text = text.replace(b"\r", b"\n")
+            yield text.removeprefix(mark)
+            mark, raw = b"", file.read(size)
+        if not dialect.is_utf8:
+            yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
 
 
 @contextlib.contextmanager
@@ -99,56 +111,34 @@ def _decompress(uri: str, file: Any, stack: contextlib.ExitStack) -> Any:
     return file
 
 
-def read_ends(uri: str, size: int) -> tuple[bytes, bytes]:
-    """Return a file's first and last bytes, `size` of each, decompressed.
+def read_ends(uri: str, size: int, tail_size: int = 0) -> tuple[bytes, bytes]:
+    """Return a file's first and last bytes, decompressed.
 
-    The last ones begin at a multiple of 4 bytes.
+    The last `tail_size` bytes begin at a multiple of 4. They are empty if the first `size` are all.
     """
     with open_bytes(uri) as file:
-        head = tail = file.read(size)
+        head = b""
+        while len(head) <= size and (part := file.read(size + 1 - len(head))):
+            head += part
+        if len(head) <= size or not tail_size:
+            return head[:size], b""
         compressed = (gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile, zipfile.ZipExtFile)
-        if isinstance(file, compressed) or not file.seekable():
-            length = len(head)
-            while part := file.read(storage.CHUNK):
-                length += len(part)
-                tail = (tail + part)[-size - length % 4 :]
-        else:
-            file.seek(max(0, storage.size(uri) - size) // 4 * 4)
-            tail = file.read()
-    return head, tail
+        if file.seekable() and not isinstance(file, compressed):
+            file.seek(max(0, storage.size(uri) - tail_size) // 4 * 4)
+            return head[:size], file.read()
+        length, tail = len(head), head
+        while part := file.read(storage.CHUNK):
+            length += len(part)
+            tail = (tail + part)[-tail_size - length % 4 :]
+    return head[:size], tail
 
 
-class _Text(io.RawIOBase):
-    """A file that is transcoded as it is read."""
+def decode(raw: bytes, encoding: str) -> str:
+    """Decode the beginning of a file, whose last character may be cut, without its BOM.
 
-    def __init__(self, head: bytes, file: Any, dialect: Dialect) -> None:
-        self._head, self._file = head, file
-        name = dialect.encoding
-        self._decoder = None if dialect.is_utf8 else codecs.getincrementaldecoder(name)("mark")
-        self._returns = dialect.line_end == "\r"
-        self._is_first = True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return some text, of about `size` bytes; empty at the end."""
-        text = b""
-        while not text:
-            raw = self._head or self._file.read(size)
-            self._head, text = b"", raw
-            if self._decoder:
-                decoded = self._decoder.decode(raw, final=not raw)
-                text = decoded.encode("utf-8", "surrogatepass")
-            if self._returns:
-                text = text.replace(b"\r", b"\n")
-            if self._is_first and text:
-                text, self._is_first = text.removeprefix(codecs.BOM_UTF8), False
-            if not raw:
-                break
-        return text
-
-
-def decode(raw: bytes, encoding: str, errors: str = "strict") -> str:
-    """Decode the beginning of a file, whose last character may be cut, without its BOM."""
-    return codecs.getincrementaldecoder(encoding)(errors).decode(raw).removeprefix("\ufeff")
+    Bytes that the encoding does not have become INVALID.
+    """
+    return codecs.getincrementaldecoder(encoding)("mark").decode(raw).removeprefix("\ufeff")
 
 
 def find_mark(head: bytes) -> str:
@@ -163,44 +153,28 @@ def find_mark(head: bytes) -> str:
     return ""
 
 
-def count_damaged(text: bytes, encoding: str) -> tuple[int, int]:
-    """Return the number of lines that are not in an encoding, and of all lines."""
-    lines = decode(text, encoding, "mark").splitlines()
-    return sum(_INVALID in line for line in lines), len(lines)
-
-
-def is_damaged(text: bytes, encoding: str) -> bool:
-    """Return whether more lines than a few are not in an encoding."""
-    bad, lines = count_damaged(text, encoding)
-    return bad > max(1, _TOLERATED * lines)
+def is_damaged(text: str) -> bool:
+    """Return whether more lines than a few of text that `decode` marked are not in its encoding."""
+    lines = text.splitlines()
+    return sum(INVALID in line for line in lines) > max(1, _TOLERATED * len(lines))
 
 
 def _find_difference(head: bytes, dialect: Dialect) -> str:
     """Return what contradicts the dialect in a file's beginning; empty if nothing does."""
     name = codecs.lookup(dialect.encoding).name
     mark = find_mark(head)
-    if mark.startswith("utf-16") and not name.startswith("utf-16"):
-        return f"is in UTF-16, not in {dialect.encoding}"
-    if mark == "utf-32" and name != mark:
-        return f"is in UTF-32, not in {dialect.encoding}"
+    found = mark[:6]  # without the order of bytes
+    if not found and not name.startswith("utf") and not head.isascii():
+        found = "" if INVALID in decode(head, "utf-8") else "utf-8"
+    if found and not (dialect.is_utf8 if found == "utf-8" else name.startswith(found)):
+        return f"is in {found.upper()}, not in {dialect.encoding}"
     if name == "utf-16" and mark != "utf-16":
         return "has no byte order mark, so it is not in utf-16"
-    if not name.startswith(("utf-16", "utf-32")):
-        if not dialect.is_utf8 and not head.isascii() and _is_utf8(head):
-            return f"is in UTF-8, not in {dialect.encoding}"
-        if not head.isascii() and is_damaged(head, dialect.encoding):
-            return f"is not in {'UTF-8' if dialect.is_utf8 else dialect.encoding}"
-        has_returns, has_feeds = b"\r" in head, b"\n" in head
-        if dialect.line_end == "\n" and has_returns and not has_feeds:
-            return "has lines that end in CR alone"
-        if dialect.line_end == "\r" and has_feeds:
-            return "has lines that end in LF"
+    text = decode(head, dialect.encoding)
+    if is_damaged(text):
+        return f"is not in {'UTF-8' if dialect.is_utf8 else dialect.encoding}"
+    if dialect.line_end == "\n" and "\r" in text and "\n" not in text:
+        return "has lines that end in CR alone"
+    if dialect.line_end == "\r" and "\n" in text:
+        return "has lines that end in LF"
     return ""
-
-
-def _is_utf8(head: bytes) -> bool:
-    try:
-        decode(head, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
