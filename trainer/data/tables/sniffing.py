@@ -39,6 +39,7 @@ _TAIL_BYTES = 1 << 16
 _DELIMITERS = (
     ((",", ";", "\t", "|"), 2, 0.8),
     (("^", "~", ":", "\x01"), 3, 0.98),
+    ((" ",), 3, 1.0),
 )
 """Delimiters, and the least number of fields that at least a share of the rows must have."""
 _MOST_ABOVE = 20
@@ -48,13 +49,15 @@ _NUMBER = re.compile(r"[^\w]*\d[\d.,'\s:/\-]*(?:e[-+]?\d+)?[^\w]*", re.IGNORECAS
 _TOTAL = re.compile(
     r"[ :*.]*(((grand|sub|general|genel|overall)[ -]?)?totals?|sums?|summe|gesamt(summe)?|"
     r"insgesamt|total(e|i|es)?|totaal|toplam|suma|razem|somme|celkem|spolu|összesen|ukupno|"
-    r"yhteensä|i alt|totalt|итого|всего|сума|разом|σύνολο|[합총소] ?계|총 ?합계|[合總総小总] ?[計计]|"
-    r"總和|संपूर्ण|कुल|योग|المجموع|الإجمالي|סה\"כ|รวม|tổng( cộng)?|averages?|avg|means?|overall|"
-    r"durchschnitt|mittelwert|moyenne|promedio|media|média|średnia|gemiddelde?|ortalama|среднее|"
+    r"yhteensä|i alt|totalt|итого|всего|сума|разом|σύνολο|[합총소] ?계|총 ?합계|"
+    r"[合總総小总] ?[計计]|總和|संपूर्ण|कुल|योग|المجموع|الإجمالي|סה\"כ|รวม|tổng( cộng)?|"
+    r"averages?|avg|means?|overall|durchschnitt|mittelwert|moyenne|promedio|media|média|średnia|gemiddelde?|ortalama|среднее|"
     r"平均[値值]?|평균)(?!\w)(.*)",
     re.IGNORECASE | re.DOTALL,
 )
 """A word of a total or a mean, and what follows it in a field."""
+_LATER_BYTES = 1 << 14
+"""Size of the ends of each file but the first that are compared with the dialect."""
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _MOST_COMPRESSED = 1 << 25
 """Size of a compressed file whose end is not looked at when it is opened."""
@@ -112,7 +115,7 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
         raise InputError(f"{uri} is not text; save its table as CSV in UTF-8")
     dialect = _find_fields(uri, text, known)
     rows = list(_read_rows(text, dialect))
-    below = list(_read_rows(last, dialect)) if tail else rows
+    below = list(_read_rows(last, dialect)) if tail else None
     return _find_borders(uri, rows, below, {**dialect.settings, **known})
 
 
@@ -134,21 +137,22 @@ def sniff_rows(
     Raise InputError as `sniff` does.
     """
     read = [_Row(number - 1, cells) for number, cells in rows]
-    return _find_borders(uri, read, read, dict(given or {}))
+    return _find_borders(uri, read, None, dict(given or {}))
 
 
 def _find_borders(
-    uri: str, rows: Sequence[_Row], last: Sequence[_Row], known: dict[str, Any]
+    uri: str, rows: Sequence[_Row], last: Sequence[_Row] | None, known: dict[str, Any]
 ) -> Sniffed:
     """Return the dialect with the rows that are above and below the table.
 
     Args:
-        last: the last rows of the file.
+        last: the last rows of the file; None if `rows` are all.
     """
     dialect = parse_dialect(known)
     above = known.get("skip_rows", _count_above(uri, rows, dialect))
     skipped = [row for row in rows if row.line < above]
     rows = [row for row in rows if row.line >= above]
+    last = rows if last is None else last
     below = [] if "footer_rows" in known else _find_below(rows, last)
     dialect = parse_dialect({"footer_rows": len(below), **known, "skip_rows": above})
     notes = _list_notes(dialect, skipped, rows, below)
@@ -181,7 +185,7 @@ def read_header(
                     names = f"{found.delimiter!r}, not {dialect.delimiter!r}"
                     problem = f"fields are separated by {names}"
                 raise DialectError(f"{uri}: {problem or 'it is in another dialect'}")
-        _check_rows(uri, dialect)
+        _check_rows(uri, dialect, _LATER_BYTES if first else HEAD_BYTES)
     except DialectError as error:
         found = sniff(uri).dialect
         remedy = f"add dialect = {found} to the recipe, or let `recipes new` write one"
@@ -194,15 +198,16 @@ def read_header(
     return header
 
 
-def _check_rows(uri: str, dialect: Dialect) -> None:
-    """Raise DialectError if the beginning or the end of a file contradicts its dialect."""
+def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
+    """Raise DialectError if the first or the last `size` bytes of a file contradict its dialect."""
     is_large = uri.endswith(_COMPRESSED) and storage.size(uri) > _MOST_COMPRESSED
-    raw, tail = read_ends(uri, HEAD_BYTES, 0 if is_large else _TAIL_BYTES)
+    raw, tail = read_ends(uri, size, 0 if is_large else size)
     text, last = _decode_ends(raw, tail, dialect.encoding, dialect.line_end)
     if is_large:
         text = text[: text.rfind("\n") + 1]
     fields = {"delimiter": dialect.delimiter, "line_end": dialect.line_end}
-    given = _read(text, dialect.settings)
+    rows = list(_read_rows(text, dialect))
+    given = _rate(dialect, rows[:_ROWS])
     if given.wrong > 1:
         best = _find_quotes(text, fields)
         # Few rows may be wrong; they are rejected one by one.
@@ -210,12 +215,22 @@ def _check_rows(uri: str, dialect: Dialect) -> None:
             found = best.dialect.describe() or "fields are quoted otherwise"
             raise DialectError(f"{uri}: {found}")
     if not is_large:
-        rows = list(_read_rows(text, dialect))
-        below = list(_read_rows(last, dialect)) if tail else rows
-        check_footer(uri, [row for row in rows if row.line >= dialect.skip_rows], below, dialect)
+        rows = [row for row in rows if row.line >= dialect.skip_rows]
+        _check_footer(uri, rows, list(_read_rows(last, dialect)) if tail else rows, dialect)
 
 
-def check_footer(uri: str, rows: Sequence[_Row], last: Sequence[_Row], dialect: Dialect) -> None:
+def check_cells(uri: str, rows: Iterable[tuple[int, list[str]]], dialect: Dialect) -> None:
+    """Raise InputError if the last rows of a file that consists of cells contradict the dialect."""
+    read = [_Row(number - 1, cells) for number, cells in rows]
+    try:
+        _check_footer(uri, read, read, dialect)
+    except DialectError as error:
+        raise InputError(
+            f"{error}; each file needs as many such rows as footer_rows in dialect: correct either"
+        ) from None
+
+
+def _check_footer(uri: str, rows: Sequence[_Row], last: Sequence[_Row], dialect: Dialect) -> None:
     """Raise DialectError if a total is read as an example, or an example left out as a total."""
     count = dialect.footer_rows
     below = _find_below(rows, last)
@@ -246,8 +261,8 @@ def _find_encoding(uri: str, raw: bytes) -> str:
     # In UTF-8, a few rows may be damaged; in another encoding, hardly any character is valid UTF-8.
     text = decode(raw, "utf-8")
     damaged = text.count(INVALID)
-    valid = sum(not character.isascii() for character in text) - damaged
-    if not damaged or (valid > damaged and not is_damaged(text)):
+    is_likely = not damaged or len(re.findall(r"[^\0-\x7f]", text)) > 2 * damaged
+    if is_likely and not is_damaged(text):
         return "utf-8"
     return find_encoding(uri, raw)
 
@@ -269,7 +284,10 @@ def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
 
 def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
     dialect = parse_dialect(settings)
-    rows = list(itertools.islice(_read_rows(text, dialect), _ROWS))
+    return _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
+
+
+def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
     width, count = _find_width(rows)
     ends = [*(row.line for row in rows[1:]), rows[-1].line + 1] if rows else []
     spans = zip(rows, ends, strict=True)
@@ -403,7 +421,11 @@ def _is_number(text: str) -> bool:
 
 
 def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
-    """Return the last rows that are no examples: totals, notes and rows of empty fields."""
+    """Return the last rows that are no examples: totals, notes and rows of empty fields.
+
+    Args:
+        last: the last rows of the file; `rows` itself if these are all.
+    """
     width, _ = _find_width(rows)
     table = [row for row in rows if len(row.fields) == width and row.filled]
     if len(table) < 3 or len(last) < 3:
@@ -436,9 +458,9 @@ def _is_total(row: _Row, table: Sequence[_Row]) -> bool:
     """Return whether a row is named as a total and, unlike examples, has no value for a text."""
     words = _find_totals(row, table)
     others = [field for field in row.filled if field not in words]
-    if len(row.filled) < _usual_count(table):
-        return bool(words)
-    return any(words.values()) and all(map(_is_number, others))
+    if any(words.values()) and all(map(_is_number, others)):
+        return True
+    return bool(words) and len(row.filled) < _usual_count(table)
 
 
 def _is_sum(row: _Row, table: Sequence[_Row]) -> bool:
