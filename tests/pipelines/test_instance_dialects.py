@@ -41,6 +41,14 @@ def test_rows_of_predictions_may_have_no_title_and_no_total(sales, text, encodin
     assert list(instance_files.read(sales, "f.csv", COLUMNS)) == expected
 
 
+def test_rows_of_predictions_in_a_third_encoding_are_refused_by_the_recipes(sales):
+    text = Path("recipes/sales.toml").read_text()
+    Path("recipes/sales.toml").write_text(text.replace(", skip_rows = 1, footer_rows = 1", ""))
+    Path("f.csv").write_text("city;area\nŁódź;1,5\n", encoding="utf-16")
+    message = refused(lambda: list(instance_files.read(recipe.load("sales"), "f.csv", COLUMNS)))
+    assert message.startswith('f.csv is in UTF-16, not in cp1250; the dialect is { encoding = "cp')
+
+
 @pytest.mark.parametrize("dialect", ["utf-16", "cp1252", "semicolons", "CR"])
 def test_batch_prediction_refuses_csv_that_vertex_can_not_read(tmp_path, dialect):
     dataset = tables.records(tmp_path, 200)

@@ -156,7 +156,7 @@ def _find_borders(
     below = [] if "footer_rows" in known else _find_below(rows, last)
     dialect = parse_dialect({"footer_rows": len(below), **known, "skip_rows": above})
     notes = _list_notes(dialect, skipped, rows, below)
-    if "footer_rows" not in known and not below and last and _find_totals(last[-1], rows):
+    if "footer_rows" not in known and not below and _may_be_total(rows, last):
         leave = "--set 'dialect={\"footer_rows\": 1}'"
         notes.append(f"the last row is kept: {last[-1]}; if it is a total, leave it out: {leave}")
     return Sniffed(dialect, notes)
@@ -327,7 +327,8 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
         )
     found = readings[0] if readings else _find_quotes(text, {"delimiter": ",", **known})
     # A delimiter is one character; of two, every second field is empty.
-    if found.width > 2 and not any(any(row.fields[1::2]) for row in found.rows):
+    filled = [row for row in found.rows if row.filled]
+    if filled and found.width > 2 and not any(any(row.fields[1::2]) for row in filled):
         raise InputError(
             f"{uri} has {2 * found.dialect.delimiter!r} between its fields, but a delimiter is one "
             "character; replace it, for example by a tab"
@@ -461,6 +462,18 @@ def _is_total(row: _Row, table: Sequence[_Row]) -> bool:
     if any(words.values()) and all(map(_is_number, others)):
         return True
     return bool(words) and len(row.filled) < _usual_count(table)
+
+
+def _may_be_total(rows: Sequence[_Row], last: Sequence[_Row]) -> bool:
+    """Return whether the last row begins as a total, or has numbers alone where no other has."""
+    width, _ = _find_width(rows)
+    table = [row for row in rows[1:-1] if len(row.fields) == width]
+    if not table or not last or len(last[-1].fields) != width:
+        return False
+    row = last[-1]
+    empty = [at for at, field in enumerate(row.fields) if not field.strip()]
+    is_alone = empty and all(one.fields[at].strip() for one in table for at in empty)
+    return bool(_find_totals(row, table) or (is_alone and all(map(_is_number, row.filled))))
 
 
 def _is_sum(row: _Row, table: Sequence[_Row]) -> bool:
