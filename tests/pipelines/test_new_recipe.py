@@ -223,10 +223,7 @@ def test_rows_that_repeat_the_header_are_rejected(tmp_path):
     rows = [f"{'ab'[n % 2]},{'yes' if n % 3 else 'no'}" for n in range(200)]
     table = write_csv(tmp_path / "t.csv", [*rows[:90], "kind,ok", *rows[90:]], "kind,ok")
     _, lines = new_recipe.write("joined", f"csv:{table}", "ok")
-    assert (
-        "rejected",
-        "1 row of 201 was rejected (0.5%): repeats the header (first: t.csv:92)",
-    ) in lines or any("repeats the header" in text for _, text in lines)
+    assert any("repeats the header (first: t.csv:92)" in text for _, text in lines)
     assert recipe.load("joined").given["label"] == {"column": "ok"}
 
 
