@@ -33,7 +33,7 @@ from trainer.data.tables import csv_text
 from trainer.data.tables.cells import clean_texts, is_list, to_texts
 from trainer.data.tables.columns import FORM_KEYS, LISTS, Column, clean_text, fold_text
 from trainer.data.tables.date_finder import find_dates
-from trainer.data.tables.dates import EPOCHS
+from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.form_finder import (
     Found,
     are_lists,
@@ -148,8 +148,9 @@ class _Values:
         self.counts = np.bincount(self.codes, minlength=len(self.distinct))
         self.entry = entry
         form = {key: entry[key] for key in (*FORM_KEYS, "missing") if key in entry}
-        is_date = "%" in str(form.get("format")) or form.get("format") in EPOCHS
-        self.dates = find_dates(self.given, name, str(form.get("format", "")) if is_date else "")
+        format = str(form.get("format", ""))
+        is_date = is_date_format(format)
+        self.dates = find_dates(self.given, name, format if is_date else "")
         self.found = find_numbers(
             self.given, decimal_comma=decimal_comma, given={} if is_date else form
         )
