@@ -479,7 +479,8 @@ def _tell_form(values: _Values) -> list[str]:
     numbered = [text for text in values.given if re.match(r"\W{0,2}\d.{,25}$", text)]
     if values.found or values.dates or len(numbered) <= _MARKED * len(values.given):
         return []
-    return [f"is in no known form of numbers or dates, such as {numbered[0][:_SHOWN]!r}"]
+    example = next((text for text in numbered if not _is_number(text)), numbered[0])
+    return [f"is in no known form of numbers or dates, such as {example[:_SHOWN]!r}"]
 
 
 def _show_entry(name: str, settings: Mapping[str, Any]) -> str:
@@ -611,9 +612,10 @@ def _describe_numbers(
         return {}, _LIKE_A_KEY
     known = np.unique(numbers[~np.isnan(numbers)])
     if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(known):
+        column, reason = _describe_names(values, repeated, described)
         note = "names, as a model can't tell numbers apart that have more than seven digits"
-        described.notes.append(note)
-        return _describe_names(values, repeated, described)
+        described.notes += [] if reason else [note]
+        return column, reason
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
         described.notes.append("whole numbers are quantities here; if they are codes, use names")
