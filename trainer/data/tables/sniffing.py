@@ -223,7 +223,7 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     """Return the dialect with the delimiter and the quotes of a text."""
     if len(text) > _FIELDS_BYTES:
         text = text[: text.rfind("\n", 0, _FIELDS_BYTES) + 1] or text[:_FIELDS_BYTES]
-    readings = []
+    readings: list[_Reading] = []
     for delimiters, width, share in () if "delimiter" in known else _DELIMITERS:
         tried = [_find_quotes(text, {**known, "delimiter": one}) for one in delimiters]
         fitting = [one for one in tried if one.width >= width and one.share >= share]
