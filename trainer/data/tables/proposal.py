@@ -612,10 +612,10 @@ def _describe_numbers(
         return {}, _LIKE_A_KEY
     known = np.unique(numbers[~np.isnan(numbers)])
     if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(known):
-        column, reason = _describe_names(values, repeated, described)
+        names, reason = _describe_names(values, repeated, described)
         note = "names, as a model can't tell numbers apart that have more than seven digits"
         described.notes += [] if reason else [note]
-        return column, reason
+        return names, reason
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
         described.notes.append("whole numbers are quantities here; if they are codes, use names")
