@@ -18,6 +18,7 @@ from tests.trainer.data.picture_folders import rejected
 from trainer.data.sources import kinds
 from trainer.data.tables import csv_text, sniffing
 from trainer.data.tables.dialect import Dialect
+from trainer.errors import InputError
 
 CITIES = {
     "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès "
@@ -164,13 +165,47 @@ def test_compressed_files_are_read_whatever_their_names(tmp_path):
         assert "can't be read" in refused(learned, f"csv:{path}", tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["PM2.5 (µg/m³)"],
+        ["NO2 [µg/m³]"],
+        ["5 °C", "±3 µm", "½"],
+        ["Dichte (kg/m³)"],
+        ["Àlex", "Île", "Fenêtre", "Élève", "Forêt", "Hôtel", "Château", "Garçon"],
+    ],
+)
+def test_signs_and_letters_of_one_language_are_evidence(tmp_path, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode("cp1252"))
+    assert sniffing.sniff(str(path)).dialect.encoding == "cp1252"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [
+        ("cp1251", ["Имя"]),
+        ("cp949", ["남", "여"]),
+        ("gb18030", ["深圳"]),
+        ("mac-roman", ["Año"]),
+        ("koi8-r", ["Дата", "Вход"]),
+    ],
+)
+def test_few_words_are_read_rightly_or_refused(tmp_path, encoding, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode(encoding))
+    try:
+        assert sniffing.sniff(str(path)).dialect.encoding == encoding
+    except InputError as error:
+        assert f'--set \'dialect={{"encoding": "{encoding}"}}\'' in str(error)
+
+
 def test_names_in_two_encodings_are_refused_with_both_readings(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(text_of([["Segrè", 1, 2], ["Roma", 3, 4]] * 20).encode("cp1252"))
     message = refused(sniffing.sniff, str(path))
-    assert (
-        "may be in cp1252, 'Segrè', or in cp1250, 'Segrč'; choose one: --set 'dialect=" in message
-    )
+    for encoding, text in (("cp1252", "Segrè"), ("cp1250", "Segrč")):
+        assert f"in {encoding}, {text!r}: --set 'dialect={{\"encoding\": \"{encoding}\"}}'" in message
     found = sniffing.sniff(str(path), {"encoding": "cp1252"})
     assert found.dialect.settings == {"encoding": "cp1252"}
 
