@@ -16,8 +16,9 @@ from tests.refusals import refused
 from tests.tables import read_rows, write
 from tests.trainer.data.picture_folders import rejected
 from trainer.data.sources import kinds
-from trainer.data.tables import csv_text, sniffing
+from trainer.data.tables import csv_text, proposal, sniffing
 from trainer.data.tables.dialect import Dialect
+from trainer.errors import InputError
 
 CITIES = {
     "cp1252": "Besançon Château Évry Fréjus Hérault Sète Québec Nîmes Orléans Mâcon Béziers Alès "
@@ -164,13 +165,47 @@ def test_compressed_files_are_read_whatever_their_names(tmp_path):
         assert "can't be read" in refused(learned, f"csv:{path}", tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["PM2.5 (µg/m³)"],
+        ["NO2 [µg/m³]"],
+        ["5 °C", "±3 µm", "½"],
+        ["Dichte (kg/m³)"],
+        ["Àlex", "Île", "Fenêtre", "Élève", "Forêt", "Hôtel", "Château", "Garçon"],
+    ],
+)
+def test_signs_and_letters_of_one_language_are_evidence(tmp_path, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode("cp1252"))
+    assert sniffing.sniff(str(path)).dialect.encoding == "cp1252"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [
+        ("cp1251", ["Имя"]),
+        ("cp949", ["남", "여"]),
+        ("gb18030", ["深圳"]),
+        ("mac-roman", ["Año"]),
+        ("koi8-r", ["Дата", "Вход"]),
+    ],
+)
+def test_few_words_are_read_rightly_or_refused(tmp_path, encoding, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode(encoding))
+    try:
+        assert sniffing.sniff(str(path)).dialect.encoding == encoding
+    except InputError as error:
+        assert f'--set \'dialect={{"encoding": "{encoding}"}}\'' in str(error)
+
+
 def test_names_in_two_encodings_are_refused_with_both_readings(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(text_of([["Segrè", 1, 2], ["Roma", 3, 4]] * 20).encode("cp1252"))
     message = refused(sniffing.sniff, str(path))
-    assert (
-        "may be in cp1252, 'Segrè', or in cp1250, 'Segrč'; choose one: --set 'dialect=" in message
-    )
+    for encoding, text in (("cp1252", "Segrè"), ("cp1250", "Segrč")):
+        assert f'in {encoding}, {text!r}: --set \'dialect={{"encoding": "{encoding}"}}\'' in message
     found = sniffing.sniff(str(path), {"encoding": "cp1252"})
     assert found.dialect.settings == {"encoding": "cp1252"}
 
@@ -317,6 +352,64 @@ def test_lines_of_json_are_the_rows_of_the_plain_file(tmp_path):
     nested = COLUMNS | {"columns": [{"name": "more", "type": "vocabulary"}]}
     message = refused(write, "", tmp_path / "no", source=f"jsonl:{path}", **nested, **options)
     assert "column 'more' contains objects" in message
+
+
+def test_rows_of_json_with_late_names_and_half_characters_are_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 1000)
+    names = ("city", "area", "price")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows_of()]
+    lines[4] = '{"city": "\\ud83d", "area": 1, "price": 2}'
+    lines[79] += " " * 70_000  # The row after it is in the second block.
+    lines[80] = '{"city": "a", "area": 1, "price": 2, "rooms": 3}'
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(lines))
+    options = {"max_rejected_fraction": 0.1}
+    dataset = write("", tmp_path / "out", source=f"jsonl:{path}", **COLUMNS, **options)
+    assert len(read_rows(dataset)) == 88
+    reasons = rejected(dataset.uri)
+    assert reasons["t.jsonl:5"] == "row has half of a surrogate pair, which is not text"
+    assert reasons["t.jsonl:81"].startswith("row has 'rooms', which no row in the first 2 MB has")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{\n "a": 1\n}\n', "t.jsonl:1: row is not JSON: "),
+        (b'{"a": 1}{"a": 2}', "on its own line: jq -c . FILE"),
+        (b"a,b\n1,2\n", "or use csv:"),
+        ('{"a": 1}\n'.encode("utf-16"), "is in UTF-16, not in utf-8; save it in UTF-8"),
+        (('{"a": "ö"}\n' * 20).encode("cp1252"), "is not in UTF-8; save it in UTF-8"),
+        (b'{"a": 1}\r' * 20, "lines that end in CR alone; save it in UTF-8, with LF"),
+    ],
+)
+def test_other_text_than_lines_of_json_is_refused_with_a_remedy(tmp_path, content, words):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(content)
+    assert words in refused(learned, f"jsonl:{path}", tmp_path / "out")
+
+
+@pytest.mark.parametrize("tags", [["a", "b"], [1, 2], [1990, 1991, 1992], ["x;y", "z"]])
+def test_column_of_lists_is_proposed_as_several_labels(tmp_path, tags):
+    path = tmp_path / "t.jsonl"
+    rows = ({"x": n // 3, "tags": tags[n % len(tags) :][: 1 + n % 2]} for n in range(200))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    opened = kinds()["jsonl"].open(
+        str(path), write_options(f"jsonl:{path}", dialect={}, names=["x", "tags"])
+    )
+    label = {"column": "tags", "type": "multilabel"}
+    assert proposal.propose(opened, "", "tags").label == label
+    columns = [{"name": "x", "type": "numeric"}]
+    source = f"jsonl:{path}"
+    message = refused(
+        write,
+        "",
+        tmp_path / "out",
+        source=source,
+        columns=columns,
+        crosses=[],
+        label={"column": "tags"},
+    )
+    assert "column 'tags' contains lists" in message and 'type = "multilabel"' in message
 
 
 def test_lists_of_json_are_labels(tmp_path):

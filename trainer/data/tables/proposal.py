@@ -136,6 +136,7 @@ class _Values:
         decimal_comma: bool = False,
     ) -> None:
         self.name, self.rows = name, len(texts)
+        self.is_list = False  # Whether the texts are lists, joined by the first of SEPARATORS.
         written = texts.dictionary_encode()
         counts = zip(*(part.to_pylist() for part in pc.value_counts(texts).flatten()), strict=True)
         # As they are written, the most frequent first.
@@ -285,6 +286,7 @@ class _Sample:
         self._parts: dict[str, list[pa.Array]] = collections.defaultdict(list)
         self.unreadable: dict[str, str] = {}
         self._first_rejection = ""
+        self._lists: set[str] = set()
         self.longest = (0, 0)
         self.rows, self._read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
@@ -304,6 +306,8 @@ class _Sample:
             is_learned[find_headers(columns)] = False
             learned = pa.array(is_learned)
             for name, column in columns.items():
+                if is_list(column):
+                    self._lists.add(name)
                 texts = _join_lists(column) if is_list(column) else to_texts(column)
                 self._parts[name].append(texts.filter(learned))
             self.rows += len(learned.filter(learned))
@@ -363,6 +367,8 @@ class _Sample:
             for name, one in values.items():
                 if one.found:
                     values[name] = _Values(name, texts[name], one.entry, decimal_comma=True)
+        for name in self._lists & values.keys():
+            values[name].is_list = True
         return values
 
 
@@ -385,6 +391,9 @@ def _describe_label(
     if "type" in values.entry:
         given = {key: value for key, value in values.entry.items() if key != "name"}
         return {"column": name, **given}, None, []
+    if values.is_list:
+        folded, told = _fold({part for text in names for part in text.split(SEPARATORS[0])})
+        return {"column": name, "type": "multilabel", **folded}, None, told
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
