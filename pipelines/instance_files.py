@@ -72,10 +72,13 @@ def _read_rows(
     try:
         header = sniffing.read_header(file, dialect, columns or ())
         check_header(file, header, columns or ())
-    except InputError:
+    except InputError as error:
         if dialect == PLAIN:
             raise
-        header = csv_text.read_header(file)
+        try:
+            header = csv_text.read_header(file)
+        except InputError:
+            raise error from None
         if not set(columns or ()) <= set(header):
             raise
         dialect = PLAIN

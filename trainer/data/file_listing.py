@@ -36,8 +36,8 @@ class File(NamedTuple):
 
 
 def is_pattern(location: str) -> bool:
-    """Return whether a table's location is a pattern that matches files."""
-    return not set("*?[").isdisjoint(location)
+    """Return whether a table's location is a pattern that matches files, not the name of one."""
+    return not set("*?[").isdisjoint(location) and not storage.exists(location)
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:

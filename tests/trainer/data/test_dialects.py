@@ -108,7 +108,23 @@ WRITTEN = {
     ),
     "total": ({"footer_rows": 2}, lambda rows: text_of(rows) + ",,\nTotal,,999999\n\n"),
     "note": ({"footer_rows": 1}, lambda rows: text_of(rows) + "Source: statistics,,\n"),
+    "total and a year": ({"footer_rows": 1}, lambda rows: text_of(rows) + "TOTAL 2024,5000,\n"),
+    "total in another field": ({"footer_rows": 1}, lambda rows: text_of(rows) + ",Total:,99\n"),
+    "mean": ({"footer_rows": 1}, lambda rows: text_of(rows) + "Average,,4000\n"),
+    "sums without a word": (
+        {"footer_rows": 1},
+        lambda rows: text_of([*rows, ["Alles", sum_of(rows, 1), sum_of(rows, 2)]]),
+    ),
+    "means without a word": (
+        {"footer_rows": 1},
+        lambda rows: text_of([*rows, ["", f"{sum_of(rows, 1) / len(rows):.3f}", ""]]),
+    ),
+    "blanks": ({"delimiter": " "}, lambda rows: text_of(rows, delimiter=" ")),
 }
+
+
+def sum_of(rows: list[list], column: int) -> int:
+    return sum(row[column] for row in rows)
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
@@ -130,6 +146,32 @@ def test_backslashes_escape_quotes_and_stay_elsewhere(tmp_path):
     given = [[f'{city} "x", y', *rest] for city, *rest in rows]
     given += [["C:\\new", 1, 2], ["\\N", 3, 4]]
     assert learned(f"csv:{path}", tmp_path / "out", dialect=found.settings) == expected(given)
+
+
+NOTES = {
+    "several lines": ({}, '"', "{0} street\nGate {1}\nTown"),
+    "quotes in single quotes": ({"quote": "'"}, "'", '{0} "Inn", hall {1}'),
+}
+
+
+@pytest.mark.parametrize("kind", NOTES)
+def test_quoted_fields_may_contain_line_ends_and_other_quotes(tmp_path, kind):
+    settings, quote, form = NOTES[kind]
+    rows = [[form.format(city, area), area, price] for city, area, price in rows_of()]
+    path = tmp_path / "t.csv"
+    quoting = csv.QUOTE_ALL if quote == "'" else csv.QUOTE_MINIMAL
+    path.write_text(text_of(rows, quotechar=quote, quoting=quoting), encoding="utf-8")
+    found = kinds()["csv"].sniff(str(path)).dialect
+    assert found.settings == settings
+    assert learned(f"csv:{path}", tmp_path / "out", dialect=settings) == expected(rows)
+
+
+def test_last_row_whose_text_begins_as_a_total_is_kept_with_a_note(tmp_path):
+    rows, path = [*rows_of(), ["Total Nord", 30, 1000]], tmp_path / "t.csv"
+    path.write_text(text_of(rows), encoding="utf-8")
+    found = kinds()["csv"].sniff(str(path))
+    assert found.dialect == Dialect()
+    assert "the last row is kept: 'Total Nord,30,1000'; if it is a total" in found.notes[0]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -265,6 +307,70 @@ def test_later_file_in_another_dialect_is_refused(tmp_path):
         assert 'the dialect is { encoding = "cp1251" }, and this file\'s is {' in message
 
 
+PLAIN_ROWS = "city,area,price\n" + "Lyon,5,6\nParis,7,80\nRome,9,1\n" * 9
+BELOW_THE_HEADER = {
+    "quotes": (PLAIN_ROWS, PLAIN_ROWS.replace("Lyon", "'Lyon'").replace("Paris", "'Paris'"), "'"),
+    "blanks before quotes": (
+        PLAIN_ROWS,
+        PLAIN_ROWS.replace(",6", ', "6"').replace(",80", ', "80"'),
+        "there are blanks before quotes",
+    ),
+    "escapes": (
+        PLAIN_ROWS,
+        PLAIN_ROWS.replace("Lyon", '"a \\"b\\" c"'),
+        "backslashes escape quotes",
+    ),
+    "added total": (PLAIN_ROWS, PLAIN_ROWS + "Total,999,999\n", "'Total,999,999' is a total"),
+    "missing total": (
+        PLAIN_ROWS + "Total,999,999\n",
+        PLAIN_ROWS,
+        "'Rome,9,1' is an example, but is left out as a footer",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["in a later file", "in a file that is replaced"])
+@pytest.mark.parametrize("kind", BELOW_THE_HEADER)
+def test_other_dialect_below_the_header_is_refused(tmp_path, kind, place):
+    before, after, words = BELOW_THE_HEADER[kind]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(before, encoding="utf-8")
+    settings = kinds()["csv"].sniff(str(folder)).dialect.settings
+    name = "b.csv" if "later" in place else "a.csv"
+    (folder / name).write_text(after, encoding="utf-8")
+    message = refused(learned, f"csv:{folder}", tmp_path / "out", dialect=settings)
+    assert f"{name}: " in message and words in message
+
+
+@pytest.mark.parametrize("encoding", ["cp949", "cp932", "gb18030", "cp1251"])
+def test_encoding_of_the_header_alone_is_named(tmp_path, encoding):
+    path = tmp_path / "t.csv"
+    header = ",".join(CITIES[encoding].split()[:3])
+    path.write_bytes((header + "\n1,2,3\n4,5,6" * 40).encode(encoding))
+    try:
+        named = f"{kinds()['csv'].sniff(str(path)).dialect}"
+    except InputError as error:
+        named = str(error)
+    assert encoding in named
+    assert "set dialect, such as" not in refused(learned, f"csv:{path}", tmp_path / "out")
+
+
+def test_file_whose_name_is_a_pattern_is_read(tmp_path):
+    rows, path = rows_of(), tmp_path / "data [1].csv"
+    path.write_text(text_of(rows), encoding="utf-8")
+    assert learned(f"csv:{path}", tmp_path / "out") == expected(rows)
+
+
+def test_hidden_and_locked_files_of_a_folder_are_left_out(tmp_path):
+    rows, folder = rows_of(), tmp_path / "in"
+    folder.mkdir()
+    (folder / "t.csv").write_text(text_of(rows), encoding="utf-8")
+    for name in (".t.csv", "~$t.csv"):
+        (folder / name).write_text("no table")
+    assert learned(f"csv:{folder}", tmp_path / "out") == expected(rows)
+
+
 def test_row_in_another_encoding_is_rejected_alone(tmp_path):
     rows, path = rows_of("cp949"), tmp_path / "t.csv"
     path.write_bytes(text_of(rows).encode("cp949") + b"\xff\xff,1,2\nx,3,4\n")
@@ -279,6 +385,7 @@ def test_row_in_another_encoding_is_rejected_alone(tmp_path):
     [
         ({"delimeter": ";"}, "takes no 'delimeter'; did you mean 'delimiter'?"),
         ({"encoding": "latin9x"}, "encoding='latin9x' is not an encoding of text"),
+        ({"encoding": "idna"}, "encoding='idna' is not an encoding of text"),
         ({"delimiter": "::"}, "delimiter='::' is not one sign of ASCII"),
         ({"quote": "`"}, "quote='`' is not one of '\"', \"'\", ''"),
         ({"skip_rows": -1}, "skip_rows=-1 is out of range"),
@@ -478,6 +585,8 @@ def test_sheet_of_a_workbook_is_the_rows_of_the_plain_file(tmp_path):
     assert found.notes[-1] == "other sheets are not read: days"
     source = f"excel:{path}"
     assert learned(source, tmp_path / "out", dialect=found.dialect.settings) == expected(rows)
+    message = refused(learned, source, tmp_path / "no", dialect={"skip_rows": 2})
+    assert "its row 'Total,,999999' is a total, not an example; " in message
     days = kinds()["excel"].open(
         str(path), write_options(source, dialect={"sheet": "days"}, names=["day", "n"])
     )

@@ -45,11 +45,15 @@ class ExcelReader(FileReader):
         return Sniffed(found.dialect, [*found.notes, *notes])
 
     def _read_header(self, uri: str) -> tuple[str, ...]:
-        rows = _read_table(uri, self._dialect)
+        from trainer.data.tables.sniffing import check_cells
+
+        rows = _read_rows(uri, self._dialect)
+        check_cells(uri, rows, self._dialect)
         return tuple(name.strip() for name in rows[0][1]) if rows else ()
 
     def blocks(self, file: int) -> Iterator[Block]:
-        rows = _read_table(self._uris[file], self._dialect)
+        rows = _read_rows(self._uris[file], self._dialect)
+        rows = rows[: len(rows) - self._dialect.footer_rows]
         for start in range(1, len(rows), BLOCK_ROWS):
             yield _Cells(file, self._headers[file], rows[start : start + BLOCK_ROWS])
 
@@ -103,10 +107,10 @@ def _read_sheet(uri: str, book: Any, dialect: Dialect) -> list[tuple[int, list[s
     return [(number, row) for number, row in rows if any(row)]
 
 
-def _read_table(uri: str, dialect: Dialect) -> list[tuple[int, list[str]]]:
+def _read_rows(uri: str, dialect: Dialect) -> list[tuple[int, list[str]]]:
+    """Return the rows of a table, from the header to the footer."""
     rows = _read_sheet(uri, _open(uri), dialect)
-    rows = [(number, row) for number, row in rows if number > dialect.skip_rows]
-    return rows[: len(rows) - dialect.footer_rows]
+    return [(number, row) for number, row in rows if number > dialect.skip_rows]
 
 
 def _to_text(cell: Any) -> str:

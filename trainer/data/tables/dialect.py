@@ -54,6 +54,8 @@ class Dialect:
 
     def __post_init__(self) -> None:
         try:
+            # Some, such as idna, can't pass over bytes that they don't have.
+            b"a,\xff\xff".decode(self.encoding, "replace")
             known = "a,".encode(self.encoding).decode(self.encoding) == "a,"
         except (LookupError, UnicodeError, ValueError):
             known = False

@@ -10,15 +10,18 @@ What can be read in two ways is refused with both, because a wrong guess would b
 import collections
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from trainer.data import storage
 from trainer.data.tables import csv_text
 from trainer.data.tables.dialect import PLAIN, Dialect, Sniffed, parse_dialect
 from trainer.data.tables.encodings import find_encoding
 from trainer.data.tables.file_formats import check_format
 from trainer.data.tables.text_stream import (
+    HEAD_BYTES,
     INVALID,
     DialectError,
     decode,
@@ -36,6 +39,7 @@ _TAIL_BYTES = 1 << 16
 _DELIMITERS = (
     ((",", ";", "\t", "|"), 2, 0.8),
     (("^", "~", ":", "\x01"), 3, 0.98),
+    ((" ",), 3, 1.0),
 )
 """Delimiters, and the least number of fields that at least a share of the rows must have."""
 _MOST_ABOVE = 20
@@ -43,12 +47,20 @@ _CONTROL = re.compile(r"[\0\x02-\x08\x0e-\x1f]")
 _SEPARATOR = re.compile(r'"?sep=([\0-\x7f])"?,*\r?', re.IGNORECASE)
 _NUMBER = re.compile(r"[^\w]*\d[\d.,'\s:/\-]*(?:e[-+]?\d+)?[^\w]*", re.IGNORECASE)
 _TOTAL = re.compile(
-    r"(grand |sub)?totals?|sums?|summe|gesamt(summe)?|insgesamt|total(e|i|es)?|totaal|toplam|suma|"
-    r"razem|somme|celkem|spolu|összesen|ukupno|yhteensä|i alt|totalt|итого|всего|сума|разом|σύνολο|"
-    r"합계|총계|총합계|소계|合計|総計|合计|总计|總計|小计|小計|總和|संपूर्ण|कुल|योग|المجموع|الإجمالي|סה\"כ|รวม|"
-    r"tổng( cộng)?",
-    re.IGNORECASE,
+    r"[ :*.]*(((grand|sub|general|genel|overall)[ -]?)?totals?|sums?|summe|gesamt(summe)?|"
+    r"insgesamt|total(e|i|es)?|totaal|toplam|suma|razem|somme|celkem|spolu|összesen|ukupno|"
+    r"yhteensä|i alt|totalt|итого|всего|сума|разом|σύνολο|[합총소] ?계|총 ?합계|"
+    r"[合總総小总] ?[計计]|總和|संपूर्ण|कुल|योग|المجموع|الإجمالي|סה\"כ|รวม|tổng( cộng)?|"
+    r"averages?|avg|means?|overall|durchschnitt|mittelwert|moyenne|promedio|media|média|średnia|gemiddelde?|ortalama|среднее|"
+    r"平均[値值]?|평균)(?!\w)(.*)",
+    re.IGNORECASE | re.DOTALL,
 )
+"""A word of a total or a mean, and what follows it in a field."""
+_LATER_BYTES = 1 << 14
+"""Size of the ends of each file but the first that are compared with the dialect."""
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+_MOST_COMPRESSED = 1 << 25
+"""Size of a compressed file whose end is not looked at when it is opened."""
 
 
 class _Row(NamedTuple):
@@ -71,7 +83,8 @@ class _Reading(NamedTuple):
     rows: list[_Row]
     width: int  # the most common number of fields
     share: float  # share of the rows that have it
-    bad: int  # number of lines that are in no such row
+    bad: int  # number of lines of other rows
+    wrong: int  # the same, and the rows with a field that is still in quotes
 
     def __str__(self) -> str:
         row = next(row for row in reversed(self.rows) if len(row.fields) == self.width)
@@ -95,20 +108,25 @@ def sniff(uri: str, given: Mapping[str, Any] | None = None) -> Sniffed:
     text = decode(raw, encoding)
     if "\n" not in text and "\r" in text:
         known.setdefault("line_end", "\r")
-    # The byte order mark is at the start alone, and the first line of the end is cut.
-    last = decode(raw[:4] + tail, encoding)
-    if known.get("line_end") == "\r":
-        text, last = text.replace("\r", "\n"), last.replace("\r", "\n")
-    if tail:
-        text = text[: text.rfind("\n") + 1]
+    text, last = _decode_ends(raw, tail, encoding, known.get("line_end", PLAIN.line_end))
     if first := _SEPARATOR.fullmatch(text.partition("\n")[0]):
         known.setdefault("delimiter", first[1])
     if len(_CONTROL.findall(text)) > 0.01 * len(text):
         raise InputError(f"{uri} is not text; save its table as CSV in UTF-8")
     dialect = _find_fields(uri, text, known)
     rows = list(_read_rows(text, dialect))
-    below = list(_read_rows(last.partition("\n")[2], dialect)) if tail else rows
+    below = list(_read_rows(last, dialect)) if tail else None
     return _find_borders(uri, rows, below, {**dialect.settings, **known})
+
+
+def _decode_ends(raw: bytes, tail: bytes, encoding: str, line_end: str) -> tuple[str, str]:
+    """Return the complete lines of a file's beginning and of its end, which may be the same."""
+    text = decode(raw, encoding).replace(line_end, "\n")
+    if not tail:
+        return text, text
+    # The byte order mark is at the start alone, and the first line of the end is cut.
+    last = decode(raw[:4] + tail, encoding).replace(line_end, "\n")
+    return text[: text.rfind("\n") + 1], last.partition("\n")[2]
 
 
 def sniff_rows(
@@ -119,24 +137,29 @@ def sniff_rows(
     Raise InputError as `sniff` does.
     """
     read = [_Row(number - 1, cells) for number, cells in rows]
-    return _find_borders(uri, read, read, dict(given or {}))
+    return _find_borders(uri, read, None, dict(given or {}))
 
 
 def _find_borders(
-    uri: str, rows: Sequence[_Row], last: Sequence[_Row], known: dict[str, Any]
+    uri: str, rows: Sequence[_Row], last: Sequence[_Row] | None, known: dict[str, Any]
 ) -> Sniffed:
     """Return the dialect with the rows that are above and below the table.
 
     Args:
-        last: the last rows of the file.
+        last: the last rows of the file; None if `rows` are all.
     """
     dialect = parse_dialect(known)
     above = known.get("skip_rows", _count_above(uri, rows, dialect))
     skipped = [row for row in rows if row.line < above]
     rows = [row for row in rows if row.line >= above]
+    last = rows if last is None else last
     below = [] if "footer_rows" in known else _find_below(rows, last)
     dialect = parse_dialect({"footer_rows": len(below), **known, "skip_rows": above})
-    return Sniffed(dialect, _list_notes(dialect, skipped, rows, below))
+    notes = _list_notes(dialect, skipped, rows, below)
+    if "footer_rows" not in known and not below and last and _find_totals(last[-1], rows):
+        leave = "--set 'dialect={\"footer_rows\": 1}'"
+        notes.append(f"the last row is kept: {last[-1]}; if it is a total, leave it out: {leave}")
+    return Sniffed(dialect, notes)
 
 
 def read_header(
@@ -162,16 +185,63 @@ def read_header(
                     names = f"{found.delimiter!r}, not {dialect.delimiter!r}"
                     problem = f"fields are separated by {names}"
                 raise DialectError(f"{uri}: {problem or 'it is in another dialect'}")
+        _check_rows(uri, dialect, _LATER_BYTES if first else HEAD_BYTES)
     except DialectError as error:
         found = sniff(uri).dialect
         remedy = f"add dialect = {found} to the recipe, or let `recipes new` write one"
-        if dialect != PLAIN:
+        if first or dialect != PLAIN:
             remedy = (
                 f"the dialect is {dialect}, and this file's is {found}: correct the dialect, "
                 "convert the file, or move it to another folder"
             )
         raise InputError(f"{error}; {remedy}") from None
     return header
+
+
+def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
+    """Raise DialectError if the first or the last `size` bytes of a file contradict its dialect."""
+    is_large = uri.endswith(_COMPRESSED) and storage.size(uri) > _MOST_COMPRESSED
+    raw, tail = read_ends(uri, size, 0 if is_large else size)
+    text, last = _decode_ends(raw, tail, dialect.encoding, dialect.line_end)
+    if is_large:
+        text = text[: text.rfind("\n") + 1]
+    fields = {"delimiter": dialect.delimiter, "line_end": dialect.line_end}
+    rows = list(_read_rows(text, dialect))
+    given = _rate(dialect, rows[:_ROWS])
+    if given.wrong > 1:
+        best = _find_quotes(text, fields)
+        # Few rows may be wrong; they are rejected one by one.
+        if given.wrong - best.wrong > max(1, 0.01 * len(given.rows)):
+            found = best.dialect.describe() or "fields are quoted otherwise"
+            raise DialectError(f"{uri}: {found}")
+    if not is_large:
+        rows = [row for row in rows if row.line >= dialect.skip_rows]
+        _check_footer(uri, rows, list(_read_rows(last, dialect)) if tail else rows, dialect)
+
+
+def check_cells(uri: str, rows: Iterable[tuple[int, list[str]]], dialect: Dialect) -> None:
+    """Raise InputError if the last rows of a file that consists of cells contradict the dialect."""
+    read = [_Row(number - 1, cells) for number, cells in rows]
+    try:
+        _check_footer(uri, read, read, dialect)
+    except DialectError as error:
+        raise InputError(
+            f"{error}; each file needs as many such rows as footer_rows in dialect: correct either"
+        ) from None
+
+
+def _check_footer(uri: str, rows: Sequence[_Row], last: Sequence[_Row], dialect: Dialect) -> None:
+    """Raise DialectError if a total is read as an example, or an example left out as a total."""
+    count = dialect.footer_rows
+    below = _find_below(rows, last)
+    for row in below[: max(0, len(below) - count)]:
+        if len(row.filled) > 1:
+            raise DialectError(f"{uri}: its row {row} is a total, not an example")
+    width, _ = _find_width(rows)
+    for row in last[1:][-count:] if count else []:
+        table = [one for one in rows if len(one.fields) == width and one.line != row.line]
+        if row not in below and table and _is_example(row, table):
+            raise DialectError(f"{uri}: its row {row} is an example, but is left out as a footer")
 
 
 def _fits(uri: str, dialect: Dialect) -> bool | None:
@@ -190,8 +260,9 @@ def _find_encoding(uri: str, raw: bytes) -> str:
         return mark
     # In UTF-8, a few rows may be damaged; in another encoding, hardly any character is valid UTF-8.
     text = decode(raw, "utf-8")
-    valid = text.replace(INVALID, "")
-    if valid == text or not (is_damaged(text) or valid.isascii()):
+    damaged = text.count(INVALID)
+    is_likely = not damaged or len(re.findall(r"[^\0-\x7f]", text)) > 2 * damaged
+    if is_likely and not is_damaged(text):
         return "utf-8"
     return find_encoding(uri, raw)
 
@@ -213,10 +284,29 @@ def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
 
 def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
     dialect = parse_dialect(settings)
-    rows = list(itertools.islice(_read_rows(text, dialect), _ROWS))
+    return _rate(dialect, list(itertools.islice(_read_rows(text, dialect), _ROWS)))
+
+
+def _rate(dialect: Dialect, rows: list[_Row]) -> _Reading:
     width, count = _find_width(rows)
-    lines = rows[-1].line + 1 if rows else 0
-    return _Reading(dialect, rows, width, count / max(1, len(rows)), lines - count)
+    ends = [*(row.line for row in rows[1:]), rows[-1].line + 1] if rows else []
+    spans = zip(rows, ends, strict=True)
+    bad = sum(end - row.line for row, end in spans if len(row.fields) != width)
+    quoted = collections.Counter(
+        quote
+        for row in rows
+        if len(row.fields) == width
+        for quote in {f[0] for f in row.filled if _is_quoted(f)}
+    )
+    # Apostrophes are also text.
+    apostrophes = quoted["'"] if quoted["'"] > len(rows) / 2 else 0
+    return _Reading(
+        dialect, rows, width, count / max(1, len(rows)), bad, bad + quoted['"'] + apostrophes
+    )
+
+
+def _is_quoted(field: str) -> bool:
+    return len(field) > 1 and field[0] == field[-1] and field[0] in "\"'"
 
 
 def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
@@ -246,24 +336,27 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
 
 
 def _find_quotes(text: str, known: dict[str, Any]) -> _Reading:
-    """Return the reading by the way of quoting that leaves the fewest lines irregular."""
+    """Return the reading by the way of quoting that leaves the fewest lines wrong."""
     delimiter = re.escape(known["delimiter"])
-    if "quote" not in known and '"' not in text:
-        single = re.compile(rf"(^|{delimiter})\s*'[^']*'\s*({delimiter}|$)")
-        lines = text.split("\n", 200)[:200]
-        if sum(bool(single.search(line)) for line in lines) > len(lines) / 2:
-            known = {**known, "quote": "'"}
-    quote = known.get("quote", PLAIN.quote)
-    ways: list[dict[str, Any]] = [{}]
-    if quote and re.search(rf"{delimiter} +{quote}", text):
-        # Before the plain way, by which quotes would stay in fields.
-        ways.insert(0, {"skip_initial_space": True})
-    if "\\" in text:
-        ways += [{"escape": "\\"}, *({**way, "escape": "\\"} for way in ways[:-1])]
-    wrapped = rf"(?m)(^|{delimiter}) *{quote}[^{quote}\n]*{quote}({delimiter}|\r?$)"
-    if quote and quote in text and not re.search(wrapped, text):
-        ways.append({"quote": ""})
-    return min((_read(text, {**way, **known}) for way in ways), key=lambda reading: reading.bad)
+    begins = rf"(?m)(^|{delimiter}) *"
+    wrapped = rf'{begins}"[^"\n]*"({delimiter}|\r?$)'
+    quotes = [PLAIN.quote]
+    if re.search(rf"{begins}'", text):
+        quotes.append("'")
+    if '"' in text and not re.search(wrapped, text):
+        quotes.append("")
+    blanks = (False, True) if re.search(rf"{delimiter} +[\"']", text) else (False,)
+    escapes = ("", "\\") if "\\" in text else ("",)
+    found = None
+    for quote, skip, escape in itertools.product(quotes, blanks, escapes):
+        way = {"quote": quote, "skip_initial_space": skip, "escape": escape}
+        reading = _read(text, {**way, **known})
+        if found is None or reading.wrong < found.wrong:
+            found = reading
+        if not found.wrong:
+            break
+    assert found
+    return found
 
 
 def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
@@ -328,17 +421,20 @@ def _is_number(text: str) -> bool:
 
 
 def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
-    """Return the last rows that are no examples: totals, notes and rows of empty fields."""
+    """Return the last rows that are no examples: totals, notes and rows of empty fields.
+
+    Args:
+        last: the last rows of the file; `rows` itself if these are all.
+    """
     width, _ = _find_width(rows)
     table = [row for row in rows if len(row.fields) == width and row.filled]
     if len(table) < 3 or len(last) < 3:
         return []
     usual = _usual_count(table)
-    seen = collections.Counter(row.filled[0] for row in table)
     below: list[_Row] = []
     for row in reversed(last[1:]):
         word = next(iter(row.filled), "")
-        is_total = _TOTAL.fullmatch(word.strip(" :*.").lower()) and seen[word] <= 1
+        is_total = _is_total(row, table) or (last is rows and _is_sum(row, table))
         is_note = usual > 2 and len(row.filled) == 1 and not (_is_number(word) and row.fields[0])
         is_blank = row.fields and not row.filled
         if not (is_total or is_note or is_blank):
@@ -346,6 +442,73 @@ def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
         below.insert(0, row)
     # A table that has many such rows has them on purpose.
     return below if len(below) <= 100 and len(below) < len(last) / 2 else []
+
+
+def _find_totals(row: _Row, table: Sequence[_Row]) -> dict[str, bool]:
+    """Return the fields of a row that begin with the word of a total, and whether it is all."""
+    words = {field: match for field in row.filled if (match := _TOTAL.fullmatch(field))}
+    return {
+        field: not match[match.lastindex].strip(" :*.")
+        for field, match in words.items()
+        if sum(field in one.filled for one in table) <= 1
+    }
+
+
+def _is_total(row: _Row, table: Sequence[_Row]) -> bool:
+    """Return whether a row is named as a total and, unlike examples, has no value for a text."""
+    words = _find_totals(row, table)
+    others = [field for field in row.filled if field not in words]
+    if any(words.values()) and all(map(_is_number, others)):
+        return True
+    return bool(words) and len(row.filled) < _usual_count(table)
+
+
+def _is_sum(row: _Row, table: Sequence[_Row]) -> bool:
+    """Return whether the numbers of a row are the sums or the means of the columns above it."""
+    above = [one for one in table if one.line < row.line and len(one.fields) == len(row.fields)]
+    return len(above) > 5 and any(_equals_sums(row, above, point) for point in ".,")
+
+
+def _equals_sums(row: _Row, above: Sequence[_Row], point: str) -> bool:
+    is_incomplete = len(row.filled) < _usual_count(above)
+    is_sure = False
+    for at, field in enumerate(row.fields):
+        if (value := _to_number(field, point)) is None:
+            continue
+        numbers = [_to_number(one.fields[at], point) for one in above]
+        column = [number for number in numbers if number is not None]
+        if not column:
+            return False
+        total, spread = math.fsum(column), max(column) - min(column)
+        digits = field.partition(point)[2]
+        rounding = 0.5 * 10.0 ** -sum(map(str.isdigit, digits)) + 1e-9 * abs(total)
+        if abs(value - total) <= rounding:
+            is_sure = is_sure or abs(total) > max(map(abs, column))
+        elif abs(value - total / len(column)) <= rounding < 0.01 * spread:
+            is_sure = is_sure or is_incomplete
+        else:
+            return False
+    return is_sure
+
+
+def _to_number(text: str, point: str) -> float | None:
+    """Return the number that a text with this decimal point contains, whatever its unit."""
+    if not _is_number(text.strip()):
+        return None
+    try:
+        return float(re.sub(rf"[^\d{point}-]", "", text).replace(",", "."))
+    except ValueError:
+        return None
+
+
+def _is_example(row: _Row, table: Sequence[_Row]) -> bool:
+    """Return whether a row is filled as the others are, with a text that others have, if any."""
+    if len(row.filled) < _usual_count(table) or _find_totals(row, table):
+        return False
+    texts = [(at, field) for at, field in enumerate(row.fields) if not _is_number(field.strip())]
+    return not texts or any(
+        at < len(one.fields) and one.fields[at] == field for at, field in texts for one in table
+    )
 
 
 def _list_notes(

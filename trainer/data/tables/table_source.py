@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -98,14 +99,16 @@ class FileReader(TableKind):
             uris = [
                 join(location, file.path)
                 for file in list_files(location)
-                if file.path.lower().endswith(cls.endings) and "/." not in f"/{file.path}"
+                if file.path.lower().endswith(cls.endings)
+                # Hidden files, and those that Excel writes while it has a workbook open.
+                and not re.search(r"(^|/)(\.|~\$)", file.path)
             ]
         elif storage.exists(location):
             uris = [location]
         else:
             raise InputError(
                 f"source: {location} does not exist; use a file, a folder of files, "
-                f"or a pattern such as trips-*{cls.endings[-1]}"
+                f"or a pattern such as trips-*{cls.endings[0]}"
             )
         # Skip empty files: jobs leave them as markers in object stores.
         uris = sorted(uri for uri in uris if storage.size(uri))

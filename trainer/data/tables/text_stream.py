@@ -153,9 +153,14 @@ def find_mark(head: bytes) -> str:
     return ""
 
 
-def is_damaged(text: str) -> bool:
-    """Return whether more lines than a few of text that `decode` marked are not in its encoding."""
+def is_damaged(text: str, header: int = 0) -> bool:
+    """Return whether a text that `decode` marked is in another encoding.
+
+    A few lines may be damaged, but not the header, which has this index.
+    """
     lines = text.splitlines()
+    if INVALID in "".join(lines[header : header + 1]):
+        return True
     return sum(INVALID in line for line in lines) > max(1, _TOLERATED * len(lines))
 
 
@@ -171,7 +176,7 @@ def _find_difference(head: bytes, dialect: Dialect) -> str:
     if name == "utf-16" and mark != "utf-16":
         return "has no byte order mark, so it is not in utf-16"
     text = decode(head, dialect.encoding)
-    if is_damaged(text):
+    if is_damaged(text, dialect.skip_rows):
         return f"is not in {'UTF-8' if dialect.is_utf8 else dialect.encoding}"
     if dialect.line_end == "\n" and "\r" in text and "\n" not in text:
         return "has lines that end in CR alone"
