@@ -23,9 +23,11 @@ from trainer.data.sources import parse_source
 from trainer.data.tables.columns import FORM_KEYS, Column, Label, TableSchema
 from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.dialect import Sniffed
+from trainer.data.tables.label_proposal import list_labels
 from trainer.data.tables.parsing import parse_block
-from trainer.data.tables.proposal import SAMPLE_ROWS, Described, Proposal, list_labels, propose
+from trainer.data.tables.proposal import Described, Proposal, propose
 from trainer.data.tables.schema_parser import check_form, parse_schema
+from trainer.data.tables.table_sample import SAMPLE_ROWS
 from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError

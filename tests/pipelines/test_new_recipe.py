@@ -339,7 +339,7 @@ def test_rows_without_a_label_are_allowed_to_be_rejected(tmp_path):
 
 
 def test_large_table_is_read_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.data.tables.proposal.SAMPLE_ROWS", 200)
+    monkeypatch.setattr("trainer.data.tables.table_sample.SAMPLE_ROWS", 200)
     monkeypatch.setattr("trainer.data.tables.csv_text.BLOCK_BYTES", 1000)
     table = write_csv(tmp_path / "t.csv", [f"{n % 7},{n % 2},{n}" for n in range(5000)], "a,y,n")
     proposal = propose_for(f"csv:{table}", "y")

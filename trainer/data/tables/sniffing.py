@@ -448,7 +448,7 @@ def _find_totals(row: _Row, table: Sequence[_Row]) -> dict[str, bool]:
     """Return the fields of a row that begin with the word of a total, and whether it is all."""
     words = {field: match for field in row.filled if (match := _TOTAL.fullmatch(field))}
     return {
-        field: not match[match.lastindex].strip(" :*.")
+        field: not match[match.lastindex or 0].strip(" :*.")
         for field, match in words.items()
         if sum(field in one.filled for one in table) <= 1
     }
