@@ -462,11 +462,10 @@ def test_lines_of_json_are_the_rows_of_the_plain_file(tmp_path):
 
 
 def test_rows_of_json_with_late_names_and_half_characters_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 3000)
     names = ("city", "area", "price")
     lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows_of()]
     lines[4] = '{"city": "\\ud83d", "area": 1, "price": 2}'
-    lines[79] += " " * 70_000  # The row after it is in the second block.
     lines[80] = '{"city": "a", "area": 1, "price": 2, "rooms": 3}'
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(lines))
@@ -530,7 +529,7 @@ def test_lists_of_json_are_labels(tmp_path):
     assert dataset.classes == ["a", "b", "c"]
 
 
-def workbook(path: Path, sheets: dict[str, list[list]]) -> None:
+def workbook(path: Path, sheets: dict[str, list[list]], hidden: str = "") -> None:
     """Write a workbook; a text that begins with = is a number with the format of dates."""
     types = "http://schemas.openxmlformats.org"
     main, office = f"{types}/spreadsheetml/2006/main", f"{types}/officeDocument/2006/relationships"
@@ -543,7 +542,9 @@ def workbook(path: Path, sheets: dict[str, list[list]]) -> None:
         return f'<c r="{at}" t="inlineStr"><is><t>{value}</t></is></c>' if value else ""
 
     listed = "".join(
-        f'<sheet name="{name}" sheetId="{n}" r:id="r{n}"/>' for n, name in enumerate(sheets, 1)
+        f'<sheet name="{name}" sheetId="{n}" r:id="r{n}" '
+        f'state="{"hidden" if name == hidden else "visible"}"/>'
+        for n, name in enumerate(sheets, 1)
     )
     relations = "".join(
         f'<Relationship Id="r{n}" Type="{office}/worksheet" Target="worksheets/s{n}.xml"/>'
@@ -597,6 +598,42 @@ def test_sheet_of_a_workbook_is_the_rows_of_the_plain_file(tmp_path):
     assert f"is an Excel workbook; use excel:{path}" in refused(
         learned, f"csv:{path}", tmp_path / "no"
     )
+
+
+@pytest.mark.parametrize("first", [[], [["Read me"], ["by Ann"]]])
+def test_first_sheet_without_the_table_is_refused_with_the_sheet_that_has_it(tmp_path, first):
+    table = [["city", "area", "price"], *rows_of()]
+    path = tmp_path / "t.xlsx"
+    workbook(path, {"notes": first, "more": [["x"]], "sold": table})
+    message = refused(learned, f"excel:{path}", tmp_path / "no")
+    assert "its sheet 'notes' " in message
+    assert 'choose another, more or sold: --set \'dialect={"sheet": "sold"}\'' in message
+    settings = {"sheet": "sold"}
+    assert learned(f"excel:{path}", tmp_path / "out", dialect=settings) == expected(rows_of())
+
+
+def test_hidden_sheet_is_not_the_first(tmp_path):
+    path = tmp_path / "t.xlsx"
+    table = [["city", "area", "price"], *rows_of()]
+    workbook(path, {"lists": [["x"], ["y"]], "sold": table}, hidden="lists")
+    assert kinds()["excel"].sniff(str(path)).notes == ["other sheets are not read: lists"]
+    assert learned(f"excel:{path}", tmp_path / "out") == expected(rows_of())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\n1,2\n", "is text; use csv:"),
+        ("a\tb\n1\t2\n".encode("utf-16"), "is text; use csv:"),
+        (b"<html><table></table></html>", "is a web page or XML; open it in Excel, and save it as"),
+        (b"\xd0\xcf\x11\xe0" + bytes(600), "can't be read as an Excel workbook"),
+    ],
+)
+def test_file_that_is_named_like_a_workbook_is_refused_with_a_remedy(tmp_path, content, words):
+    path = tmp_path / "t.xls"
+    path.write_bytes(content)
+    assert words in refused(learned, f"excel:{path}", tmp_path / "out")
+    assert words in refused(kinds()["excel"].sniff, str(path))
 
 
 def write_options(source: str, dialect: dict, names: list[str]):
