@@ -462,10 +462,11 @@ def test_lines_of_json_are_the_rows_of_the_plain_file(tmp_path):
 
 
 def test_rows_of_json_with_late_names_and_half_characters_are_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 60_000)
     names = ("city", "area", "price")
     lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows_of()]
     lines[4] = '{"city": "\\ud83d", "area": 1, "price": 2}'
+    lines[79] += " " * 70_000  # The row after it is in the second block.
     lines[80] = '{"city": "a", "area": 1, "price": 2, "rooms": 3}'
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join(lines))
