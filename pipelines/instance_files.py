@@ -32,7 +32,10 @@ def read(
         columns = [column["name"] for column in listed]
     kinds = (".csv", ".jsonl") if listed else (*SUFFIXES, ".jsonl")
     if ending not in kinds:
-        raise InputError(f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}")
+        remedy = "; save the table as CSV in UTF-8" if listed else ""
+        raise InputError(
+            f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}{remedy}"
+        )
     try:
         storage.size(file)  # Refuses a named pipe, whose end may never come.
         content = storage.read(file)

@@ -28,7 +28,7 @@ from trainer.data.sources import parse_source
 from trainer.data.sources.csv import CsvReader
 from trainer.data.sources.images import ImageFolder
 from trainer.data.storage import join
-from trainer.data.tables.proposal import describe_label
+from trainer.data.tables.label_proposal import describe_label
 from trainer.data.tables.schema_parser import parse_image_labels
 from trainer.data.tables.sniffing import read_header
 from trainer.data.totals import Totals, count_rejections

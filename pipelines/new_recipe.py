@@ -20,11 +20,14 @@ from trainer.data.dataset_warnings import describe_rejections
 from trainer.data.schema import ROWS
 from trainer.data.source import Rejection
 from trainer.data.sources import parse_source
-from trainer.data.tables.columns import Column, Label, TableSchema
+from trainer.data.tables.columns import FORM_KEYS, Column, Label, TableSchema
+from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.dialect import Sniffed
+from trainer.data.tables.label_proposal import list_labels
 from trainer.data.tables.parsing import parse_block
-from trainer.data.tables.proposal import SAMPLE_ROWS, Described, Proposal, list_labels, propose
-from trainer.data.tables.schema_parser import parse_schema
+from trainer.data.tables.proposal import Described, Proposal, propose
+from trainer.data.tables.schema_parser import check_form, parse_schema
+from trainer.data.tables.table_sample import SAMPLE_ROWS
 from trainer.data.totals import count_rejections
 from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
@@ -151,18 +154,24 @@ def _propose(
         known = list_labels(opened, source)
         named = listing([f"{name} ({kind})" for name, kind in known.items()])
         raise InputError(f"source={source!r}: give --label, the column to predict: {named}")
-    for column in columns:
-        for key in column:
-            if key not in _COLUMN_KEYS:
-                raise InputError(
-                    f"--column {column}: unknown key {key!r}{suggest(key, _COLUMN_KEYS)}"
-                )
-        if not column.get("name"):
-            raise InputError(f"--column {column} has no name; add one, as in the table's header")
     split_by = values.get("split_by", {})
     hidden = {split_by.get("group"), split_by.get("column"), values.get("weight_column")}
-    entries = {column.get("name", ""): column for column in columns}
+    entries = {column["name"]: column for column in map(_check_column, columns)}
     return propose(opened, f"source={source!r}", label, hidden, entries), sniffed
+
+
+def _check_column(column: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is known of a column; raise InputError for an unknown key or form."""
+    place = f"--column {to_toml(column)}"
+    for key in column:
+        if key not in _COLUMN_KEYS:
+            raise InputError(f"{place}: {key!r} is unknown{suggest(key, _COLUMN_KEYS)}")
+    if not column.get("name"):
+        raise InputError(f"{place} has no name; add one, as in the table's header")
+    is_date = is_date_format(str(column.get("format", "")))
+    form = {key: column[key] for key in FORM_KEYS if key in column}
+    check_form(place, build(Column, {"type": "date" if is_date else "numeric", **form}))
+    return column
 
 
 def draft_table(

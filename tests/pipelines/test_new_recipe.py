@@ -223,10 +223,7 @@ def test_rows_that_repeat_the_header_are_rejected(tmp_path):
     rows = [f"{'ab'[n % 2]},{'yes' if n % 3 else 'no'}" for n in range(200)]
     table = write_csv(tmp_path / "t.csv", [*rows[:90], "kind,ok", *rows[90:]], "kind,ok")
     _, lines = new_recipe.write("joined", f"csv:{table}", "ok")
-    assert (
-        "rejected",
-        "1 row of 201 was rejected (0.5%): repeats the header (first: t.csv:92)",
-    ) in lines or any("repeats the header" in text for _, text in lines)
+    assert any("repeats the header (first: t.csv:92)" in text for _, text in lines)
     assert recipe.load("joined").given["label"] == {"column": "ok"}
 
 
@@ -342,7 +339,7 @@ def test_rows_without_a_label_are_allowed_to_be_rejected(tmp_path):
 
 
 def test_large_table_is_read_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.data.tables.proposal.SAMPLE_ROWS", 200)
+    monkeypatch.setattr("trainer.data.tables.table_sample.SAMPLE_ROWS", 200)
     monkeypatch.setattr("trainer.data.tables.csv_text.BLOCK_BYTES", 1000)
     table = write_csv(tmp_path / "t.csv", [f"{n % 7},{n % 2},{n}" for n in range(5000)], "a,y,n")
     proposal = propose_for(f"csv:{table}", "y")

@@ -207,7 +207,7 @@ def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, r
     os.mkfifo("pipe.csv")
     assert "'pipe.csv' can't be read (not a regular file)" in refused("predict trips pipe.csv")
     error = refused("predict", "trips", "photo.png")
-    assert "trips takes files that end in .csv, .jsonl" in error
+    assert "trips takes files that end in .csv, .jsonl; save the table as CSV in UTF-8" in error
 
 
 def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):

@@ -16,7 +16,7 @@ from tests.refusals import refused
 from tests.tables import read_rows, write
 from tests.trainer.data.picture_folders import rejected
 from trainer.data.sources import kinds
-from trainer.data.tables import csv_text, sniffing
+from trainer.data.tables import csv_text, proposal, sniffing
 from trainer.data.tables.dialect import Dialect
 from trainer.errors import InputError
 
@@ -208,13 +208,47 @@ def test_compressed_files_are_read_whatever_their_names(tmp_path):
         assert "can't be read" in refused(learned, f"csv:{path}", tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["PM2.5 (µg/m³)"],
+        ["NO2 [µg/m³]"],
+        ["5 °C", "±3 µm", "½"],
+        ["Dichte (kg/m³)"],
+        ["Àlex", "Île", "Fenêtre", "Élève", "Forêt", "Hôtel", "Château", "Garçon"],
+    ],
+)
+def test_signs_and_letters_of_one_language_are_evidence(tmp_path, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode("cp1252"))
+    assert sniffing.sniff(str(path)).dialect.encoding == "cp1252"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "texts"),
+    [
+        ("cp1251", ["Имя"]),
+        ("cp949", ["남", "여"]),
+        ("gb18030", ["深圳"]),
+        ("mac-roman", ["Año"]),
+        ("koi8-r", ["Дата", "Вход"]),
+    ],
+)
+def test_few_words_are_read_rightly_or_refused(tmp_path, encoding, texts):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text_of([[text, 1, 2] for text in texts * 10]).encode(encoding))
+    try:
+        assert sniffing.sniff(str(path)).dialect.encoding == encoding
+    except InputError as error:
+        assert f'--set \'dialect={{"encoding": "{encoding}"}}\'' in str(error)
+
+
 def test_names_in_two_encodings_are_refused_with_both_readings(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(text_of([["Segrè", 1, 2], ["Roma", 3, 4]] * 20).encode("cp1252"))
     message = refused(sniffing.sniff, str(path))
-    assert (
-        "may be in cp1252, 'Segrè', or in cp1250, 'Segrč'; choose one: --set 'dialect=" in message
-    )
+    for encoding, text in (("cp1252", "Segrè"), ("cp1250", "Segrč")):
+        assert f'in {encoding}, {text!r}: --set \'dialect={{"encoding": "{encoding}"}}\'' in message
     found = sniffing.sniff(str(path), {"encoding": "cp1252"})
     assert found.dialect.settings == {"encoding": "cp1252"}
 
@@ -428,6 +462,64 @@ def test_lines_of_json_are_the_rows_of_the_plain_file(tmp_path):
     assert "column 'more' contains objects" in message
 
 
+def test_rows_of_json_with_late_names_and_half_characters_are_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_text, "BLOCK_BYTES", 60_000)
+    names = ("city", "area", "price")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in rows_of()]
+    lines[4] = '{"city": "\\ud83d", "area": 1, "price": 2}'
+    lines[79] += " " * 70_000  # The row after it is in the second block.
+    lines[80] = '{"city": "a", "area": 1, "price": 2, "rooms": 3}'
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(lines))
+    options = {"max_rejected_fraction": 0.1}
+    dataset = write("", tmp_path / "out", source=f"jsonl:{path}", **COLUMNS, **options)
+    assert len(read_rows(dataset)) == 88
+    reasons = rejected(dataset.uri)
+    assert reasons["t.jsonl:5"] == "row has half of a surrogate pair, which is not text"
+    assert reasons["t.jsonl:81"].startswith("row has 'rooms', which no row in the first 2 MB has")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{\n "a": 1\n}\n', "t.jsonl:1: row is not JSON: "),
+        (b'{"a": 1}{"a": 2}', "on its own line: jq -c . FILE"),
+        (b"a,b\n1,2\n", "or use csv:"),
+        ('{"a": 1}\n'.encode("utf-16"), "is in UTF-16, not in utf-8; save it in UTF-8"),
+        (('{"a": "ö"}\n' * 20).encode("cp1252"), "is not in UTF-8; save it in UTF-8"),
+        (b'{"a": 1}\r' * 20, "lines that end in CR alone; save it in UTF-8, with LF"),
+    ],
+)
+def test_other_text_than_lines_of_json_is_refused_with_a_remedy(tmp_path, content, words):
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(content)
+    assert words in refused(learned, f"jsonl:{path}", tmp_path / "out")
+
+
+@pytest.mark.parametrize("tags", [["a", "b"], [1, 2], [1990, 1991, 1992], ["x;y", "z"]])
+def test_column_of_lists_is_proposed_as_several_labels(tmp_path, tags):
+    path = tmp_path / "t.jsonl"
+    rows = ({"x": n // 3, "tags": tags[n % len(tags) :][: 1 + n % 2]} for n in range(200))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    opened = kinds()["jsonl"].open(
+        str(path), write_options(f"jsonl:{path}", dialect={}, names=["x", "tags"])
+    )
+    label = {"column": "tags", "type": "multilabel"}
+    assert proposal.propose(opened, "", "tags").label == label
+    columns = [{"name": "x", "type": "numeric"}]
+    source = f"jsonl:{path}"
+    message = refused(
+        write,
+        "",
+        tmp_path / "out",
+        source=source,
+        columns=columns,
+        crosses=[],
+        label={"column": "tags"},
+    )
+    assert "column 'tags' contains lists" in message and 'type = "multilabel"' in message
+
+
 def test_lists_of_json_are_labels(tmp_path):
     path = tmp_path / "t.jsonl"
     tags = [["a", "b"], ["b"], [], ["c", "a"]]
@@ -439,7 +531,7 @@ def test_lists_of_json_are_labels(tmp_path):
     assert dataset.classes == ["a", "b", "c"]
 
 
-def workbook(path: Path, sheets: dict[str, list[list]]) -> None:
+def workbook(path: Path, sheets: dict[str, list[list]], hidden: str = "") -> None:
     """Write a workbook; a text that begins with = is a number with the format of dates."""
     types = "http://schemas.openxmlformats.org"
     main, office = f"{types}/spreadsheetml/2006/main", f"{types}/officeDocument/2006/relationships"
@@ -452,7 +544,9 @@ def workbook(path: Path, sheets: dict[str, list[list]]) -> None:
         return f'<c r="{at}" t="inlineStr"><is><t>{value}</t></is></c>' if value else ""
 
     listed = "".join(
-        f'<sheet name="{name}" sheetId="{n}" r:id="r{n}"/>' for n, name in enumerate(sheets, 1)
+        f'<sheet name="{name}" sheetId="{n}" r:id="r{n}" '
+        f'state="{"hidden" if name == hidden else "visible"}"/>'
+        for n, name in enumerate(sheets, 1)
     )
     relations = "".join(
         f'<Relationship Id="r{n}" Type="{office}/worksheet" Target="worksheets/s{n}.xml"/>'
@@ -506,6 +600,42 @@ def test_sheet_of_a_workbook_is_the_rows_of_the_plain_file(tmp_path):
     assert f"is an Excel workbook; use excel:{path}" in refused(
         learned, f"csv:{path}", tmp_path / "no"
     )
+
+
+@pytest.mark.parametrize("first", [[], [["Read me"], ["by Ann"]]])
+def test_first_sheet_without_the_table_is_refused_with_the_sheet_that_has_it(tmp_path, first):
+    table = [["city", "area", "price"], *rows_of()]
+    path = tmp_path / "t.xlsx"
+    workbook(path, {"notes": first, "more": [["x"]], "sold": table})
+    message = refused(learned, f"excel:{path}", tmp_path / "no")
+    assert "its sheet 'notes' " in message
+    assert 'choose another, more or sold: --set \'dialect={"sheet": "sold"}\'' in message
+    settings = {"sheet": "sold"}
+    assert learned(f"excel:{path}", tmp_path / "out", dialect=settings) == expected(rows_of())
+
+
+def test_hidden_sheet_is_not_the_first(tmp_path):
+    path = tmp_path / "t.xlsx"
+    table = [["city", "area", "price"], *rows_of()]
+    workbook(path, {"lists": [["x"], ["y"]], "sold": table}, hidden="lists")
+    assert kinds()["excel"].sniff(str(path)).notes == ["other sheets are not read: lists"]
+    assert learned(f"excel:{path}", tmp_path / "out") == expected(rows_of())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\n1,2\n", "is text; use csv:"),
+        ("a\tb\n1\t2\n".encode("utf-16"), "is text; use csv:"),
+        (b"<html><table></table></html>", "is a web page or XML; open it in Excel, and save it as"),
+        (b"\xd0\xcf\x11\xe0" + bytes(600), "can't be read as an Excel workbook"),
+    ],
+)
+def test_file_that_is_named_like_a_workbook_is_refused_with_a_remedy(tmp_path, content, words):
+    path = tmp_path / "t.xls"
+    path.write_bytes(content)
+    assert words in refused(learned, f"excel:{path}", tmp_path / "out")
+    assert words in refused(kinds()["excel"].sniff, str(path))
 
 
 def write_options(source: str, dialect: dict, names: list[str]):

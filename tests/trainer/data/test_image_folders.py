@@ -54,6 +54,15 @@ def test_class_folder_with_only_folders_is_refused(tmp_path, folders):
     assert not content(tmp_path / "out")
 
 
+@pytest.mark.parametrize("inner", [("cats", "dogs"), ("train", "test"), ("photos",)])
+def test_folder_above_the_classes_is_refused_with_the_folder_to_use(tmp_path, inner):
+    for number, folder in enumerate(inner):
+        two_classes(tmp_path / "in" / "data" / folder, 5, seed=number)
+    message = refused(write, tmp_path / "in", tmp_path / "out")
+    assert f"data/ contains only folders ({', '.join(sorted(inner))})" in message
+    assert f"if these are the classes, use images:{tmp_path}/in/data, or use <class>" in message
+
+
 def test_every_file_of_a_messy_folder_is_read_or_rejected(photos, tmp_path):
     cat = photos / "cat"
     unusual = {

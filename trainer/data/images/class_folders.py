@@ -93,10 +93,14 @@ class ClassFolders:
                 elif not is_hidden(entry):
                     break
             else:
-                found = f"only folders ({listing(sorted(inner), 100)})" if inner else "no file"
+                found, remedy = "no file", "add images, remove the folder"
+                if inner:
+                    found = f"only folders ({listing(sorted(inner), 100)})"
+                    if not self.splits:
+                        remedy = f"if these are the classes, use images:{self._location}/{path}"
                 raise InputError(
                     f"source=images:{self._location}: class {name!r} is empty: {path}/ contains "
-                    f"{found}; add images, remove the folder, or {LAYOUTS}"
+                    f"{found}; {remedy}, or {LAYOUTS}"
                 )
 
 

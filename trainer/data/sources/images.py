@@ -71,6 +71,8 @@ class ImageFolder(ImageSource):
                 f"source={options.source!r}: no folders of classes; to learn a column of its "
                 f'{TABLE}, set label, for example to {{"column": "price", "type": "numeric"}}'
             )
+        if len(self.classes) == 1:
+            self._folders.check()
         self.check_classes(options.source)
         if self._folders.splits and options.split_by:
             raise InputError(

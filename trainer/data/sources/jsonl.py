@@ -1,7 +1,7 @@
 """jsonl:URI: a table as JSON Lines, one file, a folder of them, or a pattern.
 
 Each line is an object, whose names are the columns. A file's columns are the names in its first
-2 MB; names that only later lines have are ignored. A name that a line lacks is a missing value, as
+2 MB; a row with any other name is rejected. A name that a line lacks is a missing value, as
 null is. A row's key is `file:line`, and its digest is computed from the line's bytes.
 """
 
@@ -33,7 +33,17 @@ class JsonLinesReader(FileReader):
             raise InputError(
                 f"{uri} is one list in JSON; write each row on a line of its own: jq -c '.[]' FILE"
             )
-        return tuple(dict.fromkeys(name for _, _, row in lines.parse([]) for name in row))
+        rejections: list[tuple[int, str]] = []
+        rows = lines.parse(rejections)
+        names = tuple(dict.fromkeys(name for _, _, row in rows for name in row))
+        if rejections and not names:
+            is_object = lines.text.lstrip().startswith(b"{")
+            remedy = ": jq -c . FILE" if is_object else f", or use csv:{uri} if that is its format"
+            number, reason = rejections[0]
+            raise InputError(
+                f"{uri}:{number}: {reason}; write each row as an object on its own line{remedy}"
+            )
+        return names
 
     def blocks(self, file: int) -> Iterator[Block]:
         return _read_lines(self._uris[file], file, self._headers[file])
@@ -65,26 +75,42 @@ class _Lines(NamedTuple):
 
     def parse(self, rejections: list[tuple[int, str]]) -> Iterator[tuple[int, bytes, dict]]:
         """Yield the number, the bytes and the object of each line; add others to `rejections`."""
+        known = frozenset(self.names)
         for number, line in enumerate(self.text.split(b"\n"), self.first_line):
             line = line.strip()
             if not line:
                 continue
             try:
                 row = json.loads(line)
+                if b"\\ud" in line.lower():
+                    json.dumps(row, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                rejections.append((number, "row has half of a surrogate pair, which is not text"))
+                continue
             except (ValueError, RecursionError) as error:
                 rejections.append((number, f"row is not JSON: {error}"))
                 continue
-            if isinstance(row, dict):
-                yield number, line, row
-            else:
+            if not isinstance(row, dict):
                 rejections.append((number, "row is not an object of JSON"))
+            elif self.names and not known.issuperset(row):
+                late = next(name for name in row if name not in known)
+                reason = (
+                    f"row has {late!r}, which no row in the first 2 MB has; set it to null there"
+                )
+                rejections.append((number, reason))
+            else:
+                yield number, line, row
 
 
 def _read_lines(uri: str, file: int, names: Sequence[str]) -> Iterator[_Lines]:
     from trainer.data.tables.csv_text import read_blocks
+    from trainer.data.tables.text_stream import DialectError
 
-    for block in read_blocks(uri, file, names, Dialect(quote=""), "jsonl"):
-        yield _Lines(file, names, block.first_line, block.text)
+    try:
+        for block in read_blocks(uri, file, names, Dialect(quote=""), "jsonl"):
+            yield _Lines(file, names, block.first_line, block.text)
+    except DialectError as error:
+        raise InputError(f"{error}; save it in UTF-8, with LF at the end of each line") from None
 
 
 def _to_array(name: str, values: list[Any], takes_lists: bool) -> Any:
@@ -106,10 +132,14 @@ def _to_array(name: str, values: list[Any], takes_lists: bool) -> Any:
 def _to_text(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, (list, dict)):
-        kind = "lists" if isinstance(value, list) else "objects"
+    if isinstance(value, list):
         raise InputError(
-            f"the table's column {name!r} contains {kind}, which are neither numbers nor text; use "
-            "another column, or write its parts as columns of their own"
+            f"the table's column {name!r} contains lists, which only a label can; give it "
+            'type = "multilabel" and lists in all rows, or use another column'
+        )
+    if isinstance(value, dict):
+        raise InputError(
+            f"the table's column {name!r} contains objects, which are neither numbers nor text; "
+            "use another column, or write its parts as columns of their own"
         )
     return json.dumps(value)

@@ -5,5 +5,6 @@ the schema           columns, schema_parser; table_source is the base class of s
 forms of values      number_forms, dates, values; cells and labels read columns by them
 rows to records      parsing, splits, statistics, words
 records to inputs    inputs, in the graph that the SavedModel shares
-recipes for tables   proposal, by number_finder, date_finder and form_finder, from forms.toml
+recipes for tables   proposal and label_proposal, of what table_sample has read;
+                     number_finder, date_finder and form_finder, from forms.toml
 """

@@ -55,6 +55,11 @@ PIVOT = 69
 """Two digits of a year from here are in the 20th century, as for strptime of POSIX."""
 
 
+def is_date_format(format: str) -> bool:
+    """Return whether a format is one of dates rather than of numbers."""
+    return "%" in format or format in EPOCHS
+
+
 def clean_date(text: str) -> str:
     """Return a date or time of ISO 8601 as in the records; raise ValueError if it is none."""
     match = _ISO.match(text)

@@ -313,7 +313,7 @@ def _find_fields(uri: str, text: str, known: dict[str, Any]) -> Dialect:
     """Return the dialect with the delimiter and the quotes of a text."""
     if len(text) > _FIELDS_BYTES:
         text = text[: text.rfind("\n", 0, _FIELDS_BYTES) + 1] or text[:_FIELDS_BYTES]
-    readings = []
+    readings: list[_Reading] = []
     for delimiters, width, share in () if "delimiter" in known else _DELIMITERS:
         tried = [_find_quotes(text, {**known, "delimiter": one}) for one in delimiters]
         fitting = [one for one in tried if one.width >= width and one.share >= share]
@@ -449,7 +449,7 @@ def _find_totals(row: _Row, table: Sequence[_Row]) -> dict[str, bool]:
     """Return the fields of a row that begin with the word of a total, and whether it is all."""
     words = {field: match for field in row.filled if (match := _TOTAL.fullmatch(field))}
     return {
-        field: not match[match.lastindex].strip(" :*.")
+        field: not match[match.lastindex or 0].strip(" :*.")
         for field, match in words.items()
         if sum(field in one.filled for one in table) <= 1
     }
