@@ -174,7 +174,7 @@ BERN = "".join(f"{n},Bern,{'cash' if n % 2 else 'card'}\n" for n in range(60))
     [
         ("latin-1", ZURICH, r"t.csv:2: row is not UTF-8: correct it or, .* set dialect, such as"),
         ("latin-1", ZURICH * 3 + BERN, r"is not in UTF-8; add dialect = \{ encoding = \"cp1252"),
-        ("latin-1", "mïles", r"may be in cp1252, 'mïles.*', or in cp1257, .*; choose one: "),
+        ("latin-1", "mïles", r"may be in cp1252, 'mïles.*or in cp1257, .*; choose one"),
         (
             "utf-16-le",
             "\ufeff",

@@ -56,6 +56,7 @@ _TOTAL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """A word of a total or a mean, and what follows it in a field."""
+_QUOTING = ("quote", "escape", "skip_initial_space")
 _LATER_BYTES = 1 << 14
 """Size of the ends of each file but the first that are compared with the dialect."""
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -205,15 +206,18 @@ def _check_rows(uri: str, dialect: Dialect, size: int) -> None:
     text, last = _decode_ends(raw, tail, dialect.encoding, dialect.line_end)
     if is_large:
         text = text[: text.rfind("\n") + 1]
-    fields = {"delimiter": dialect.delimiter, "line_end": dialect.line_end}
     rows = list(_read_rows(text, dialect))
     given = _rate(dialect, rows[:_ROWS])
     if given.wrong > 1:
-        best = _find_quotes(text, fields)
+        known = {key: getattr(dialect, key) for key in ("encoding", "delimiter", "line_end")}
+        best = _find_quotes(text, known)
         # Few rows may be wrong; they are rejected one by one.
         if given.wrong - best.wrong > max(1, 0.01 * len(given.rows)):
-            found = best.dialect.describe() or "fields are quoted otherwise"
-            raise DialectError(f"{uri}: {found}")
+            found = sniff(uri, known).dialect
+            if any(getattr(found, key) != getattr(dialect, key) for key in _QUOTING):
+                raise DialectError(
+                    f"{uri}: {found.describe() or 'its fields are quoted otherwise'}"
+                )
     if not is_large:
         rows = [row for row in rows if row.line >= dialect.skip_rows]
         _check_footer(uri, rows, list(_read_rows(last, dialect)) if tail else rows, dialect)
