@@ -1,8 +1,8 @@
 """jsonl:URI: a table as JSON Lines, one file, a folder of them, or a pattern.
 
 Each line is an object, whose names are the columns. A file's columns are the names in its first
-2 MB; a row with any other name is rejected. A name that a line lacks is a missing value, as
-null is. A row's key is `file:line`, and its digest is computed from the line's bytes.
+2 MB; others are ignored, and `recipes new` names them. A name that a line lacks is a missing value,
+as null is. A row's key is `file:line`, and its digest is computed from the line's bytes.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class _Lines(NamedTuple):
         }
         digests = b"".join(digest(line) for _, line, _ in rows)
         numbers = np.array([number for number, *_ in rows], np.int64)
-        return Rows(numbers, digests, columns, rejections)
+        late = {name for *_, row in rows for name in row} - {*self.names}
+        return Rows(numbers, digests, columns, rejections, frozenset(late))
 
     def parse(self, rejections: list[tuple[int, str]]) -> Iterator[tuple[int, bytes, dict]]:
         """Yield the number, the bytes and the object of each line; add others to `rejections`."""
-        known = frozenset(self.names)
         for number, line in enumerate(self.text.split(b"\n"), self.first_line):
             line = line.strip()
             if not line:
@@ -92,12 +92,6 @@ class _Lines(NamedTuple):
                 continue
             if not isinstance(row, dict):
                 rejections.append((number, "row is not an object of JSON"))
-            elif self.names and not known.issuperset(row):
-                late = next(name for name in row if name not in known)
-                reason = (
-                    f"row has {late!r}, which no row in the first 2 MB has; set it to null there"
-                )
-                rejections.append((number, reason))
             else:
                 yield number, line, row
 

@@ -22,6 +22,7 @@ class Rows(NamedTuple):
     digests: bytes  # digests of the rows' content, `DIGEST_BYTES` each, concatenated
     columns: dict[str, pa.Array]  # columns that were wanted, by name: numbers, text or lists
     rejections: list[tuple[int, str]]  # (number, reason) of rows without usable fields
+    late: frozenset[str] = frozenset()  # columns that some rows have, but not the file's header
 
     @property
     def halves(self) -> np.ndarray:

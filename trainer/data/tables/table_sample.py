@@ -159,6 +159,10 @@ class TableSample:
             if block.file not in files:
                 files[block.file] = self._list_names(block, label)
             read, columns = self._read_columns(block, files[block.file], label)
+            for name in sorted(read.late):
+                self.unreadable[name] = (
+                    f"begins only in {opened.names[block.file]}:{read.numbers[0]}"
+                )
             if read.rejections and not self._first_rejection:
                 self._first_rejection = f": {read.rejections[0][1]}"
             if isinstance(block, csv_text.Block):
