@@ -36,8 +36,12 @@ class File(NamedTuple):
 
 
 def is_pattern(location: str) -> bool:
-    """Return whether a table's location is a pattern that matches files, not the name of one."""
-    return not set("*?[").isdisjoint(location) and not storage.exists(location)
+    """Return whether a table's location is a pattern that matches files, not the name of one.
+
+    In a bucket, as for gcloud, each wildcard is part of a pattern.
+    """
+    wild = not set("*?[").isdisjoint(location)
+    return wild and (storage.is_remote(location) or not storage.exists(location))
 
 
 def list_files(location: str, *, matching: bool = False) -> Iterator[File]:

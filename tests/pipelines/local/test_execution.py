@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import yaml
 
-from pipelines import compilation, recipe
+from pipelines import compilation, printing, recipe
 from pipelines.local import folders, run_summary
 from pipelines.local.execution import run
 from pipelines.package import Package
@@ -231,7 +231,8 @@ def test_unwritable_runs_folder_is_refused(small_package, tmp_path):
 def test_run_has_the_given_name_or_the_next_free_one(records_package, tmp_path, monkeypatch):
     def run(**options):
         result, shown = run_package(records_package, tmp_path, {}, **options)
-        assert result.state == "SUCCEEDED" and f"run       {result.directory}\n" in shown
+        assert result.state == "SUCCEEDED"
+        assert f"run       {printing.shorten_path(result.directory)}\n" in shown
         return result.directory.name
 
     assert run(name="first") == "first"
