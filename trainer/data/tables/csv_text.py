@@ -312,7 +312,7 @@ def _has_quotes(text: bytes, dialect: Dialect) -> bool:
 
 
 def _has_lone_returns(text: bytes) -> bool:
-    return text.count(b"\r") > text.count(b"\r\n")
+    return b"\r" in text and text.count(b"\r") > text.count(b"\r\n")
 
 
 def _count_lines(text: bytes, starts: np.ndarray) -> np.ndarray:
