@@ -117,7 +117,9 @@ def test_label_decides_the_task(tmp_path, values, label):
     assert [column["name"] for column in proposal.columns] == ["a"]
 
 
-def column_of(tmp_path, texts: list[str], **more: list[str]) -> tuple[dict, str, list[str]]:
+def column_of(
+    tmp_path, texts: list[str], delimiter: str = ",", **more: list[str]
+) -> tuple[dict, str, list[str]]:
     """Return what is proposed for a column of these texts: its entry, or why it is left out."""
     generator = random.Random(0)
     others = {
@@ -127,7 +129,7 @@ def column_of(tmp_path, texts: list[str], **more: list[str]) -> tuple[dict, str,
     columns = {"x": texts, **others, **more}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
+        writer = csv.DictWriter(file, columns, delimiter=delimiter)
         writer.writeheader()
         writer.writerows(rows)
     proposal = propose_for(f"csv:{tmp_path / 't.csv'}", "y")
@@ -158,6 +160,9 @@ NUMBERS = [1250, 40, 310_000, 4_250_000, 999, 17, 86_400, 700, 5, *range(20_011,
         (lambda n: f"{n / 10} 万円", {"units": {"万円": 10_000}}),
         (lambda n: f"€ {n:,},-".replace(",", ".", 1), {"format": "1.234,56", "units": {"€": 1}}),
         (lambda n: f"{n} Cr" if n % 2 else f"{n} Lakh", {"units": {"Cr": 10**7, "Lakh": 10**5}}),
+        (lambda n: f"{n:.3e}", {}),
+        (lambda n: f"{n:.3e}".replace(".", ","), {"format": "1234,56"}),
+        (lambda n: f"{n % 6000 / 1e3:.3f}".replace(".", ","), {"format": "1234,56"}),
     ],
 )
 def test_numbers_are_read_in_the_form_that_people_write(tmp_path, write, entry):
@@ -203,6 +208,16 @@ def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):
 def test_column_that_can_be_read_in_two_ways_is_left_out_with_both(tmp_path, texts, readings):
     found, reason, _ = column_of(tmp_path, texts)
     assert not found and all(reading in reason for reading in readings)
+
+
+def test_commas_before_three_digits_are_doubtful_between_semicolons(tmp_path):
+    texts = [f"{n % 90 + 1},{n % 1000:03}" for n in range(300)]
+    assert column_of(tmp_path, texts)[0] == {"type": "numeric", "format": "1,234.56"}
+    found, reason, _ = column_of(tmp_path, texts, ";")
+    assert not found and "'1,234.56'" in reason and "'1234,56'" in reason
+    prices = [f"{n % 50},5" for n in range(300)]
+    found, _, _ = column_of(tmp_path, texts, ";", price=prices)
+    assert found == {"type": "numeric", "format": "1234,56"}
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,7 @@ def propose_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; write the factors: add "
-            f"{_show_entry(name, found.alternatives[0])}"
+            f"{place}: {found.notes[0]}; add {_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
     notes = list(found.notes) if found and (numbers is not None or not found.fits) else []

@@ -42,14 +42,17 @@ _UNREAD = re.compile(r"(.+) is not a (number|date|time): (['\"])(.*)\3", re.DOTA
 
 
 def find_numbers(
-    rows: Mapping[str, int], *, decimal_comma: bool = False, given: Mapping[str, Any] | None = None
+    rows: Mapping[str, int],
+    *,
+    decimal_comma: bool | None = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Found | None:
     """Return the form of numbers; None if the column contains names or texts.
 
     Args:
         rows: the number of rows of each text, in NFC and without empty ones.
         decimal_comma: other columns of the table have decimal commas, which decides where points
-            and commas can be read in two ways.
+            and commas can be read in two ways. None if only semicolons between fields suggest it.
         given: settings that are known.
     """
     markers = find_missing(rows)
@@ -127,7 +130,7 @@ def _find_form(
     texts: list[str],
     markers: list[str],
     rows: Mapping[str, int],
-    decimal_comma: bool,
+    decimal_comma: bool | None,
 ) -> Found | None:
     """Return the form of texts of which some are more than plain numbers."""
     counts = tried.count_units()
@@ -156,10 +159,11 @@ def _find_form(
         _decide_points(found, settings, tried.parts, decimal_comma)
     elif tried.format == _COMMAS and _DECIMAL_COMMA in tried.ties and decimal_comma:
         _choose(found, settings, _DECIMAL_COMMA, "commas separate decimals")
-    elif (
-        tried.format == _COMMAS and _POINTS in tried.ties and any("." in one for one in tried.parts)
-    ):
-        found.readings = [_drop_plain({**settings, "format": one}) for one in (_COMMAS, _POINTS)]
+    elif tried.format == _COMMAS:
+        doubtful = [_POINTS] if any("." in one for one in tried.parts) else []
+        doubtful += [_DECIMAL_COMMA] if decimal_comma is None else []
+        if second := next((one for one in doubtful if one in tried.ties), ""):
+            found.readings = [_drop_plain({**settings, "format": one}) for one in (_COMMAS, second)]
     if "%" in units and tried.bare and max(map(abs, tried.bare.values())) <= 1:
         found.readings = [_drop_plain({**settings, "units": {"%": one}}) for one in (1, 0.01)]
     if found.readings:
@@ -309,14 +313,15 @@ def _without_currency(word: str) -> str:
 
 
 def _decide_points(
-    found: Found, settings: dict[str, Any], texts: Iterable[str], decimal_comma: bool
+    found: Found, settings: dict[str, Any], texts: Iterable[str], decimal_comma: bool | None
 ) -> None:
     """Set the readings or the settings of numbers whose points may separate thousands.
 
     All points are before three digits, and no number without a point has more than three. Then
     points separate thousands if other columns have decimal commas; otherwise that is doubtful.
     """
-    numbers = [number for text in texts for number in re.findall(r"\d[\d.]*", normalize(text))]
+    number_pattern = re.compile(r"\d[\d.]*(?:[eE][+-]?\d+)?")  # No group has an exponent.
+    numbers = [number for text in texts for number in number_pattern.findall(normalize(text))]
     pointed = [number for number in numbers if "." in number]
     whole = [number for number in numbers if "." not in number]
     are_groups = all(re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", number) for number in pointed)

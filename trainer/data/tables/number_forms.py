@@ -184,11 +184,14 @@ def _compile(format: str) -> tuple[re.Pattern[str], str, str]:
     """Return the pattern of numbers in a format, and its marks of groups and of decimals."""
     group = format[1] if not format[1].isdigit() else ""
     decimal = format[-3]
-    whole, mark = r"\d+", re.escape(group)
+    mark = re.escape(group)
+    # No cents are a dash: 1.250,-.
+    cents = rf"(?:{re.escape(decimal)}(?:-{{1,2}}|\d*))?"
+    pattern = rf"\d+{cents}(?:[eE][+-]?\d+)?"
     if group:
         least = 2 if group == "," else 3  # Of lakhs and crores: 4,25,000.
-        whole = rf"\d{{1,3}}(?:{mark}\d{{{least},3}})*{mark}\d{{3}}(?!\d)|\d+"
-    # No cents are a dash: 1.250,-.
-    pattern = rf"(?:{whole})(?:{re.escape(decimal)}(?:-{{1,2}}|\d*))?(?:[eE][+-]?\d+)?"
+        grouped = rf"[1-9]\d{{0,2}}(?:{mark}\d{{{least},3}})*{mark}\d{{3}}(?!\d)"
+        # The mark before an exponent is that of decimals: 8,038E+01.
+        pattern = rf"(?:{grouped}{cents}(?![eE][+-]?\d)|{pattern})"
     # A number is not the head of a longer one, as 1 is of 1,5.
     return re.compile(rf"{pattern}(?![.,']?\d)", re.ASCII), group, decimal

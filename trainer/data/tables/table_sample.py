@@ -61,7 +61,7 @@ class Values:
         texts: pa.Array,
         entry: Mapping[str, Any],
         *,
-        decimal_comma: bool = False,
+        decimal_comma: bool | None = False,
     ) -> None:
         self.name, self.rows = name, len(texts)
         self.is_list = False  # Whether the texts are lists, joined by the first of SEPARATORS.
@@ -149,6 +149,7 @@ class TableSample:
         self.unreadable: dict[str, str] = {}
         self._first_rejection = ""
         self._lists: set[str] = set()
+        self._has_semicolons = False
         self.longest = (0, 0)
         self.rows, self._read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
@@ -166,6 +167,7 @@ class TableSample:
             if read.rejections and not self._first_rejection:
                 self._first_rejection = f": {read.rejections[0][1]}"
             if isinstance(block, csv_text.Block):
+                self._has_semicolons |= block.dialect.delimiter == ";"
                 self.longest = max(self.longest, block.find_longest_row(), key=itemgetter(1))
             self._read += len(read.numbers)
             is_learned = draw_splits(read.halves[:, 1], _FRACTIONS) < SPLITS.index("test")
@@ -227,8 +229,11 @@ class TableSample:
             for name, arrays in self._parts.items()
             if name not in self.unreadable
         }
+        # Where commas separate decimals, semicolons often separate fields.
+        comma = None if self._has_semicolons else False
         values = {
-            name: Values(name, column, entries.get(name, {})) for name, column in texts.items()
+            name: Values(name, column, entries.get(name, {}), decimal_comma=comma)
+            for name, column in texts.items()
         }
         if any(one.found and one.found.has_decimal_commas for one in values.values()):
             for name, one in values.items():
