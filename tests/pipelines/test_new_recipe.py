@@ -177,7 +177,7 @@ DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in
     "format",
     [
         *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
-        *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p"),
+        *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p", "%Y%m%dT%H%M%S%z"),
     ],
 )
 def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):

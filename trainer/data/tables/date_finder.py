@@ -105,7 +105,7 @@ def _shape_of(text: str) -> str:
     shape = re.sub(r"[^\W\d_]+\.?(?:m\.)?", "a", re.sub(r"\d+", "9", text))
     shape = re.sub(r"(:9:9)\.9", r"\1", shape)
     # An offset from UTC: Z, UTC, +00 or +00:00.
-    return re.sub(r"(:9) ?(?:[+-]9(?::9)?|a)$", r"\1 z", " ".join(shape.split()))
+    return re.sub(r"(:9|a9) ?(?:[+-]9(?::9)?|a)$", r"\1 z", " ".join(shape.split()))
 
 
 def _read_differently(formats: list[str], texts: list[str]) -> bool:

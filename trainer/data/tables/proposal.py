@@ -204,10 +204,10 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
     is_long = np.mean([len(text) for text in names]) >= _LONG
     if not is_text and len(present) > 100 and (repeated > 0.9 or (repeated > 0.5 and is_long)):
         is_text = are_sentences(names)
-    if is_text or (repeated > 0.5 and are_lists(values.given)):
-        return {"type": "text"}, ""
     if not values.is_padded:
         described.notes += tell_form(values)
+    if is_text or (repeated > 0.5 and are_lists(values.given)):
+        return {"type": "text"}, ""
     return _describe_names(values, repeated, described)
 
 
