@@ -145,7 +145,9 @@ def _find_form(
         return None
     ranged = sum(rows[text] for text in tried.ranges)
     if not problem and ranged > _MARKED * tried.covered:
-        problem = f"most values are ranges, such as {tried.ranges[0]!r}, which are read as means"
+        problem = (
+            f"most values are ranges, such as {tried.ranges[0]!r}; a format reads them as means"
+        )
     if problem:
         other = _drop_plain({"format": tried.format, "units": units})
         is_text = len(frequent or counts) > _FEW_WORDS
