@@ -293,6 +293,10 @@ def test_label_is_what_a_person_reads(tmp_path, values, label):
     ("values", "message"),
     [
         (["1", "0", "True", "False"], "writes booleans in several ways, "),
+        (
+            [f"2024{1 + n % 12:02}{1 + n % 28:02}" for n in range(80)],
+            "contains dates, such as '2024",
+        ),
         ([f"[['a', {n}]]" for n in range(40)], "texts that look like lists, but are in no known"),
         ([f"{n}h {n + 1}m" for n in range(200)], "(is in no known form of numbers or dates, such"),
         ([f"{n} {'ft' if n % 2 else 'yd'}" for n in range(99)], 'add --column "{'),

@@ -68,6 +68,11 @@ def propose_label(
     if values.is_list:
         folded, told = _fold({part for text in names for part in text.split(SEPARATORS[0])})
         return {"column": name, "type": "multilabel", **folded}, None, told
+    if values.dates and len(names) > FEW_CLASSES:
+        raise InputError(
+            f"{place} contains dates, such as {names[0]!r}, which can't be predicted; name a "
+            "column of numbers or classes"
+        )
     if found and found.readings:
         readings = [{"type": "numeric", **reading} for reading in found.readings]
         raise InputError(
