@@ -47,7 +47,7 @@ _START_SECONDS, _ROW_SECONDS = 15, 3e-5
 _LARGE = 250_000
 """Rows that a table has of which only a sample was read."""
 _COLUMN_KEYS = {field.name for kind in (Column, Label) for field in fields(kind)} - {"column"}
-"""What may be said of a column, or of the label."""
+"""The keys that a column or a label can have."""
 _SEARCH = """
 [search]
 trials = 12

@@ -22,7 +22,7 @@ _NAMES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How the files of a table are written; the defaults are those of RFC 4180."""
+    """The encoding and punctuation of the files of a table; the defaults are those of RFC 4180."""
 
     encoding: str = option(
         "utf-8", help="Encoding of the characters, by Python's name, such as cp1252 or utf-16."

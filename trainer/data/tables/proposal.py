@@ -59,7 +59,7 @@ _BUCKETS = 256
 
 @dataclasses.dataclass
 class Described:
-    """What is proposed for a column, and what a person should know of it."""
+    """The proposal for a column, with notes for the person who reviews it."""
 
     name: str
     column: dict[str, Any]  # as in a recipe; empty if the column is left out
