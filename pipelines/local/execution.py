@@ -239,7 +239,8 @@ def _show_end(
         print_error(f"log       {shorten_path(failure.log)}")
     for task in run.steps:
         for warning in failures.find_warnings(task.log):
-            say(f"warning   {warning}")
+            if warning not in result.warnings:  # Those are among the results.
+                say(f"warning   {warning}")
     show_results(result, batches)
     say(f"run       {shorten_path(run.folder)}")
     if result.state == "CANCELLED":

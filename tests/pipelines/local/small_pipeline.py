@@ -25,6 +25,8 @@ def create_records(records: dsl.Output[dsl.Dataset], source: str, options: dict)
         raise ValueError("shard 3 has no end")
     if source == "wordy":
         records.metadata["words"] = "x" * 140_000
+    records.metadata["warnings"] = ["two rows are rejected"]
+    print("warning: two rows are rejected")
     folder = pathlib.Path(records.path)
     folder.mkdir(parents=True)
     if source == "large":

@@ -64,6 +64,8 @@ def test_run_leaves_all_its_results(small_package, tmp_path):
     assert (directory / "artifacts" / "create-records" / "records" / "dataset.json").exists()
     assert "Train SUCCEEDED" in shown
     assert "\nwarning   eight examples are few\n" in shown
+    # The records say this in the log and in their metadata.
+    assert shown.count("\nwarning   two rows are rejected\n") == 1
 
 
 def test_rerun_reuses_intact_records(records_package, tmp_path):
