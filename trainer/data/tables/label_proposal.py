@@ -14,7 +14,7 @@ from trainer.data.tables.form_finder import (
     are_lists,
     tell_words,
 )
-from trainer.data.tables.number_forms import BOOLEANS, FORMATS
+from trainer.data.tables.number_forms import BOOLEANS, FORMATS, is_number
 from trainer.data.tables.table_sample import (
     MARKED,
     RARE,
@@ -22,7 +22,6 @@ from trainer.data.tables.table_sample import (
     SHOWN,
     TableSample,
     Values,
-    is_number,
     show_readings,
     tell_form,
 )

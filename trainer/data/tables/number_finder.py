@@ -17,8 +17,8 @@ from trainer.data.tables.number_forms import (
     FORMATS,
     RANGE,
     NumberForm,
+    is_number,
     normalize,
-    parse_number,
     split_number,
 )
 
@@ -59,7 +59,7 @@ def find_numbers(
     texts = [text for text in rows if text not in markers]
     if given:
         return _complete(dict(given), texts, markers, rows)
-    others = [text for text in texts if not _is_plain(text)]
+    others = [text for text in texts if not is_number(text)]
     if len(others) < len(texts) and not any(map(str.isdigit, "".join(others))):
         found = Found({})
         _decide_points(found, {}, texts, decimal_comma)
@@ -68,13 +68,6 @@ def find_numbers(
         return None
     tried = _Tried.best(texts, rows)
     return _find_form(tried, texts, markers, rows, decimal_comma) if tried else None
-
-
-def _is_plain(text: str) -> bool:
-    try:
-        return parse_number(text) == parse_number(text)
-    except ValueError:
-        return False
 
 
 class _Tried:

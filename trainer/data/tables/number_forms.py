@@ -53,6 +53,14 @@ def parse_number(text: str) -> float:
     return number
 
 
+def is_number(text: str) -> bool:
+    """Return whether `parse_number` reads text as a number that is not missing."""
+    try:
+        return not math.isnan(parse_number(text))
+    except ValueError:
+        return False
+
+
 class _Part(NamedTuple):
     """A number with the units before and after it."""
 

@@ -27,7 +27,7 @@ from trainer.data.tables.form_finder import (
     find_missing,
 )
 from trainer.data.tables.number_finder import find_numbers
-from trainer.data.tables.number_forms import NumberForm, parse_number
+from trainer.data.tables.number_forms import NumberForm, is_number
 from trainer.data.tables.parsing import find_headers
 from trainer.data.tables.rows import Block, Rows
 from trainer.errors import InputError
@@ -256,13 +256,6 @@ def tell_form(values: Values) -> list[str]:
         return []
     example = next((text for text in numbered if not is_number(text)), numbered[0])
     return [f"is in no known form of numbers or dates, such as {example[:SHOWN]!r}"]
-
-
-def is_number(text: str) -> bool:
-    try:
-        return bool(text) and not math.isnan(parse_number(text))
-    except ValueError:
-        return False
 
 
 def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
