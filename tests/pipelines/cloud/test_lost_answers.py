@@ -217,7 +217,7 @@ def test_undeployment_of_one_version_is_not_kept_quiet(vertex, champion, command
     assert command("deploy digits")[0] == 0
 
     def refuse_the_next():
-        vertex.before("GetOperation", lambda: vertex.fail("UndeployModel", 400, "INVALID", "no"))
+        vertex.before("UndeployModel", lambda: vertex.fail("UndeployModel", 400, "INVALID", "no"))
 
     vertex.before("UndeployModel", refuse_the_next)
     code, _, err = command("deploy digits --undeploy")
