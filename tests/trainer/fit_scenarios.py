@@ -11,7 +11,6 @@ LEAVES, the process ends within an epoch.
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tests.trainer.fit_scripts import REFUSED, ROWS, SCENARIOS, draw, scenario
 from trainer.errors import InputError
 from trainer.fit import create_strategy, fit
-from trainer.fit.replica_sums import list_optimizers
 from trainer.training import strategies
+from trainer.training.applied_optimizers import list_optimizers
 from trainer.training.cluster import from_environment
-
-ROWS = 77
-"""Not a multiple of the batch size; the last batch of 38 has a single row."""
-SCENARIOS: dict[str, Callable[[], tuple[keras.Model, dict[str, Any]]]] = {}
-
-
-def scenario(function: Callable) -> Callable:
-    SCENARIOS[function.__name__] = function
-    return function
-
-
-def draw(rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return points [rows, 4], float32, and their classes, int64."""
-    points = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)
-    return points, (points[:, 0] > points[:, 1]).astype(np.int64) + (points[:, 2] > 1)
 
 
 def dense(**options: Any) -> keras.Model:
@@ -353,7 +338,8 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1)
     keras.utils.set_random_seed(seed)
     with strategy.scope():
         takes_folder = name == "callbacks"
-        model, arguments = SCENARIOS[name](*[Path(folder)] * takes_folder)
+        make = SCENARIOS.get(name) or REFUSED[name][0]
+        model, arguments = make(*[Path(folder)] * takes_folder)
     arguments = {"epochs": 4, "verbose": 0, **arguments}
     is_keras = strategy is tf.distribute.get_strategy()
     if name == "shared_data":

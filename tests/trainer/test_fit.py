@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import keras
 import numpy as np
@@ -10,18 +11,26 @@ import tensorflow as tf
 from tests import replicas
 from tests.child_processes import ROOT
 from tests.trainer import fit_scenarios
+from tests.trainer.fit_scripts import REFUSED, SCRIPTS
 from trainer.errors import InputError
 from trainer.fit import fit
 from trainer.fit.checkpoints import find_done
+from trainer.training import draws
+from trainer.training.program import Trained
 from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers"]
+QUICK = ["weighted_dataset", "random_layers", "rate_by_the_batch"]
 
 
 def keras_fit(names, folder):
     strategy = tf.distribute.get_strategy()
     return {name: fit_scenarios.run(name, strategy, str(folder)) for name in names}
+
+
+def done_at(folder):
+    done = find_done(str(folder), 40)
+    return done.epoch, done.step
 
 
 def assert_same(results, expected):
@@ -41,12 +50,27 @@ def assert_same(results, expected):
 def test_two_workers_learn_as_one_process(names, tmp_path):
     names = names or [*fit_scenarios.SCENARIOS]
     arguments = [str(tmp_path / "results.json"), str(tmp_path), *names]
-    replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "logs")
+    replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "logs", seconds=600)
     results = json.loads((tmp_path / "results.json").read_text())
     assert_same(results, keras_fit(names, tmp_path))
     if "callbacks" in names:
         assert len((tmp_path / "log.csv").read_text().splitlines()) == 1 + 24
         assert all((tmp_path / disk / "best.keras").exists() for disk in ("disk-0", "disk-1"))
+
+
+SOME = ["optimizer_in_a_list", "average_by_the_guide", "masked_words", "contrast", "dice"]
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param([], marks=pytest.mark.slow)])
+def test_a_step_is_computed_as_on_one_process_or_refused(names, tmp_path, monkeypatch):
+    monkeypatch.setenv(LOGICAL_CPUS, "3")
+    names = names or [*SCRIPTS, *REFUSED]
+    arguments = [str(tmp_path / "results.json"), str(tmp_path), *names]
+    replicas.run(MODULE, arguments, replicas.ALONE, tmp_path / "logs", seconds=600)
+    results = json.loads((tmp_path / "results.json").read_text())
+    for name in REFUSED.keys() & set(names):
+        assert REFUSED[name][1] in results.pop(name)
+    assert_same(results, keras_fit(results, tmp_path))
 
 
 @pytest.mark.slow
@@ -55,7 +79,7 @@ def test_resumes_within_an_epoch_on_another_number_of_replicas(tmp_path, monkeyp
     monkeypatch.setenv("LEAVES", "1")
     replicas.run(MODULE, arguments, replicas.CHIEF_AND_WORKER, tmp_path / "first")
     monkeypatch.delenv("LEAVES")
-    assert find_done(str(tmp_path / "checkpoints")) == (5, 2)
+    assert done_at(tmp_path / "checkpoints") == (5, 2)
     monkeypatch.setenv(LOGICAL_CPUS, "3")
     replicas.run(MODULE, arguments, replicas.ALONE, tmp_path / "second")
     results = json.loads((tmp_path / "results.json").read_text())
@@ -63,9 +87,12 @@ def test_resumes_within_an_epoch_on_another_number_of_replicas(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_batches_that_differ_between_workers_are_told(tmp_path):
+def test_what_differs_between_workers_is_told(tmp_path):
     replicas.run("tests.trainer.fit_different", [], replicas.CHIEF_AND_WORKER, tmp_path)
-    assert "The workers read different batches" in (tmp_path / "chief-0.log").read_text()
+    log = (tmp_path / "chief-0.log").read_text()
+    assert "The workers read different batches" in log
+    assert "the workers' weights differ after an epoch" in log
+    assert "the data have deterministic=False, so that the 2 workers would read them in" in log
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +161,114 @@ def test_alone_it_is_keras_with_checkpoints(name, tmp_path):
         np.testing.assert_array_equal(weight, value)
 
 
+class Ends(keras.callbacks.Callback):
+    """Weights that are not those of the last epoch when training ends."""
+
+    def on_train_end(self, logs=None):
+        for weight in self.model.trainable_weights:
+            weight.assign(weight * 0.5)
+
+
+@pytest.mark.parametrize("patience", [1, 9])
+def test_finished_training_returns_what_it_returned(patience, tmp_path):
+    def train(epochs):
+        keras.utils.set_random_seed(1)
+        model = fit_scenarios.dense()
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay([8], [0.1, 9.0])
+        model.compile(
+            keras.optimizers.SGD(rate, use_ema=True),
+            "categorical_crossentropy",
+            metrics=[keras.metrics.F1Score()],
+        )
+        x, classes = fit_scenarios.draw()
+        stop = keras.callbacks.EarlyStopping("loss", patience=patience, restore_best_weights=True)
+        options = {"epochs": epochs, "batch_size": 16, "verbose": 0, "callbacks": [stop, Ends()]}
+        y = keras.ops.one_hot(classes, 3)
+        history = fit(model, x, y, directory=str(tmp_path), shuffle=False, **options)
+        rows = Trained(model=model, dataset=None).make_history()
+        return history.history["loss"], rows, model.get_weights()
+
+    losses, rows, weights = train(6)
+    assert len(losses) == len(rows) == (3 if patience == 1 else 6)
+    assert {"loss", "f1_score_0", "f1_score_2"} < rows[0].keys()
+    again, same_rows, same_weights = train(6)
+    assert (again, same_rows) == (losses, rows)
+    for weight, same in zip(weights, same_weights, strict=True):
+        np.testing.assert_array_equal(weight, same)
+    more, _, _ = train(7 + len(losses))
+    assert more[: len(losses)] == losses
+    assert len(more) > len(losses)
+
+
+def test_stop_that_is_not_yet_finished_stays_and_settings_may_change(tmp_path):
+    class Lost(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            raise SystemExit
+
+    def train(patience, *callbacks):
+        model = fit_scenarios.dense()
+        model.compile(keras.optimizers.SGD(0.0), "sparse_categorical_crossentropy")
+        stop = keras.callbacks.EarlyStopping("loss", patience=patience)
+        options = {"epochs": 9, "verbose": 0, "shuffle": False, "directory": str(tmp_path)}
+        history = fit(model, *fit_scenarios.draw(), callbacks=[stop, *callbacks], **options)
+        return len(history.epoch), stop.patience
+
+    with pytest.raises(SystemExit):
+        train(2, Lost())
+    assert train(4) == (3, 4)
+
+
+def test_validation_goes_on_in_the_same_order(tmp_path):
+    def train(train_model, epochs, **options):
+        keras.utils.set_random_seed(1)
+        model = fit_scenarios.dense()
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        x, y = fit_scenarios.draw()
+        some = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(77, seed=3).batch(8).take(2)
+        options |= {"validation_data": some, "shuffle": False, "verbose": 0, "epochs": epochs}
+        return train_model(model, x, y, **options).history["val_loss"]
+
+    train(fit, 2, directory=str(tmp_path))
+    assert train(fit, 4, directory=str(tmp_path)) == train(keras.Model.fit, 4)
+
+
+def test_data_whose_order_can_not_be_repeated_are_refused(tmp_path):
+    model = fit_scenarios.dense()
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    data = tf.data.Dataset.from_tensor_slices(fit_scenarios.draw()).shuffle(77, seed=3)
+    with pytest.raises(InputError, match="are parts of one dataset that is shuffled anew"):
+        parts = {"x": data.skip(20).batch(8), "validation_data": data.take(20).batch(8)}
+        fit(model, **parts, directory=str(tmp_path))
+    read = data.interleave(
+        lambda *row: tf.data.Dataset.from_tensors(row), num_parallel_calls=2, deterministic=False
+    )
+    with pytest.raises(InputError, match="deterministic=False, so that a training that goes on"):
+        fit(model, read.batch(8), directory=str(tmp_path), checkpoint_steps=2)
+
+
+def test_second_training_in_another_thread_is_refused(tmp_path):
+    found = []
+
+    def train(*callbacks):
+        model = fit_scenarios.dense()
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        options = {"directory": str(tmp_path / str(len(callbacks))), "checkpoint_steps": 2}
+        fit(model, *fit_scenarios.draw(), verbose=0, callbacks=[*callbacks], **options)
+
+    def train_beside(epoch, logs):
+        def run():
+            with pytest.raises(InputError, match="another thread of this process trains by fit"):
+                train()
+            found.append(True)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+
+    train(keras.callbacks.LambdaCallback(on_epoch_end=train_beside))
+    assert found == [True]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["random_layers", "weighted_dataset"])
 def test_interrupted_epoch_goes_on_to_the_bit(name, tmp_path):
@@ -147,7 +282,7 @@ def test_interrupted_epoch_goes_on_to_the_bit(name, tmp_path):
     options = {"directory": str(tmp_path), "checkpoint_steps": 2}
     with pytest.raises(SystemExit):
         train(fit, callbacks=[fit_scenarios.Leave()], **options)
-    assert find_done(str(tmp_path)) == (5, 2)
+    assert done_at(tmp_path) == (5, 2)
     losses, weights = train(fit, **options)
     expected, known = train(keras.Model.fit)
     assert losses == pytest.approx(expected, abs=1e-6)
@@ -169,6 +304,13 @@ def test_epoch_that_could_not_go_on_is_refused(data, options, message, tmp_path)
     options = {"directory": str(tmp_path), "checkpoint_steps": 2, **options}
     with pytest.raises(InputError, match=message):
         fit(model, data, **options)
+
+
+def test_other_random_operations_of_keras_are_an_error(monkeypatch):
+    monkeypatch.setattr(draws, "_OPERATIONS", draws._OPERATIONS[:2])
+    draws._check_functions.cache_clear()
+    with pytest.raises(RuntimeError, match="draws by other operations than"), draws.by_row():
+        pass
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path):

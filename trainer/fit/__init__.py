@@ -13,9 +13,9 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
 
 - Every worker reads the same global batches, and learns from its rows of each. Gradients are those
   of the mean over the global batch, however its rows are divided, and so are dropout and other
-  draws of keras.random (trainer/training/draws.py).
-- Metrics are sums over all rows. Their states are added up at the end of each epoch; the logs of a
-  batch are the worker's own.
+  draws of keras.random (trainer/training/draws.py). What is no mean over rows is found by a trial
+  (step_trial.py): it is summed as its step means it, or refused.
+- Metrics are sums over all rows, also in the logs of a batch.
 - All workers run the callbacks, and stop together. Only the chief writes their files, and shows
   progress.
 - With `directory`, the chief saves a checkpoint after each epoch, and after every
@@ -31,6 +31,6 @@ Workers that import this module before they have set a random seed get the same 
 shuffle alike.
 """
 
-from trainer.fit.distributed_fit import create_strategy, fit
+from trainer.fit.distributed_fit import create_strategy, fit, is_chief
 
-__all__ = ["create_strategy", "fit"]
+__all__ = ["create_strategy", "fit", "is_chief"]

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from trainer.fit.divided_batches import unwrap
-from trainer.fit.replica_sums import list_optimizers
+from trainer.training.applied_optimizers import list_optimizers
 
 
 def build_without_data(model: keras.Model) -> bool:

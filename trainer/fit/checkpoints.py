@@ -1,5 +1,6 @@
 """CheckpointCallback of a training by `trainer.fit`, with the state of the user's callbacks."""
 
+import dataclasses
 import io
 import json
 import shutil
@@ -12,24 +13,43 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.errors import InputError
-from trainer.fit.replica_sums import list_optimizers
 from trainer.training import draws
+from trainer.training.applied_optimizers import list_optimizers
 from trainer.training.cluster import Cluster
 
 _NUMBERS = "numbers/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-def find_done(directory: str) -> tuple[int, int]:
-    """Return the epochs before the newest checkpoint, and the steps of the next; 0 without one."""
-    newest = tf.train.latest_checkpoint(directory) if directory else None
-    if not newest:
-        return 0, 0
-    state = json.loads(tf.train.load_checkpoint(newest).get_tensor(_NUMBERS))
-    return state["epoch"], state.get("step", 0)
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """The part of a training that is done."""
+
+    checkpoint: str | None
+    epoch: int
+    """Finished epochs."""
+    step: int
+    """Steps of the next epoch that are done."""
+    is_stopped: bool
+    """No epoch follows: a callback has stopped the training, or it was the last one."""
+    is_finished: bool
+    """`on_train_end` was called, too, as when the best weights are restored."""
+
+
+def find_done(directory: str, epochs: int) -> Done:
+    """Return what is done, by the newest checkpoint, of a training of so many epochs."""
+    state = tf.train.get_checkpoint_state(directory) if directory else None
+    for path in reversed(state.all_model_checkpoint_paths if state else []):
+        numbers = json.loads(tf.train.load_checkpoint(path).get_tensor(_NUMBERS))
+        is_enough = numbers["epochs"] >= epochs
+        if numbers["finished"] and not is_enough:
+            continue  # It goes on from the state before `on_train_end`.
+        stopped = (numbers["stopped"] and is_enough) or numbers["epoch"] >= epochs
+        return Done(path, numbers["epoch"], numbers["step"], stopped, numbers["finished"])
+    return Done(None, 0, 0, False, False)
 
 
 class CheckpointCallback(keras.callbacks.Callback):
-    """Save and restore a training after each epoch, with the state of its callbacks.
+    """Save and restore a training after each epoch and at its end, with its callbacks' state.
 
     With a number of `steps`, save within an epoch, too, each time that so many are done.
 
@@ -43,10 +63,15 @@ class CheckpointCallback(keras.callbacks.Callback):
         model: keras.Model,
         history: keras.callbacks.History,
         callbacks: Sequence[keras.callbacks.Callback],
+        *,
         steps: int,
+        epochs: int,
+        done: Done,
     ) -> None:
         super().__init__()
-        self._every, self._epoch, self._step = steps, 0, 0
+        self._every, self._epoch, self._step = steps, done.epoch, 0
+        self._epochs, self._newest = epochs, done.checkpoint
+        self._initial: dict[str, dict[str, Any]] = {}
         self._history, self._callbacks = history, callbacks
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         self._measured = [variable for metric in model.metrics for variable in metric.variables]
@@ -64,7 +89,6 @@ class CheckpointCallback(keras.callbacks.Callback):
             numbers=self._numbers,
             arrays=self._arrays,
         )
-        self._newest = tf.train.latest_checkpoint(directory)
         self._manager = tf.train.CheckpointManager(
             checkpoint, self._temporary or directory, max_to_keep=2
         )
@@ -82,7 +106,12 @@ class CheckpointCallback(keras.callbacks.Callback):
                     f"shape {[*variable.shape]}, there {saved}; give another directory"
                 )
         self._manager.checkpoint.restore(self._newest).assert_consumed()
-        self._history.history = json.loads(self._numbers.numpy())["history"]
+        state = json.loads(self._numbers.numpy())
+        self._history.epoch = state["history"]["epoch"]
+        self._history.history = {
+            name: [np.array(value) if isinstance(value, list) else value for value in values]
+            for name, values in state["history"]["values"].items()
+        }
 
     def restore_begun_epoch(self) -> None:
         """Restore what callbacks may have changed in on_epoch_begin, and what was measured."""
@@ -94,10 +123,11 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
+        self._initial = {name: _list_numbers(callback) for name, callback in self._named()}
         if not self._newest:
             return
         state = json.loads(self._numbers.numpy())
-        self._history.epoch = list(range(state["epoch"]))
+        self._history.epoch = state["history"]["epoch"]
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
         for name, callback in self._named():
             # Callbacks that compare values set this up at the end of their first epoch.
@@ -117,17 +147,26 @@ class CheckpointCallback(keras.callbacks.Callback):
             self._save(self._epoch, self._step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._save(epoch + 1, 0)
+        self._epoch = epoch + 1
+        self._save(self._epoch, 0)
 
-    def _save(self, epoch: int, step: int) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
+        self._save(self._epoch, 0, is_finished=True)
+
+    def _save(self, epoch: int, step: int, *, is_finished: bool = False) -> None:
         """Save a checkpoint with which training goes on in an epoch, after so many steps."""
         numbers: dict[str, dict[str, Any]] = {}
         lists: dict[str, dict[str, list[np.ndarray]]] = {}
         for name, callback in self._named():
-            numbers[name], lists[name] = {}, {}
+            initial = self._initial[name]
+            # What has not changed is a setting, which the next start may give otherwise.
+            numbers[name] = {
+                attribute: value
+                for attribute, value in _list_numbers(callback).items()
+                if attribute not in initial or initial[attribute] != value
+            }
+            lists[name] = {}
             for attribute, value in vars(callback).items():
-                if isinstance(value, bool | int | float | np.number):
-                    numbers[name][attribute] = value
                 if isinstance(value, list) and all(isinstance(item, np.ndarray) for item in value):
                     lists[name][attribute] = value
         arrays = io.BytesIO()
@@ -147,9 +186,17 @@ class CheckpointCallback(keras.callbacks.Callback):
             name: {attribute: len(value) for attribute, value in found.items()}
             for name, found in lists.items()
         }
-        state = {"epoch": epoch, "step": step, "callbacks": numbers, "arrays": counts}
-        state["history"] = self._history.history
-        self._numbers.assign(json.dumps(state, default=float))
+        state = {
+            "epoch": epoch,
+            "step": step,
+            "epochs": self._epochs,
+            "stopped": bool(self.model.stop_training),
+            "finished": is_finished,
+            "callbacks": numbers,
+            "arrays": counts,
+            "history": {"epoch": self._history.epoch, "values": self._history.history},
+        }
+        self._numbers.assign(json.dumps(state, default=lambda value: np.asarray(value).tolist()))
         self._arrays.assign(arrays.getvalue())
         self._manager.save()
         if self._temporary:
@@ -159,3 +206,13 @@ class CheckpointCallback(keras.callbacks.Callback):
         """Yield the callbacks, with names that are the same in each process."""
         for number, callback in enumerate(self._callbacks):
             yield f"{number}-{type(callback).__name__}", callback
+
+
+def _list_numbers(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    """Return the attributes of a callback that are numbers."""
+    attributes = vars(callback).items()
+    return {
+        name: value
+        for name, value in attributes
+        if isinstance(value, bool | int | float | np.number)
+    }

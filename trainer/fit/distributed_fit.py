@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from trainer.errors import InputError
 from trainer.fit import checkpoints, local_evaluation
 from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import CheckpointCallback
+from trainer.fit.data_order import check_order, skip_epochs, skip_validations
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
 from trainer.fit.parameter_server_fit import AsynchronousFit
@@ -36,6 +38,7 @@ _WRITERS = (
     keras.callbacks.TensorBoard,
 )
 """Callbacks that only the chief runs."""
+_TRAINS = threading.RLock()
 
 
 def fit(
@@ -45,7 +48,7 @@ def fit(
     batch_size: int | None = None,
     epochs: int = 1,
     verbose: Any = "auto",
-    callbacks: Sequence[keras.callbacks.Callback] | None = None,
+    callbacks: Any = None,
     validation_split: float = 0.0,
     validation_data: Any = None,
     shuffle: bool = True,
@@ -74,16 +77,18 @@ def fit(
     """
     cluster = from_environment(os.environ)
     strategy = model.distribute_strategy
-    _check(model, strategy, cluster, callbacks or ())
+    callbacks = [] if callbacks is None else keras.tree.flatten(callbacks)
+    _check(model, strategy, cluster, callbacks)
     if checkpoint_steps:
         _check_checkpoint_steps(checkpoint_steps, directory, strategy, x, shuffle)
-    epoch, step = checkpoints.find_done(directory)
+    check_order(x, validation_data, cluster.trainers, directory, checkpoint_steps)
+    done = checkpoints.find_done(directory, epochs)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
             (x, y, sample_weight), validation_split=validation_split
         )
     training = {
-        "x": _skip(x, epoch, steps_per_epoch),
+        "x": skip_epochs(x, done.epoch, steps_per_epoch),
         "y": y,
         "sample_weight": sample_weight,
         "batch_size": batch_size,
@@ -92,7 +97,6 @@ def fit(
         "class_weight": class_weight,
         "steps_per_execution": model.steps_per_execution,
     }
-    callbacks = [*(callbacks or ())]
     on_every_worker = [callback for callback in callbacks if not isinstance(callback, _WRITERS)]
     callback_list = [*callbacks] if cluster.is_chief else [*on_every_worker]
     history = keras.callbacks.History()
@@ -100,7 +104,9 @@ def fit(
     if verbose == "auto":
         verbose = 1 if sys.stdout.isatty() else 2
     loop: FitLoop | None = None
-    if _is_distributed(strategy) or checkpoint_steps or step:
+    validated = sum(model._should_eval(epoch, validation_freq) for epoch in range(done.epoch))
+    skip_validations(validation_data, validated, validation_steps)
+    if _is_distributed(strategy) or checkpoint_steps or done.step:
         validation = None
         if validation_data is not None:
             size = validation_batch_size or batch_size
@@ -114,31 +120,41 @@ def fit(
         build(model, strategy, data.element_spec)
         if isinstance(adapter, GeneratorDataAdapter):  # It has taken batches from the generator.
             training["x"] = data
+    begun: dict[str, Any] = {}
     if directory:
         saved = CheckpointCallback(
-            directory, cluster, model, history, on_every_worker, checkpoint_steps
+            directory,
+            cluster,
+            model,
+            history,
+            on_every_worker,
+            steps=checkpoint_steps,
+            epochs=epochs,
+            done=done,
         )
         callback_list.append(saved)
         saved.restore()
-    if epoch < initial_epoch:
-        epoch, step = initial_epoch, 0
-    if epoch >= epochs:
-        return history
-    common: dict[str, Any] = {"initial_epoch": epoch, "validation_freq": validation_freq}
+        if done.is_finished:
+            model.history = history
+            return history
+        if done.step and done.epoch >= initial_epoch:
+            begun = {"initial_step": done.step, "restore_begun_epoch": saved.restore_begun_epoch}
+    initial_epoch = max(done.epoch, initial_epoch)
+    if done.is_stopped:
+        epochs = initial_epoch
+    common: dict[str, Any] = {
+        "initial_epoch": initial_epoch,
+        "epochs": epochs,
+        "validation_freq": validation_freq,
+    }
     if loop:
-        with _save_elsewhere([] if cluster.is_chief else on_every_worker):
-            if step:
-                common |= {
-                    "initial_step": step,
-                    "restore_begun_epoch": saved.restore_begun_epoch,
-                }
-            loop.train(callback_list, verbose=verbose if cluster.is_chief else 0, **common)
+        with _train_alone(), _save_elsewhere([] if cluster.is_chief else on_every_worker):
+            loop.train(callback_list, verbose=verbose if cluster.is_chief else 0, **common, **begun)
         return history
     training.pop("steps_per_execution")
     return model.fit(
         **training,
         **common,
-        epochs=epochs,
         verbose=verbose,
         callbacks=callback_list,
         validation_data=validation_data,
@@ -154,17 +170,19 @@ def _open_validation(data: Any, batch_size: int | None, steps: int | None) -> di
     return {**validation, "batch_size": batch_size, "steps_per_epoch": steps}
 
 
-def _skip(data: Any, epochs: int, steps: int | None) -> Any:
-    """Return data after some epochs, for the order that a tf.data.Dataset would have then."""
-    if not isinstance(data, tf.data.Dataset):
-        return data
-    if steps:
-        return data.skip(epochs * steps)
-    # Each iterator draws an order; EpochIterator makes two in an epoch of a known length.
-    is_known = data.cardinality() != tf.data.UNKNOWN_CARDINALITY
-    for _ in range((1 + int(is_known)) * epochs):
-        iter(data)
-    return data
+@contextlib.contextmanager
+def _train_alone() -> Iterator[None]:
+    """Raise InputError if another thread trains: functions of Keras are replaced meanwhile."""
+    if not _TRAINS.acquire(blocking=False):
+        raise InputError(
+            "another thread of this process trains by fit; train the models one after the other, "
+            "or in processes of their own"
+        )
+    try:
+        with local_evaluation.numbers_of_variables():
+            yield
+    finally:
+        _TRAINS.release()
 
 
 @contextlib.contextmanager
@@ -190,6 +208,14 @@ def _save_elsewhere(callbacks: Sequence[keras.callbacks.Callback]) -> Iterator[N
                     tf.io.gfile.makedirs(folder)
                     tf.io.gfile.copy(str(file), target)
             callback.filepath = path
+
+
+def is_chief() -> bool:
+    """Return whether this process is the one that should write files, of all that train a model.
+
+    A callback of your own runs on every worker.
+    """
+    return from_environment(os.environ).is_chief
 
 
 def create_strategy() -> tf.distribute.Strategy:

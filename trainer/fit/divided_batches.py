@@ -10,12 +10,15 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 from trainer.errors import InputError
 from trainer.training.cluster import Cluster
 
+ROWS_TRIED = 32
+"""Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
+
 
 class DividedBatches(EpochIterator):
     """Batches divided among replicas.
 
-    An element is the rows, their offset and number for each local replica, and the batch's size and
-    its checksum if it is an iterator's first, else 0.
+    An element is the rows, their offset and number for each local replica; the batch's size; and of
+    an iterator's first batch, a checksum, else 0, and the first rows, else none.
     """
 
     def __init__(
@@ -41,24 +44,37 @@ class DividedBatches(EpochIterator):
     def _divide(self, number: tf.Tensor, batch: Any) -> Any:
         """Return the element of a batch; a replica without rows gets one that does not count."""
         data = unwrap(batch)
-        tensors = keras.tree.flatten(data)
-        total = tf.shape(tensors[0])[0]
+        tensors = [part for part in keras.tree.flatten(data) if tf.is_tensor(part)]
+        total = count_rows(data)
         parts = []
         for replica in self._own_replicas:
             start = replica * total // self._replicas
             count = (replica + 1) * total // self._replicas - start
             start = tf.minimum(start, total - 1)
             stop = start + tf.maximum(count, 1)
-            rows = keras.tree.map_structure(lambda tensor, a=start, b=stop: tensor[a:b], data)
-            parts.append((rows, start, count))
+            parts.append((slice_rows(data, start, stop), start, count))
         checksum = tf.cond(number == 0, lambda: _hash(tensors), lambda: tf.constant(0, tf.int64))
-        return tuple(parts), total, checksum
+        tried = tf.maximum(ROWS_TRIED, total // self._replicas)
+        head = slice_rows(data, 0, tf.where(number == 0, tried, 0))
+        return tuple(parts), total, checksum, head
 
     def _get_iterator(self) -> Any:
         return self._dataset
 
     def __next__(self) -> Any:
         return next(self._epoch_iterator)
+
+
+def count_rows(data: Any) -> tf.Tensor:
+    """Return the number of rows of a batch, int32 []."""
+    return tf.shape(next(part for part in keras.tree.flatten(data) if tf.is_tensor(part)))[0]
+
+
+def slice_rows(data: Any, start: Any, stop: Any) -> Any:
+    """Return some rows of a batch, whose missing parts are tf.experimental.Optional."""
+    return keras.tree.map_structure(
+        lambda part: part[start:stop] if tf.is_tensor(part) else part, data
+    )
 
 
 def unwrap(batch: Any) -> Any:

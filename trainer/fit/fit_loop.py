@@ -9,15 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.fit.building import build
-from trainer.fit.divided_batches import unwrap
+from trainer.fit.scales import flatten_logs
 from trainer.training import draws, strategies
 from trainer.training.cluster import Cluster
-from trainer.training.compile_checks import check_additive, is_own_metric
 
 
 class FitLoop(abc.ABC):
@@ -43,7 +41,6 @@ class FitLoop(abc.ABC):
         self._unseeded = draws.get_unseeded(strategy)
         with draws.shared_by_threads(self._unseeded):
             build(model, strategy, self.data.element_spec)
-            self._check_metrics()
             self.make_steps(validation)
 
     @abc.abstractmethod
@@ -59,12 +56,13 @@ class FitLoop(abc.ABC):
         callbacks: list[keras.callbacks.Callback],
         *,
         initial_epoch: int,
+        epochs: int,
         verbose: Any,
         validation_freq: int | Sequence[int],
         initial_step: int = 0,
         restore_begun_epoch: Callable[[], None] | None = None,
     ) -> None:
-        """Train from an epoch to the last, as `keras.Model.fit` does.
+        """Train the epochs from one to another, as `keras.Model.fit` does.
 
         Args:
             initial_step: steps of the first epoch that are done.
@@ -75,7 +73,7 @@ class FitLoop(abc.ABC):
             callbacks,
             add_progbar=verbose != 0,
             verbose=verbose,
-            epochs=self.epochs,
+            epochs=epochs,
             steps=self.steps,
             model=model,
         )
@@ -83,7 +81,7 @@ class FitLoop(abc.ABC):
         called.on_train_begin()
         logs: dict[str, Any] = {}
         with draws.shared_by_threads(self._unseeded):
-            for epoch in range(initial_epoch, self.epochs):
+            for epoch in range(initial_epoch, epochs):
                 called.on_epoch_begin(epoch)
                 model.reset_metrics()
                 if restore_begun_epoch:
@@ -117,7 +115,7 @@ class FitLoop(abc.ABC):
 
     def get_logs(self, logs: dict[str, Any]) -> dict[str, float]:
         """Return an epoch's logs, from those of its last batch and the metrics' states."""
-        measured, logs = self.model.get_metrics_result(), flatten(logs)
+        measured, logs = self.model.get_metrics_result(), flatten_logs(logs)
         # A train_step of the user's own may return other values: those of the last batch are shown.
         found = {name: measured.get(name, value) for name, value in logs.items()} or measured
         return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
@@ -126,42 +124,3 @@ class FitLoop(abc.ABC):
         """Return what the first of this process's replicas has returned."""
         local_results = self.strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: local_results(value)[0], results)
-
-    def _check_metrics(self) -> None:
-        """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        metrics = self.model.metrics
-        listed = [metric for outer in metrics for metric in getattr(outer, "metrics", [outer])]
-        own = [metric for metric in listed if is_own_metric(metric)]
-        if not own:
-            return
-        data = unwrap(next(iter(self.data)))
-        half = len(keras.tree.flatten(data)[0]) // 2
-
-        @tf.function(autograph=False)
-        def measure() -> Any:
-            def replica_measure() -> Any:
-                variables = [[variable.value for variable in metric.variables] for metric in own]
-                states = [tf.nest.map_structure(tf.identity, variables)]
-                for rows in (slice(None), slice(half), slice(half, None)):
-                    self.model.test_step(
-                        keras.tree.map_structure(lambda tensor, r=rows: tensor[r], data)
-                    )
-                    states.append(tf.nest.map_structure(tf.identity, variables))
-                tf.nest.map_structure(
-                    lambda variable, value: variable.assign(value), variables, states[0]
-                )
-                return states
-
-            return self.take_first(self.strategy.run(replica_measure))
-
-        for metric, *states in zip(own, *measure(), strict=True):
-            for values in zip(*states, strict=True):
-                check_additive(metric.name, *np.diff(values, axis=0))
-
-
-def flatten(logs: dict[str, Any]) -> dict[str, Any]:
-    """Return logs with the values of dicts in them, as Keras shows them."""
-    flat: dict[str, Any] = {}
-    for name, value in logs.items():
-        flat |= flatten(value) if isinstance(value, dict) else {name: value}
-    return flat

@@ -1,6 +1,6 @@
-"""Keras' evaluations and predictions of a model on several replicas, which fail there.
+"""What fails in Keras for a model on several replicas: evaluations, predictions and float().
 
-Each process that calls them computes them alone, for all data.
+Each process that evaluates or predicts computes it alone, for all data.
 """
 
 import contextlib
@@ -26,6 +26,16 @@ def _call_alone(
 ) -> Any:
     with _outside_strategies(), mock.patch.object(model, "_distribute_strategy", None):
         return function(model, *args, **options)
+
+
+@contextlib.contextmanager
+def numbers_of_variables() -> Iterator[None]:
+    """Let float() and int() take a variable of several replicas, as a callback's learning rate."""
+    with (
+        mock.patch.object(keras.Variable, "__float__", lambda self: float(self.numpy())),
+        mock.patch.object(keras.Variable, "__int__", lambda self: int(self.numpy())),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -2,20 +2,24 @@
 
 import contextlib
 import itertools
-import threading
 import warnings
+import zlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.errors import InputError
 from trainer.fit import replica_sums
-from trainer.fit.divided_batches import DividedBatches
-from trainer.fit.fit_loop import FitLoop, flatten
+from trainer.fit.divided_batches import DividedBatches, count_rows
+from trainer.fit.fit_loop import FitLoop
+from trainer.fit.scales import Scale, Scales, flatten_logs
+from trainer.fit.step_trial import find_scales, is_trial_needed
 from trainer.training import draws
+from trainer.training.applied_optimizers import list_optimizers, others_refused
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "
@@ -33,10 +37,10 @@ class MirroredFit(FitLoop):
         return self._training.num_batches, self._training.undivided
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
-        self._train_step = self._make_step(self.model.train_step, self._training)
+        # A step is made with the first rows of its data.
+        self._steps: dict[str, Callable[..., tuple[dict[str, Any], tf.Tensor]]] = {}
         if validation:
             self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
-            self._test_step = self._make_step(self.model.test_step, self._validation)
 
     @property
     def _is_alone(self) -> bool:
@@ -44,13 +48,15 @@ class MirroredFit(FitLoop):
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
-        return self._run_epoch(self._training, self._train_step, begin, end, done)
+        logs = self._run_epoch(self._training, "train_step", begin, end, done)
+        self._check_weights()
+        return logs
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
         self.model.reset_metrics()
         self._validation.reset()  # Each epoch is validated on the same steps.
         begin, end = called.on_test_batch_begin, called.on_test_batch_end
-        return self._run_epoch(self._validation, self._test_step, begin, end)
+        return self._run_epoch(self._validation, "test_step", begin, end)
 
     def train(
         self, *arguments: Any, initial_epoch: int, initial_step: int = 0, **options: Any
@@ -71,7 +77,7 @@ class MirroredFit(FitLoop):
     def _run_epoch(
         self,
         parts: DividedBatches,
-        step: Callable[..., tuple[dict[str, Any], tf.Tensor]],
+        name: str,
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
         done: int = 0,
@@ -86,62 +92,89 @@ class MirroredFit(FitLoop):
                     begin(first)
                 batches = [next(iterator)]
                 batches += itertools.islice(iterator, last - first)
+                if first == 0:
+                    *_, checksum, rows = batches[0]
+                    if not self._agree(int(checksum)):
+                        warnings.warn(_DIFFERENT, stacklevel=6)
+                    if name not in self._steps:
+                        self._steps[name] = self._make_step(getattr(model, name), parts, rows)
                 if first < done:
                     continue
-                for batch in batches:
+                for local, total, *_ in batches:
                     before = stops
-                    logs, stops = step(*batch, float(model.stop_training))
+                    logs, stops = self._steps[name](local, total, float(model.stop_training))
                 end(last, logs)
-                if first == 0 and not self._agree(int(batches[0][-1])):
-                    warnings.warn(_DIFFERENT, stacklevel=6)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        return self.get_logs(logs)
+        return pythonify_logs(logs or model.get_metrics_result())
 
-    def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches) -> Any:
-        """Return a function that runs Keras' train_step or test_step on all replicas."""
-        kept = (keras.Model.train_step, keras.Model.test_step)
-        has_own_logs = (type(self.model).train_step, type(self.model).test_step) != kept
-        share = threading.local()  # tf.distribute traces each replica in its own thread.
+    def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
+        """Return a function that runs Keras' train_step or test_step on all replicas.
 
-        @tf.function(
-            autograph=False, input_signature=[*parts.specification, tf.TensorSpec([], tf.float32)]
-        )
-        def step(local: Any, total: tf.Tensor, checksum: tf.Tensor, stop: tf.Tensor) -> Any:
-            def replica_step() -> Any:
-                replica_context = tf.distribute.get_replica_context()
-                replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
-                rows, offset, count = local[replica - parts.first]
-                share.value = count / total
-                number = keras.tree.flatten(rows)[0].shape[0]  # None if it differs between batches.
-                draws.set_rows(offset, number or tf.maximum(count, 1))
-                states = [
-                    variable.value for metric in self.model.metrics for variable in metric.variables
-                ]
-                before = [tf.convert_to_tensor(state) for state in states]
-                logs = function(rows)
-                if has_own_logs:  # Of which metrics are replaced at the end of the epoch.
-                    logs = {
-                        name: replica_sums.mean(value, share.value)
-                        for name, value in flatten(logs).items()
-                    }
-                for state, value in zip(states, before, strict=True):
-                    state.assign(tf.where(count > 0, state, value))
-                stops = 0.0 if self._is_alone else replica_sums.all_reduce(stop)
-                return logs, stops
+        If it may compute what is no mean over rows, it is tried with the first rows of the data.
+        """
+        function = self.model._autoconvert_optionals(function)
+        is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
+        scales = Scales()
+        if is_tried and int(count_rows(rows)) > 1:
+            self.model.reset_metrics()
+            scales = find_scales(self.model, self.strategy, function, rows)
+        share = replica_sums.Share()
+        others = others_refused(self.model)
+        optimizers = list_optimizers(self.model)
 
-            summed = [
-                replica_sums.sum_gradients(optimizer, share)
-                for optimizer in replica_sums.list_optimizers(self.model)
+        def replica_step(local: Any, total: tf.Tensor, stop: tf.Tensor) -> Any:
+            replica_context = tf.distribute.get_replica_context()
+            replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
+            part, offset, count = local[replica - parts.first]
+            share.value = tf.cast(count / total, tf.float32)
+            scales.begin()
+            number = keras.tree.flatten(part)[0].shape[0]  # None if it differs between batches.
+            draws.set_rows(offset, number or tf.maximum(count, 1))
+            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            before = [tf.convert_to_tensor(variable) for variable in variables]
+            logs = function(part)
+            states = [
+                tf.where(count > 0, tf.convert_to_tensor(variable), state)
+                for variable, state in zip(variables, before, strict=True)
+            ]
+            for variable, state in zip(variables, states, strict=True):
+                variable.value.assign(state)
+            stops, *sums = replica_sums.add_all([stop, *states])
+            with keras.StatelessScope([*zip(variables, sums, strict=True)]):
+                measured = self.model.get_metrics_result()
+            return _name_logs(logs, measured, scales, share), stops
+
+        @tf.function(autograph=False, input_signature=[*parts.specification[:2], tf.TensorSpec([])])
+        def step(*arguments: Any) -> Any:
+            changes = [
+                replica_sums.means_of_local_rows(),
+                replica_sums.masks_of_all_rows(share),
+                replica_sums.moments_of_all_rows(share),
+                replica_sums.batch_means(share, scales),
+                draws.by_row(),
+                others,
+                *(replica_sums.sum_gradients(one, share, scales) for one in optimizers),
             ]
             with contextlib.ExitStack() as stack:
-                for change in (replica_sums.means_of_local_rows(), draws.by_row(), *summed):
+                for change in changes:
                     stack.enter_context(change)
-                results = self.strategy.run(replica_step)
-            return self.take_first(results)
+                return self.take_first(self.strategy.run(replica_step, args=arguments))
 
         return step
+
+    def _check_weights(self) -> None:
+        """Raise InputError if the workers' weights differ."""
+        checksum = 0
+        for variable in [] if self._is_alone else self.model.trainable_variables:
+            checksum = zlib.crc32(variable.numpy().tobytes(), checksum)
+        if not self._agree(checksum % 2**20):
+            raise InputError(
+                "the workers' weights differ after an epoch, so that something changed them on one "
+                "worker alone: look for what depends on the worker, its files or its clock in "
+                "callbacks and in train_step"
+            )
 
     def _agree(self, value: int) -> bool:
         """Return whether all workers have the same number, which is below 2^20."""
@@ -152,3 +185,18 @@ class MirroredFit(FitLoop):
         """Return the sums over the replicas, of which those of one worker have the same values."""
         total = self.strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
         return self.take_first(total).numpy()
+
+
+def _name_logs(logs: Any, measured: dict[str, Any], scales: Scales, share: Any) -> dict[str, Any]:
+    """Return a step's logs of all replicas, as Keras names them; `measured` are its metrics."""
+    flat = flatten_logs(logs)
+    if set(flat) == set(measured):
+        return measured
+    named = {}
+    for name, value in flat.items():
+        if name in scales.metrics:
+            named[name] = measured[scales.metrics[name]]
+        else:
+            scale = scales.logs.get(name, Scale.SHARE)
+            named[name] = replica_sums.all_reduce(share.weigh(tf.cast(value, tf.float32), scale))
+    return named

@@ -29,7 +29,8 @@ from tensorflow.python.distribute.coordinator.values import (
 from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
-from trainer.fit.replica_sums import list_optimizers
+from trainer.training.applied_optimizers import list_optimizers, others_refused
+from trainer.training.compile_checks import check_additive, is_own_metric
 from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 
 
@@ -53,6 +54,7 @@ class AsynchronousFit(FitLoop):
         return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
+        self._check_metrics()
         self._variables = [
             variable for metric in self.model.metrics for variable in metric.variables
         ]
@@ -110,6 +112,37 @@ class AsynchronousFit(FitLoop):
         self._assign(states)
         return self.get_logs(logs)
 
+    def _check_metrics(self) -> None:
+        """Raise InputError unless the states of the user's own metrics are sums over the rows."""
+        metrics = self.model.metrics
+        listed = [metric for outer in metrics for metric in getattr(outer, "metrics", [outer])]
+        own = [metric for metric in listed if is_own_metric(metric)]
+        if not own:
+            return
+        data = unwrap(next(iter(self.data)))
+        half = len(keras.tree.flatten(data)[0]) // 2
+
+        @tf.function(autograph=False)
+        def measure() -> Any:
+            def replica_measure() -> Any:
+                variables = [[variable.value for variable in metric.variables] for metric in own]
+                states = [tf.nest.map_structure(tf.identity, variables)]
+                for rows in (slice(None), slice(half), slice(half, None)):
+                    self.model.test_step(
+                        keras.tree.map_structure(lambda tensor, r=rows: tensor[r], data)
+                    )
+                    states.append(tf.nest.map_structure(tf.identity, variables))
+                tf.nest.map_structure(
+                    lambda variable, value: variable.assign(value), variables, states[0]
+                )
+                return states
+
+            return self.take_first(self.strategy.run(replica_measure))
+
+        for metric, *states in zip(own, *measure(), strict=True):
+            for values in zip(*states, strict=True):
+                check_additive(metric.name, *np.diff(values, axis=0))
+
     def _assign(self, states: list[np.ndarray]) -> None:
         for variable, value in zip(self._variables, states, strict=True):
             variable.assign(value)
@@ -141,6 +174,7 @@ class AsynchronousFit(FitLoop):
 
         def step(batch: Any) -> Any:
             with (
+                others_refused(self.model),
                 _exact_counts(self.model),
                 _local_metrics(self.model.metrics, self._variables, self._initial) as states,
             ):

@@ -5,20 +5,19 @@ A replica's share is the part of the global batch's rows that it has.
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import keras
 import tensorflow as tf
+from keras.src.backend.tensorflow import nn as keras_nn
 from keras.src.losses import loss as keras_loss
+from keras.src.metrics.reduction_metrics import Mean
 
+from trainer.fit.scales import Scale, Scales
+from trainer.training.applied_optimizers import list_inner
 from trainer.training.periodic_updates import branch_across_replicas
-
-
-def mean(value: Any, share: tf.Tensor) -> tf.Tensor:
-    """Return the mean over all rows of a value that is a mean over a replica's rows."""
-    return all_reduce(_scale(tf.cast(tf.convert_to_tensor(value), tf.float32), share))
 
 
 def all_reduce(values: tf.Tensor) -> tf.Tensor:
@@ -27,7 +26,30 @@ def all_reduce(values: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
 
 
+def add_all(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the sums over the replicas of small tensors, which are sent as one."""
+    flat = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values]
+    sizes = [tf.size(part) for part in flat]
+    parts = tf.split(all_reduce(tf.concat(flat, 0)), sizes, num=len(flat))
+    return [
+        tf.cast(tf.ensure_shape(tf.reshape(part, tf.shape(value)), value.shape), value.dtype)
+        for part, value in zip(parts, values, strict=True)
+    ]
+
+
 add = tf.function(all_reduce, autograph=False)
+
+
+class Share(threading.local):
+    """A replica's part of a step; tf.distribute traces each replica in its own thread."""
+
+    value: tf.Tensor
+    """The replica's number of rows, divided by the batch's."""
+
+    def weigh(self, value: Any, scale: Scale) -> Any:
+        """Return what a replica adds to the sum over the replicas of a value."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        return _multiply(value, scale.factor(self.value, replicas))
 
 
 @contextlib.contextmanager
@@ -37,21 +59,99 @@ def means_of_local_rows() -> Iterator[None]:
     Keras divides them by the number of replicas, which is right only if all have equally many rows;
     the losses of a train_step of the user's own may not be divided.
     """
-    with contextlib.ExitStack() as stack:
-        for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
-            stack.enter_context(mock.patch.object(keras_loss, name, lambda value: value))
+    with mock.patch.object(keras_loss, "scale_loss_for_distribution", lambda value: value):
         yield
 
 
-def _scale(gradient: Any, share: tf.Tensor) -> Any:
-    """Return a replica's part of a gradient; without rows its loss may be NaN, and its part is 0.
+@contextlib.contextmanager
+def masks_of_all_rows(share: Share) -> Iterator[None]:
+    """Let masked losses be sums divided by the valid entries of the batch, as on one process.
+
+    Keras divides them by those of the replica.
+    """
+    apply_mask = keras_loss.apply_mask
+
+    def apply_batch_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
+        if mask is None or reduction == "sum":
+            return apply_mask(sample_weight, mask, dtype, reduction)
+        valid = all_reduce(_multiply(tf.reduce_mean(tf.cast(mask, tf.float32)), share.value))
+        weight = apply_mask(sample_weight, mask, dtype, "sum")
+        return weight * tf.cast(tf.math.reciprocal_no_nan(valid), weight.dtype)
+
+    with mock.patch.object(keras_loss, "apply_mask", apply_batch_mask):
+        yield
+
+
+@contextlib.contextmanager
+def moments_of_all_rows(share: Share) -> Iterator[None]:
+    """Let layers that are synchronized normalize by the batch, also if replicas' rows are uneven.
+
+    The gradient of a replica's mean loss counts by its share, which Keras takes for equal.
+    """
+
+    @tf.custom_gradient
+    def add(values: tf.Tensor) -> Any:
+        part = share.value  # That of the replica which is traced in this thread.
+
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            total = all_reduce(_multiply(upstream, part))
+            return tf.math.divide_no_nan(total, tf.cast(part, total.dtype))
+
+        return all_reduce(values), gradient
+
+    def compute(x: tf.Tensor, axes: Sequence[int], keepdims: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        has_rows = tf.cast(share.value > 0, x.dtype)
+        sums = [
+            tf.reduce_sum(values, axes, keepdims=keepdims)
+            for values in (x, tf.square(x), tf.ones_like(x))
+        ]
+        total, squares, count = tf.unstack(add(_multiply(tf.stack(sums), has_rows)))
+        mean = total / count
+        return mean, tf.maximum(squares / count - tf.square(mean), 0.0)
+
+    with mock.patch.object(keras_nn, "_compute_moments_sync", compute):
+        yield
+
+
+@contextlib.contextmanager
+def batch_means(share: Share, scales: Scales) -> Iterator[None]:
+    """Let trackers of means count a value of a batch once, not once a replica.
+
+    Keras' trackers count the loss with its rows, and those of several outputs without; a train_step
+    of the user's own may do either.
+    """
+    update_state = Mean.update_state
+
+    def mean_of_rows(loss: tf.Tensor) -> tf.Tensor:
+        scale = scales.take()
+        if scale is Scale.SHARE:
+            return loss
+        return tf.math.divide_no_nan(share.weigh(loss, scale), tf.cast(share.value, loss.dtype))
+
+    def update(self: Mean, values: Any, sample_weight: Any = None) -> None:
+        if sample_weight is not None or tf.convert_to_tensor(values).shape.rank:
+            update_state(self, values, sample_weight)
+            return
+        part = share.weigh(tf.cast(values, self.dtype), scales.take())
+        self.total.assign_add(part)
+        self.count.assign_add(tf.cast(share.value, self.dtype))
+
+    with (
+        mock.patch.object(Mean, "update_state", update),
+        mock.patch.object(keras_loss, "unscale_loss_for_distribution", mean_of_rows),
+    ):
+        yield
+
+
+def _multiply(value: Any, factor: tf.Tensor) -> Any:
+    """Return a replica's part of a value; without rows it may be NaN, and its part is 0.
 
     Gradients of embeddings stay sparse: Keras squares their rows one by one.
     """
-    if isinstance(gradient, tf.IndexedSlices):
-        values = _scale(gradient.values, share)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.math.multiply_no_nan(gradient, tf.cast(share, gradient.dtype))
+    if isinstance(value, tf.IndexedSlices):
+        values = _multiply(value.values, factor)
+        return tf.IndexedSlices(values, value.indices, value.dense_shape)
+    return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))
 
 
 def _has_fixed_rows(gradient: Any) -> bool:
@@ -75,24 +175,18 @@ def _has_fixed_rows(gradient: Any) -> bool:
     return True
 
 
-def list_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the model's optimizer, and others that a train_step of the user's own may use."""
-    listed = [model.optimizer, *vars(model).values()]
-    return [*{id(value): value for value in listed if isinstance(value, keras.Optimizer)}.values()]
-
-
 @contextlib.contextmanager
-def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local) -> Iterator[None]:
-    """Let an optimizer apply the sum of the replicas' gradients, each times the replica's share.
+def sum_gradients(optimizer: keras.Optimizer, share: Share, scales: Scales) -> Iterator[None]:
+    """Let an optimizer apply the gradients of the batch, summed over the replicas by their scale.
 
-    Keras would sum them after it has clipped those of each replica. `share.value` is that of the
-    replica which is traced in the thread.
+    Keras would sum them after it has clipped those of each replica.
     """
     apply = optimizer.apply
 
     def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
         replica_context = tf.distribute.get_replica_context()
-        parts = [_scale(gradient, share.value) for gradient in grads if gradient is not None]
+        scale = scales.take()
+        parts = [share.weigh(gradient, scale) for gradient in grads if gradient is not None]
         fixed = [_has_fixed_rows(gradient) for gradient in parts]
         sent = [
             gradient.values if keeps else gradient
@@ -110,14 +204,12 @@ def sum_gradients(optimizer: keras.optimizers.Optimizer, share: threading.local)
             trainable_variables,
         )
 
-    inner: Any = optimizer
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
-        while inner is not None:
-            unchanged = mock.patch.object(
-                inner, "_all_reduce_sum_gradients", lambda grads_and_vars: grads_and_vars
+        for one in (optimizer, *list_inner(optimizer)):
+            stack.enter_context(
+                mock.patch.object(one, "_all_reduce_sum_gradients", lambda pairs: pairs)
             )
-            stack.enter_context(unchanged)
-            inner = getattr(inner, "inner_optimizer", None)
-        stack.enter_context(branch_across_replicas(optimizer))
+            if not list_inner(one):
+                stack.enter_context(branch_across_replicas(one))
         yield

@@ -119,8 +119,9 @@ class Task(abc.ABC):
     def find_overfitting(self, training: Mapping[str, Any]) -> Finding | None:
         """Return a finding if the content of a job's metrics.json shows overfitting."""
         name = self.metrics[0]
-        train, validation = training["train"][name], training["validation"].get(name)
-        if validation is None or not self.is_overfitted(train, validation):
+        # A program may measure other metrics.
+        train, validation = (training[split].get(name) for split in ("train", "validation"))
+        if train is None or validation is None or not self.is_overfitted(train, validation):
             return None
         return Finding("overfitting", True, {"train": train, "validation": validation})
 

@@ -1,10 +1,13 @@
 """Refuse what a model's `compile` may say that several replicas can't train."""
 
+import itertools
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from trainer.errors import InputError
+from trainer.training.applied_optimizers import list_inner, list_optimizers
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""
@@ -29,10 +32,11 @@ def check_compiled(model: keras.Model) -> None:
     """Raise InputError for losses that are no means, and what no workers can do independently."""
     if model.run_eagerly:
         raise InputError("run_eagerly=True can't be used on several replicas; leave it out")
-    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if isinstance(model.distribute_strategy, tf.distribute.ParameterServerStrategy):
-        for name in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-            if value := getattr(inner, name):
+        applied = [(one, *list_inner(one)) for one in list_optimizers(model)]
+        names = ("gradient_accumulation_steps", "ema_overwrite_frequency")
+        for optimizer, name in itertools.product(itertools.chain(*applied), names):
+            if value := getattr(optimizer, name, None):
                 raise InputError(
                     f"{name}={value} can't be used with parameter servers, whose workers take "
                     "steps independently; leave it out"

@@ -8,6 +8,7 @@ Keras has no hook for it: its functions are replaced while a step is traced.
 """
 
 import contextlib
+import functools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -15,10 +16,11 @@ from typing import Any
 from unittest import mock
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.random import seed_generator
 from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import gen_stateless_random_ops_v2
+from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
 
 _OPERATIONS = (
     "stateless_random_normal_v2",
@@ -26,6 +28,21 @@ _OPERATIONS = (
     "stateless_random_uniform_int_v2",
     "stateless_random_uniform_v2",
 )
+_STATEFUL: dict[str, Callable[..., tf.Tensor]] = {
+    "random_standard_normal": lambda shape, seed, dtype: tf.random.stateless_normal(
+        shape, seed, dtype=dtype
+    ),
+    "truncated_normal": lambda shape, seed, dtype: tf.clip_by_value(
+        tf.random.stateless_normal(shape, seed, dtype=dtype), -2, 2
+    ),
+    "random_uniform": lambda shape, seed, dtype: tf.random.stateless_uniform(
+        shape, seed, dtype=dtype
+    ),
+    "random_uniform_int": lambda shape, seed, low, high: tf.random.stateless_uniform(
+        shape, seed, low, high, low.dtype
+    ),
+}
+"""Operations of tf.random, and functions that draw as they do, from a seed."""
 _BYTES = 16
 """Bytes that the generator draws for a value of its counter."""
 
@@ -42,10 +59,61 @@ def by_row() -> Iterator[None]:
     draws are the same on each replica, as those of keras.random's categorical, gamma, beta,
     binomial and truncated_normal are. XLA draws normal numbers otherwise for other sizes.
     """
+    _check_functions()
+    with _operations_by_row():
+        yield
+
+
+@functools.cache
+def _check_functions() -> None:
+    """Raise RuntimeError if Keras or TensorFlow draw by other operations than those replaced."""
+    shape = 6, 3
+    functions: list[Callable[..., Any]] = [
+        keras.random.normal,
+        keras.random.uniform,
+        lambda rows, seed: keras.random.dropout(keras.ops.ones(rows), 0.5, seed=seed),
+    ]
+    with tf.init_scope():
+        for function in functions:
+            whole = function(shape, seed=1)
+            with _operations_by_row():
+                set_rows(tf.constant(4), 2)
+                rows = function((2, *shape[1:]), seed=1)
+            if not np.array_equal(whole[4:], rows):
+                raise RuntimeError(
+                    f"Keras {keras.__version__} with TensorFlow {tf.__version__} draws by other "
+                    "operations than trainer.training.draws divides among replicas"
+                )
+
+
+@contextlib.contextmanager
+def _operations_by_row() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in _OPERATIONS:
             drawn = _draw_for_rows(getattr(gen_stateless_random_ops_v2, name))
             stack.enter_context(mock.patch.object(gen_stateless_random_ops_v2, name, drawn))
+        yield
+
+
+@contextlib.contextmanager
+def repeated() -> Iterator[None]:
+    """Let functions of tf.random draw the same in each function that is traced in this context.
+
+    They draw by row, too, if `by_row` is entered before.
+    """
+    calls = threading.local()
+
+    def repeat(stateless: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+        def draw(shape: Any, *arguments: Any, **_: Any) -> tf.Tensor:
+            calls.number = getattr(calls, "number", 0) + 1
+            return stateless(shape, [calls.number, 0], *arguments)
+
+        return draw
+
+    with contextlib.ExitStack() as stack:
+        for name, stateless in _STATEFUL.items():
+            repeating = repeat(stateless)
+            stack.enter_context(mock.patch.object(gen_random_ops, name, repeating))
         yield
 
 

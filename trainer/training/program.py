@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 
 from trainer.data.schema import Dataset, load_to_train
 from trainer.models import prepare_model
@@ -25,8 +26,11 @@ class Trained:
         rows = [{"epoch": epoch + 1, "phase": 1} for epoch in history.epoch]
         for name, values in history.history.items():
             if len(values) == len(rows):  # Others are not of each epoch.
+                shown = f"validation_{name[4:]}" if name.startswith("val_") else name
                 for row, value in zip(rows, values, strict=True):
-                    row[f"validation_{name[4:]}" if name.startswith("val_") else name] = value
+                    numbers = np.ravel(value).tolist()
+                    names = [f"{shown}_{number}" for number in range(len(numbers))]
+                    row.update(zip(names if np.ndim(value) else [shown], numbers, strict=True))
         return rows
 
     def measure(self, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:

@@ -1,0 +1,379 @@
+"""Steps, losses and metrics as people write them, for tests.trainer.fit_scenarios.
+
+`fit` trains those of SCENARIOS as one process of Keras, and refuses those of REFUSED by words.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+ROWS = 77
+"""Not a multiple of the batch size; the last batch of 38 has a single row."""
+SOME, BATCH = 44, 11
+Script = Callable[..., tuple[keras.Model, dict[str, Any]]]
+SCENARIOS: dict[str, Script] = {}
+REFUSED: dict[str, tuple[Script, str]] = {}
+
+
+def scenario(function: Script) -> Script:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+def draw(rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return points [rows, 4], float32, and their classes, int64."""
+    points = np.random.default_rng(seed).normal(size=(rows, 4)).astype(np.float32)
+    return points, (points[:, 0] > points[:, 1]).astype(np.int64) + (points[:, 2] > 1)
+
+
+def refused(words: str) -> Callable[[Callable], Callable]:
+    def register(function: Callable) -> Callable:
+        REFUSED[function.__name__] = function, words
+        return function
+
+    return register
+
+
+def prepare(model: keras.Model, y: Any = None, **options: Any) -> tuple[keras.Model, Any]:
+    """Return a model, and its data in batches of an odd number of rows."""
+    x, classes = draw(SOME)
+    y = classes[:, None].astype(np.float32) if y is None else y
+    return model, {"x": x, "y": y, "batch_size": BATCH, "shuffle": False, **options}
+
+
+def network(units: int = 1, **options: Any) -> keras.Model:
+    layers = [keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(units, **options)]
+    return keras.Sequential([keras.Input((4,)), *layers])
+
+
+def compiled(loss: Any, model: keras.Model | None = None, **options: Any) -> Any:
+    """Return a model that is compiled with a loss, and data."""
+    model = model or network(activation="sigmoid")
+    model.compile(keras.optimizers.SGD(0.05), loss, **options)
+    return prepare(model)
+
+
+class Step(keras.Model):
+    """A train_step with a loss, an optimizer and a tracker of its own."""
+
+    def __init__(self, find_loss: Callable[..., Any], optimizer: Any = None) -> None:
+        super().__init__()
+        self.network = network()
+        self.find_loss = find_loss
+        self.find_optimizer = optimizer or (lambda model: model.optimizer)
+        self.tracker = keras.metrics.Mean(name="tracker")
+        self.compile(keras.optimizers.SGD(0.05))
+
+    def call(self, inputs: Any) -> Any:
+        return self.network(inputs)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.find_loss(self, y, self(x))
+        weights = self.trainable_weights
+        optimizer = self.find_optimizer(self)
+        optimizer.apply(self.change(tape.gradient(loss, weights)), weights)
+        self.tracker.update_state(loss)
+        return {"shown": self.tracker.result()}
+
+    def change(self, gradients: Any) -> Any:
+        return gradients
+
+
+def square(model: Any, y: Any, outputs: Any) -> Any:
+    return ops.mean(ops.square(y - outputs))
+
+
+@scenario
+def optimizer_in_a_list():
+    model = Step(square, lambda model: model.kept["all"][0])
+    model.kept = {"all": [keras.optimizers.Adam(0.05, clipnorm=0.1)]}
+    return prepare(model)
+
+
+@scenario
+def optimizer_of_a_part():
+    model = Step(square, lambda model: model.network.optimizer)
+    model.network.compile(keras.optimizers.SGD(0.05))
+    return prepare(model)
+
+
+@scenario
+def optimizers_by_variable():
+    first = keras.optimizers.Adam(0.05, global_clipnorm=0.1)
+    second = keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=2)
+    model = network()
+    model.compile(
+        keras.optimizers.MultiOptimizer(
+            lambda variable: first if "bias" in variable.path else second
+        ),
+        "mse",
+    )
+    return prepare(model)
+
+
+@refused("applies the optimizer")
+def optimizer_elsewhere():
+    optimizer = keras.optimizers.SGD(0.05)
+    return prepare(Step(square, lambda _: optimizer))
+
+
+@scenario
+def average_by_the_guide():
+    return prepare(
+        Step(
+            lambda model, y, outputs: (
+                tf.nn.compute_average_loss(tf.square(y - outputs)[:, 0], global_batch_size=BATCH)
+                + tf.nn.scale_regularization_loss(0.01 * ops.sum(model.trainable_weights[0] ** 2))
+            )
+        )
+    )
+
+
+@scenario
+def mean_over_replicas():
+    def find(model: Any, y: Any, outputs: Any) -> Any:
+        return square(model, y, outputs) / model.distribute_strategy.num_replicas_in_sync
+
+    return prepare(Step(find))
+
+
+class SumOverBatch(keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def call(self, inputs: Any) -> Any:
+        return self.network(inputs)
+
+    def compute_loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool) -> Any:
+        return ops.sum(ops.square(y - y_pred)) / BATCH
+
+
+@scenario
+def own_compute_loss():
+    x, classes = draw(22, seed=9)
+    model = SumOverBatch()
+    model.compile(keras.optimizers.SGD(0.05))
+    validation = x, classes[:, None].astype(np.float32)
+    return prepare(model, validation_data=validation, validation_batch_size=BATCH)
+
+
+@scenario
+def loss_that_is_a_sum():
+    return compiled(lambda y, outputs: 0.1 * ops.sum(ops.square(y - outputs)))
+
+
+@scenario
+def masked_words():
+    words = np.array([[1, 2, 3, 4]] * 22 + [[1, 0, 0, 0]] * 22)
+    model = keras.Sequential(
+        [
+            keras.Input((4,), dtype="int32"),
+            keras.layers.Embedding(5, 4, mask_zero=True),
+            keras.layers.Dense(5, activation="softmax"),
+        ]
+    )
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.SGD(1.0), loss, metrics=["accuracy"])
+    return prepare(model, x=words, y=words)
+
+
+@scenario
+def ignored_class():
+    loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=0)
+    model = network(3, activation="softmax")
+    model.compile(keras.optimizers.SGD(0.5), loss)
+    return prepare(model, draw(SOME)[1] * (np.arange(SOME) % 11 < 7))
+
+
+@scenario
+def synchronized_normalization():
+    hidden = [keras.layers.Dense(6), keras.layers.BatchNormalization(synchronized=True)]
+    model = keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(1)])
+    return compiled("mse", model)
+
+
+@scenario
+def two_outputs():
+    inputs = keras.Input((4,))
+    outputs = [keras.layers.Dense(1, name=name)(inputs) for name in ("first", "second")]
+    model = keras.Model(inputs, outputs)
+    model.compile(keras.optimizers.SGD(0.05), ["mse", "mae"], metrics=[["mae"], ["mse"]])
+    x, _ = draw(SOME)
+    return prepare(model, [x[:, :1], x[:, 1:2]], batch_size=10)
+
+
+@scenario
+def clipped_weights():
+    """A Wasserstein GAN, whose critic takes two steps."""
+
+    class Gan(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maker, self.critic = network(4), network()
+            self.compile()
+            self.rules = [keras.optimizers.RMSprop(0.01) for _ in range(2)]
+
+        def train_step(self, x: Any) -> dict[str, Any]:
+            weights = self.critic.trainable_weights
+            for _ in range(2):
+                with tf.GradientTape() as tape:
+                    loss = ops.mean(self.critic(self.maker(x))) - ops.mean(self.critic(x))
+                self.rules[0].apply(tape.gradient(loss, weights), weights)
+                for weight in weights:
+                    weight.assign(ops.clip(weight, -0.3, 0.3))
+            weights = self.maker.trainable_weights
+            with tf.GradientTape() as tape:
+                made = -ops.mean(self.critic(self.maker(x)))
+            self.rules[1].apply(tape.gradient(made, weights), weights)
+            return {"critic": loss, "maker": made}
+
+    model, arguments = prepare(Gan())
+    del arguments["y"]
+    return model, arguments
+
+
+@scenario
+def drawn_by_tensorflow():
+    """A step whose draws by tf.random can't equal those of one process, but have no effect."""
+
+    def find(model: Any, y: Any, outputs: Any) -> Any:
+        noise = tf.random.normal(tf.shape(outputs)) * model.tracker.total * 0
+        return square(model, y, outputs + noise)
+
+    return prepare(Step(find))
+
+
+@scenario
+def rate_by_the_batch():
+    class Follow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.1 * min(1.0, logs["loss"])
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["rate"] = float(self.model.optimizer.learning_rate)
+
+    model, arguments = compiled("mse", metrics=["mae"])
+    return model, {**arguments, "callbacks": Follow()}
+
+
+@scenario
+def metric_of_a_function():
+    def error(y: Any, outputs: Any) -> Any:
+        return ops.mean(ops.abs(y - outputs))
+
+    return compiled("mse", metrics=[error])
+
+
+@scenario
+def generator_without_weights():
+    model, arguments = compiled("mse")
+    x, y = arguments["x"], arguments["y"]
+    begins = [*range(0, SOME, BATCH)] * 4
+    batches = ((x[begin : begin + BATCH], y[begin : begin + BATCH], None) for begin in begins)
+    return model, {"x": batches, "steps_per_epoch": 4}
+
+
+@refused("the loss of 11 rows is neither")
+def root_of_a_mean():
+    return compiled(lambda y, outputs: ops.sqrt(ops.mean(ops.square(y - outputs))))
+
+
+@refused("the loss of 11 rows is neither")
+def dice():
+    return compiled(keras.losses.Dice())
+
+
+@refused("the loss of 11 rows is neither")
+def weights_by_the_batch():
+    return compiled(lambda y, outputs: ops.mean(ops.square(y - outputs) * (1 + y / ops.sum(y))))
+
+
+@refused("the gradient for the optimizer")
+def contrast():
+    def find(model: Any, y: Any, outputs: Any) -> Any:
+        likeness = ops.matmul(outputs, ops.transpose(outputs))
+        return -ops.mean(ops.diagonal(ops.log_softmax(likeness)))
+
+    return prepare(Step(find))
+
+
+@refused("the gradient for the optimizer")
+def clipped_by_hand():
+    class Clipped(Step):
+        def change(self, gradients: Any) -> Any:
+            return tf.clip_by_global_norm(gradients, 0.01)[0]
+
+    return prepare(Clipped(square))
+
+
+@refused("the loss of 11 rows is neither")
+def rows_that_meet():
+    class Centered(keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            return inputs - ops.mean(inputs, axis=0)
+
+    model = keras.Sequential([keras.Input((4,)), Centered(), keras.layers.Dense(1)])
+    return compiled("mse", model)
+
+
+@refused("the loss of 11 rows is neither")
+def rows_that_meet_between_layers():
+    inputs = keras.Input((4,))
+    centered = inputs - ops.mean(inputs, axis=0, keepdims=True)
+    return compiled("mse", keras.Model(inputs, keras.layers.Dense(1)(centered)))
+
+
+@refused("assigns from its rows to a variable of shape [4]")
+def statistics_of_rows():
+    class Remembering(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            options = {"initializer": "zeros", "trainable": False}
+            self.seen = self.add_weight(shape=(shape[-1],), **options)
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if training:
+                self.seen.assign(ops.mean(inputs, axis=0))
+            return inputs
+
+    return compiled("mse", keras.Sequential([Remembering(), keras.layers.Dense(1)]))
+
+
+@refused("fails with fewer rows")
+def hardest_rows():
+    def hardest(y: Any, outputs: Any) -> Any:
+        return ops.mean(ops.top_k(ops.square(y - outputs)[:, 0], 3)[0])
+
+    return compiled(hardest)
+
+
+@refused("the metric 'error' of 11 rows is neither")
+def metric_that_is_no_mean():
+    def error(y: Any, outputs: Any) -> Any:
+        return ops.sqrt(ops.mean(ops.square(y - outputs)))
+
+    return compiled("mse", metrics=[error])
+
+
+@refused("the metric 'seen'")
+def sum_of_means():
+    class Summed(Step):
+        def __init__(self) -> None:
+            super().__init__(square)
+            self.seen = keras.metrics.Sum(name="seen")
+
+        def change(self, gradients: Any) -> Any:
+            self.seen.update_state(ops.mean(gradients[0]))
+            return gradients
+
+    return prepare(Summed())
+
+
+SCRIPTS = [*SCENARIOS]
+"""Names of the scenarios of this file, to which fit_scenarios adds its own."""

@@ -1,0 +1,412 @@
+"""Try a step on a few rows, whole and cut in two, to find how replicas' values add up.
+
+A replica computes a step of its rows. The values of the whole batch are those of the replicas, each
+times the replica's share of the rows, if they are means over rows; they are the sums if the step
+divides by the global batch size itself, as TensorFlow's guide to custom training says. What is
+neither, such as a contrastive loss, several replicas can't compute.
+
+The trial is not needed for models that consist of Keras' layers, losses and metrics alone.
+"""
+
+import contextlib
+import dataclasses
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.losses import loss as keras_loss
+from keras.src.metrics.reduction_metrics import Mean
+from tensorflow import raw_ops
+from tensorflow.python.distribute import distribute_lib
+
+from trainer.errors import InputError, first_line
+from trainer.fit.divided_batches import count_rows, slice_rows
+from trainer.fit.replica_sums import means_of_local_rows
+from trainer.fit.scales import Scale, Scales, flatten_logs
+from trainer.training import draws
+from trainer.training.applied_optimizers import list_optimizers, others_refused
+
+_PARTS = 2
+"""Parts of a batch in a trial, which the step takes for the number of replicas."""
+_CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05
+"""Relative errors that are rounding; the last one in 16 bits."""
+_READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
+"""Types of operations that don't assign to a variable."""
+_BATCHWISE = {"circle", "dice", "tversky"}
+"""Keras' losses that are no means over rows."""
+_MIXING = ("keras.src.layers.preprocessing.", "keras.src.layers.core.lambda_layer")
+"""Modules of Keras' layers that may mix the rows of a batch."""
+
+
+def is_trial_needed(model: keras.Model) -> bool:
+    """Return whether a model may compute what is no mean over the rows of a batch."""
+    for name in ("train_step", "test_step", "compute_loss", "compute_metrics"):
+        if getattr(type(model), name) is not getattr(keras.Model, name):
+            return True
+    layers = [*model._flatten_layers()]
+    operations = [operation for layer in layers for operation in getattr(layer, "operations", ())]
+    if any(not isinstance(operation, keras.Layer) for operation in operations):
+        return True
+    if not all(_is_of_rows(layer) for layer in layers):
+        return True
+    if not all(_is_mean(loss) for loss in tf.nest.flatten(model.loss) if loss is not None):
+        return True
+    return not all(
+        _is_of_keras(type(metric)) and _is_of_keras(getattr(metric, "_fn", Mean))
+        for metric in list_metrics(model)
+    )
+
+
+def list_metrics(model: keras.Model) -> list[keras.Metric]:
+    """Return a model's metrics, and each of those that `compile` was given."""
+    return [one for outer in model.metrics for one in getattr(outer, "metrics", [outer])]
+
+
+def _is_of_keras(thing: Any) -> bool:
+    return getattr(thing, "__module__", "").startswith("keras.src.")
+
+
+def _is_of_rows(layer: keras.Layer) -> bool:
+    module = type(layer).__module__
+    functions = [getattr(layer, name, None) for name in ("activation", "activity_regularizer")]
+    return (
+        _is_of_keras(type(layer))
+        and not module.startswith(_MIXING)
+        and all(_is_of_keras(function) for function in functions if function is not None)
+    )
+
+
+def _is_mean(loss: Any) -> bool:
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        loss = getattr(loss, "fn", type(loss))
+    return _is_of_keras(loss) and loss.__name__ not in _BATCHWISE
+
+
+class _Values:
+    """What a replica's step has computed, recorded instead of applied."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.tensors: list[tf.Tensor] = []
+        self.ratios: list[tf.Tensor] = []
+        """Of each masked loss, entries divided by valid ones."""
+        self.results: list[tuple[Any, str]] = []
+
+    def add(self, name: str, value: tf.Tensor) -> None:
+        self.names.append(name)
+        self.tensors.append(value)
+
+
+class _Pass:
+    """A function of a step that changes nothing: it records."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        function: Callable[[Any], Any],
+        rows: Any,
+        ratios: list[np.ndarray] | None = None,
+    ) -> None:
+        """Trace the step for rows of any number; without `ratios`, as one process's."""
+        self._model, self._strategy, self._function = model, strategy, function
+        self._is_whole = ratios is None
+        self.names: list[str] = []
+        self.metrics: dict[str, str] = {}
+        self._ratios = ratios or []
+        specification = keras.tree.map_structure(
+            lambda tensor: (
+                tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+                if tf.is_tensor(tensor)
+                else tf.type_spec_from_value(tensor)
+            ),
+            rows,
+        )
+        number = tf.TensorSpec([], tf.int32)
+        self._step = tf.function(self._trace, autograph=False)
+        with self._patches():
+            self._concrete = self._step.get_concrete_function(specification, number)
+
+    @contextlib.contextmanager
+    def _patches(self) -> Iterator[None]:
+        number = property(lambda _: 1 if self._is_whole else _PARTS)
+        normalize = keras.layers.BatchNormalization.call
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(
+                mock.patch.object(distribute_lib.StrategyBase, "num_replicas_in_sync", number)
+            )
+            stack.enter_context(
+                # Its statistics are those of a replica, as in Keras.
+                mock.patch.object(
+                    keras.layers.BatchNormalization,
+                    "call",
+                    lambda self, inputs, training=None, mask=None: normalize(
+                        self, inputs, training=False, mask=mask
+                    ),
+                )
+            )
+            for change in (means_of_local_rows(), draws.by_row(), draws.repeated()):
+                stack.enter_context(change)
+            yield
+
+    def _trace(self, rows: Any, offset: tf.Tensor) -> Any:
+        per_replica: list[_Values] = []
+        local = threading.local()
+
+        def replica_step() -> Any:
+            local.values = values = _Values()
+            draws.set_rows(offset, count_rows(rows))
+            logs = self._function(rows)
+            flat = flatten_logs(logs)
+            known = {id(tensor): name for tensor, name in values.results}
+            self.metrics = {
+                name: known[id(value)] for name, value in flat.items() if id(value) in known
+            }
+            own = {
+                name: tf.cast(tf.convert_to_tensor(value), tf.float32)
+                for name, value in flat.items()
+                if name not in self.metrics
+            }
+            per_replica.append(values)
+            return values.tensors, own, values.ratios
+
+        with self._recorded(local):
+            results = self._strategy.run(replica_step)
+        self.names = per_replica[0].names
+        first = self._strategy.experimental_local_results
+        return keras.tree.map_structure(lambda value: first(value)[0], results)
+
+    @contextlib.contextmanager
+    def _recorded(self, local: threading.local) -> Iterator[None]:
+        """Record gradients and values of metrics."""
+        update, mask = Mean.update_state, keras_loss.apply_mask
+
+        def update_recorded(self: Any, values: Any, sample_weight: Any = None) -> Any:
+            if sample_weight is None and tf.convert_to_tensor(values).shape.rank == 0:
+                name = f"the metric {self.name!r}"
+                return local.values.add(name, tf.cast(values, tf.float32))
+            return update(self, values, sample_weight)
+
+        def loss_recorded(loss: tf.Tensor) -> tf.Tensor:
+            local.values.add("the loss", tf.cast(loss, tf.float32))
+            return tf.zeros_like(loss)
+
+        def mask_by_whole(weight: Any, masked: Any, dtype: Any, reduction: Any) -> Any:
+            if masked is None or reduction == "sum":
+                return mask(weight, masked, dtype, reduction)
+            ratios = local.values.ratios
+            if self._is_whole:
+                valid = tf.reduce_mean(tf.cast(masked, tf.float32))
+                ratios.append(tf.math.reciprocal_no_nan(valid))
+            else:
+                ratios.append(tf.constant(self._ratios[len(ratios)]))
+            return mask(weight, masked, dtype, "sum") * tf.cast(ratios[-1], dtype)
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(others_refused(self._model))
+            for optimizer in list_optimizers(self._model):
+
+                def record(
+                    gradients: Any, variables: Any = None, name: str = optimizer.name
+                ) -> None:
+                    summary = [_project(one) for one in gradients if one is not None]
+                    local.values.add(f"the gradient for the optimizer {name!r}", tf.stack(summary))
+
+                stack.enter_context(mock.patch.object(optimizer, "apply", record))
+                stack.enter_context(mock.patch.object(optimizer, "scale_loss", lambda loss: loss))
+            for metric in list_metrics(self._model):
+
+                def result(metric: Any = metric, result: Any = metric.result) -> Any:
+                    found = result()
+                    if tf.is_tensor(found):
+                        local.values.results.append((found, metric.name))
+                    return found
+
+                stack.enter_context(mock.patch.object(metric, "result", result))
+            stack.enter_context(mock.patch.object(Mean, "update_state", update_recorded))
+            for name, change in (
+                ("apply_mask", mask_by_whole),
+                ("unscale_loss_for_distribution", loss_recorded),
+            ):
+                stack.enter_context(mock.patch.object(keras_loss, name, change))
+            yield
+
+    def run(self, rows: Any, offset: int) -> "_Result":
+        """Compute the step of some rows, and undo its assignments."""
+        handles = self._list_assigned()
+        before = {id(handle): _read(handle) for handle in handles}
+        try:
+            values, logs, ratios = self._concrete(rows, tf.constant(offset))
+        except tf.errors.InvalidArgumentError as error:
+            raise InputError(
+                f"several replicas can't compute {self._function.__name__} of the model "
+                f"{self._model.name!r}, which fails with fewer rows: "
+                f"{first_line(error)}; let it take batches of any size, or train on one replica"
+            ) from None
+        after = {id(handle): _read(handle) for handle in handles}
+        for handle in handles:
+            raw_ops.AssignVariableOp(resource=handle, value=before[id(handle)])
+        return _Result(
+            values=[np.array(value) for value in values],
+            logs={name: np.array(value) for name, value in logs.items()},
+            ratios=[np.array(ratio) for ratio in ratios],
+            begin=before,
+            end=after,
+        )
+
+    def _list_assigned(self) -> list[Any]:
+        """Return the handles of the variables that the step assigns, or may assign."""
+        assigned = []
+        for outer, inner in self._concrete.graph.captures:
+            data = getattr(outer, "_handle_data", None)
+            if outer.dtype != tf.resource or data is None or not data.shape_and_type:
+                continue
+            if any(not consumer.type.startswith(_READS) for consumer in inner.consumers()):
+                assigned.append(outer)
+        return assigned
+
+
+@dataclasses.dataclass(frozen=True)
+class _Result:
+    values: list[np.ndarray]
+    logs: dict[str, np.ndarray]
+    ratios: list[np.ndarray]
+    begin: dict[int, tf.Tensor]
+    end: dict[int, tf.Tensor]
+    """Values of the variables that the step has assigned, by id of handle."""
+
+
+def _read(handle: Any) -> tf.Tensor:
+    (data,) = handle._handle_data.shape_and_type
+    return raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.dtype))
+
+
+def find_scales(
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+    function: Callable[[Any], Any],
+    rows: Any,
+) -> Scales:
+    """Return how the values of a step add up; raise InputError for a step that rows can't divide.
+
+    `function` is the model's train_step or test_step, `rows` a batch of two rows or more.
+    """
+    number = int(count_rows(rows))
+    whole_pass = _Pass(model, strategy, function, rows)
+    whole = whole_pass.run(rows, 0)
+    part_pass = _Pass(model, strategy, function, rows, whole.ratios)
+    cuts = []
+    places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
+    for cut in sorted(places):
+        pairs = ((0, cut), (cut, number))
+        cuts.append(
+            [
+                (part_pass.run(slice_rows(rows, *pair), pair[0]), (pair[1] - pair[0]) / number)
+                for pair in pairs
+            ]
+        )
+    tolerance = _find_tolerance(model)
+
+    def find(kind: str, key: Any) -> Scale | None:
+        expected = getattr(whole, kind)[key]
+        for scale in Scale:
+            totals = [
+                sum(
+                    getattr(part, kind)[key] * np.array(scale.factor(share, _PARTS))
+                    for part, share in parts
+                )
+                for parts in cuts
+            ]
+            if all(_is_close(total, expected, tolerance) for total in totals):
+                return scale
+        return None
+
+    scales = Scales()
+    scales.metrics = whole_pass.metrics
+    for index, name in enumerate(whole_pass.names):
+        scale = find("values", index)
+        if scale is None:
+            raise InputError(
+                f"several replicas can't compute {function.__name__} of the model {model.name!r}: "
+                f"{name} of {number} rows is neither the mean nor the sum of those of two parts of "
+                "them, as when rows are compared with each other; make it a mean over rows, or "
+                "train on one replica"
+            )
+        scales.values.append(scale)
+    for name in whole.logs:
+        scale = find("logs", name)
+        if scale is None:
+            warnings.warn(
+                f"the log {name!r} of {function.__name__} is no mean over rows: the mean of the "
+                "replicas' values is shown",
+                stacklevel=2,
+            )
+        scales.logs[name] = scale or Scale.SHARE
+    for parts in cuts:
+        results = [result for result, _ in parts]
+        _check_assigned(model, strategy, function, whole, results, tolerance)
+    return scales
+
+
+def _find_tolerance(model: keras.Model) -> float:
+    if any("16" in layer.compute_dtype for layer in model._flatten_layers()):
+        return _HALF_TOLERANCE
+    return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
+
+
+def _check_assigned(
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+    function: Callable[[Any], Any],
+    whole: _Result,
+    parts: list[_Result],
+    tolerance: float,
+) -> None:
+    """Raise InputError for variables that do not end the same if replicas compute a step."""
+    states = {
+        id(component.handle): metric.name
+        for metric in [*model.metrics, *list_metrics(model)]
+        for variable in metric.variables
+        for component in strategy.experimental_local_results(variable.value)
+    }
+    for key, begin in whole.begin.items():
+        if not begin.dtype.is_floating:
+            continue
+        changes = [np.array(result.end[key] - begin) for result in (whole, *parts)]
+        if key in states:
+            if not _is_close(changes[1] + changes[2], changes[0], tolerance):
+                raise InputError(
+                    f"the metric {states[key]!r} can't be computed by several replicas, because "
+                    "its state over two parts of a batch does not add up to that over the batch; "
+                    "leave it out, or keep sums over rows in its variables"
+                )
+        elif not all(_is_close(change, changes[0], tolerance) for change in changes[1:]):
+            raise InputError(
+                f"{function.__name__} of the model {model.name!r} assigns from its rows to a "
+                f"variable of shape {begin.shape.as_list()}, which several replicas would do "
+                "differently; let an optimizer or a metric update it, or train on one replica"
+            )
+
+
+def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
+    """Return whether values equal others, relative to the largest in the last axis."""
+    if not np.all(np.isfinite(expected)):
+        return True  # One process would not get a number, either.
+    size = np.max(np.abs(expected), axis=-1, keepdims=True) if np.ndim(expected) else expected
+    least = 1e-6 * np.max(np.abs(expected), initial=0)
+    return bool(np.all(np.abs(found - expected) <= tolerance * np.abs(size) + least + 1e-12))
+
+
+def _project(gradient: Any) -> tf.Tensor:
+    """Return projections of a gradient to four directions, float32 [4]."""
+    flat = tf.reshape(tf.cast(tf.convert_to_tensor(gradient), tf.float32), [-1])
+    places = tf.range(tf.cast(tf.size(flat), tf.float32))
+    directions = [tf.cos(places * factor + 1) for factor in (0.61, 1.13, 1.7, 2.3)]
+    return tf.stack([tf.reduce_sum(flat * direction) for direction in directions])
