@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.trainer import fit_scenarios
+from tests.trainer.fit_scripts import SCRIPTS
 
 MODULE = fit_scenarios.__name__
 ROLES = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
@@ -15,9 +16,12 @@ REFUSED = {
     "generator": "a generator or a PyDataset can't be read by the workers",
     "own_step": "a generator or a PyDataset can't be read by the workers",
     "periodic_updates": "gradient_accumulation_steps=3 can't be used with parameter servers",
+    "generator_without_weights": "a generator or a PyDataset can't be read by the workers",
+    "optimizers_by_variable": "gradient_accumulation_steps=2 can't be used with parameter servers",
     "layers_in_data": "the data use variables, as Keras' layers",
 }
-QUICK = ["weighted_dataset", *REFUSED]
+QUICK = ["weighted_dataset", "optimizer_in_a_list", *REFUSED]
+ALL = [*(fit_scenarios.SCENARIOS.keys() - {*SCRIPTS}), *REFUSED]
 SEEDS = range(1, 6)
 
 
@@ -30,11 +34,11 @@ def train(names, folder, roles=ROLES):
 
 
 @pytest.mark.parametrize(
-    ("names", "roles"), [(QUICK, ONE_WORKER), pytest.param([], ROLES, marks=pytest.mark.slow)]
+    ("names", "roles"), [(QUICK, ONE_WORKER), pytest.param(ALL, ROLES, marks=pytest.mark.slow)]
 )
 def test_workers_learn_as_keras(names, roles, tmp_path):
     results = train(names, tmp_path, roles)
-    assert len(results) == len(names or fit_scenarios.SCENARIOS)
+    assert results.keys() == {*names}
     for name, message in REFUSED.items():
         assert message in results.pop(name)
     for name, result in results.items():

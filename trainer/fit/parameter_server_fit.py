@@ -30,7 +30,7 @@ from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
 from trainer.training.applied_optimizers import list_optimizers, others_refused
-from trainer.training.compile_checks import check_additive, is_own_metric
+from trainer.training.compile_checks import check_additive, check_compiled, is_own_metric
 from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 
 
@@ -54,6 +54,7 @@ class AsynchronousFit(FitLoop):
         return epoch.num_batches, epoch.data_adapter.get_tf_dataset()
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
+        check_compiled(self.model)  # A MultiOptimizer chooses its optimizers when it is built.
         self._check_metrics()
         self._variables = [
             variable for metric in self.model.metrics for variable in metric.variables
