@@ -66,6 +66,8 @@ def environment(*variables):
         (spec(POOL, scheduling=FLEX_START), "FLEX_START provides machines with .*NVIDIA_L4"),
         (spec(L4, LARGER_L4, scheduling=FLEX_START), "the same machines to every pool"),
         (spec(L4, scheduling={**FLEX_START, "timeout": "604801s"}), "timeout is more than 7 days"),
+        (spec(POOL, scheduling={"max_wait_duration": "60s"}), "needs strategy FLEX_START, not STR"),
+        (spec(POOL, scheduling={"strategy": "SPOT", "max_wait_duration": "0s"}), "START, not SPOT"),
         (spec(H200, network=NETWORK), "can't be peered with machines with NVIDIA_H200_141GB"),
     ],
 )
