@@ -43,7 +43,7 @@ def launch(
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 
-def apply(connection: Connection, recipe: Recipe) -> Applied:
+def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -> Applied:
     """Create or update the schedule of a recipe's batch prediction as [batch] declares it."""
     batch = recipe.run_options.batch
     if not batch or not batch.schedule:
@@ -56,7 +56,7 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     _check_locations(values, settings)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, "")
-    return schedules.update(connection, package, batch.schedule, values)
+    return schedules.update(connection, package, batch.schedule, values, remove_key=remove_key)
 
 
 def _values_from_settings(
