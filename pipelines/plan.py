@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import price_table
+from components.machines import price_table, scheduling
 from components.machines.price import (
     JobCost,
     UnknownPriceError,
@@ -19,6 +19,7 @@ from components.planning.search_options import SearchOptions
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
 from pipelines.run_options import RunOptions, StepMachine
+from trainer.errors import InputError
 from trainer.formats import count, duration
 from vertex_facts.quotas import list_quotas
 
@@ -34,6 +35,27 @@ def check_affordable(parameters: ParameterSet, search: SearchOptions | None) -> 
         plan.cost.limit_trials(search.trials, parameters.job.timeout)
 
 
+def check_search_duration(parameters: ParameterSet, search: SearchOptions | None) -> None:
+    """Raise InputError if a search may take longer than a task of a pipeline on Vertex AI."""
+    if search:
+        _Plan(parameters, price_table.load_table()).check_search_duration(search)
+
+
+def list_needed_quotas(
+    parameters: ParameterSet, run_options: RunOptions, search: SearchOptions | None
+) -> dict[str, int]:
+    """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
+
+    The trials of a search run beside the training with the recipe's values.
+    """
+    return list_quotas(
+        build_worker_pool_specs(parameters.machines),
+        parameters.pipeline.scheduling_strategy,
+        run_options.evaluation_accelerator,
+        jobs=1 + search.parallel if search else 1,
+    )
+
+
 def show(
     parameters: ParameterSet,
     minutes: float,
@@ -45,9 +67,9 @@ def show(
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
-    lines = list(plan.format_lines(run_options))
+    lines = list(plan.format_lines(run_options, search))
     if search:
-        lines.append(("search", plan.format_search(search)))
+        lines += plan.format_search(search)
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -60,6 +82,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     hourly = price_table.describe_serving_price(machine, replicas, prices, until="the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
+        f"step      predict, which waits for the job: {_format_step_price(StepMachine(), prices)}",
         f"pipeline  {format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
         "components/machines/prices.toml",
@@ -123,7 +146,7 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def format_lines(self, run_options: RunOptions) -> Iterator[Line]:
+    def format_lines(self, run_options: RunOptions, search: SearchOptions | None) -> Iterator[Line]:
         """Yield the lines below the table: the quota, the price and its basis."""
         timeout = self.parameters.job.timeout
         try:
@@ -131,8 +154,7 @@ class _Plan:
             priced = list(self._format_prices(parse_seconds(timeout)))
         except UnknownPriceError as error:
             priced = [("price", str(error))]
-        strategy = self.parameters.pipeline.scheduling_strategy
-        needed = list_quotas(self.pools, strategy, run_options.evaluation_accelerator)
+        needed = list_needed_quotas(self.parameters, run_options, search)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
@@ -140,11 +162,13 @@ class _Plan:
         yield from priced
         for step, size in vars(run_options.step_machines).items():
             if size:
-                yield "step", f"{step}: {self._format_step_price(size)}"
+                yield "step", f"{step}: {_format_step_price(size, self.prices)}"
         engine = self.parameters.engine
+        waiting = _format_step_price(StepMachine(), self.prices)
         if engine.records_engine == "dataflow":
-            waiting = self._format_step_price(StepMachine())
             yield "step", f"records, which waits for Dataflow: {waiting}"
+        if search:
+            yield "step", f"search, which waits for its trials: {waiting}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
             price = price_table.describe_serving_price(
@@ -164,20 +188,34 @@ class _Plan:
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
         yield "excluded", ", ".join(others)
+        strategy = self.parameters.pipeline.scheduling_strategy
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (
             "strategy",
             f"{provided}, ended after at most {duration(float(parse_seconds(timeout)))}",
         )
 
-    def format_search(self, search: SearchOptions) -> str:
-        """Return the number of trainings of a search, their price and their time."""
-        timeout = self.parameters.job.timeout
+    def check_search_duration(self, search: SearchOptions) -> None:
+        job, strategy = self.parameters.job, self.parameters.pipeline.scheduling_strategy
+        rounds = math.ceil(self.cost.limit_trials(search.trials, job.timeout) / search.parallel)
+        scheduling.check_search_duration(strategy, job.timeout, job.max_wait_duration, rounds)
+
+    def format_search(self, search: SearchOptions) -> Iterator[Line]:
+        """Yield lines of a search: its trainings, their price and time, and when it is cut off."""
         try:
-            trials = self.cost.limit_trials(search.trials, timeout)
-            price = self.cost.hourly_price()
+            yield "search", self._format_trials(search)
         except UnknownPriceError as error:
-            return str(error)
+            yield "search", str(error)
+            return
+        try:
+            self.check_search_duration(search)
+        except InputError as error:
+            yield "cut off", str(error)
+
+    def _format_trials(self, search: SearchOptions) -> str:
+        timeout = self.parameters.job.timeout
+        trials = self.cost.limit_trials(search.trials, timeout)
+        price = self.cost.hourly_price()
         # The chosen one goes on where its training ended.
         done = (
             f"{trials} of {count(search.trials, 'trial')}, {search.parallel} at the same time, and "
@@ -198,19 +236,6 @@ class _Plan:
         short = Decimal(trials - whole) / self.parameters.training.epochs
         best = format_money(one * (1 + whole + short))
         return f"{text} without early stopping, at least {best} with it"
-
-    def _format_step_price(self, size: StepMachine) -> str:
-        kind = getattr(size, "accelerator_type", "")
-        try:
-            hour, name = price_table.step_price(size.cpus, size.memory_gb, kind, self.prices)
-        except UnknownPriceError as error:
-            return str(error)
-        accelerator = f" with 1 x {kind}" if kind else ""
-        return (
-            f"{format_money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
-            f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
-            "Vertex AI picks the closest"
-        )
 
     def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
@@ -266,3 +291,17 @@ class _Plan:
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
             yield "", "FLEX_START has prices of its own, which are not in the table"
+
+
+def _format_step_price(size: StepMachine, prices: price_table.PriceTable) -> str:
+    kind = getattr(size, "accelerator_type", "")
+    try:
+        hour, name = price_table.step_price(size.cpus, size.memory_gb, kind, prices)
+    except UnknownPriceError as error:
+        return str(error)
+    accelerator = f" with 1 x {kind}" if kind else ""
+    return (
+        f"{format_money(hour)} {prices.currency} an hour for {size.cpus} CPUs and "
+        f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
+        "Vertex AI picks the closest"
+    )

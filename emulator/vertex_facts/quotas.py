@@ -13,12 +13,16 @@ _SERVICE = "aiplatform.googleapis.com"
 
 
 def list_quotas(
-    pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
+    pools: Sequence[Mapping[str, Any]],
+    strategy: str = "STANDARD",
+    step_accelerator: str = "",
+    jobs: int = 1,
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    A step with an accelerator runs as a separate CustomJob after the training job. The vCPUs of
-    its machine are not counted, because Vertex AI chooses the machine.
+    `jobs` training jobs with these pools run at the same time. A step with an accelerator runs as
+    a separate CustomJob after them. The vCPUs of its machine are not counted, because Vertex AI
+    chooses the machine.
 
     "Custom-trained model quotas":
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
@@ -27,7 +31,8 @@ def list_quotas(
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
     amounts: collections.Counter[str] = collections.Counter()
     for pool in pools:
-        machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
+        machine, disk = pool["machine_spec"], pool["disk_spec"]
+        replicas = jobs * pool["replica_count"]
         machine_type = types()[machine["machine_type"]]
         if machine_type.quota:
             amounts[f"{prefix}{machine_type.quota}"] += replicas * machine_type.vcpus

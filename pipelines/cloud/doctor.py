@@ -6,12 +6,12 @@ The checks change nothing. A check that can't be made, perhaps for lack of permi
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from components.machines.worker_pools import build_worker_pool_specs
 from components.vertex import vertex_client
 from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.vertex.vertex_client import is_loopback
@@ -20,7 +20,6 @@ from pipelines.parameters import ParameterSet
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs import vertex_jobs
 from trainer.errors import InputError
-from vertex_facts.quotas import list_quotas
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
@@ -62,17 +61,19 @@ class Finding:
 
 
 def examine(
-    connection: Connection, parameters: ParameterSet | None = None, accelerator: str = ""
+    connection: Connection,
+    parameters: ParameterSet | None = None,
+    quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Finding]:
     """Yield a finding for each check; a check that fails does not stop the others.
 
     Without credentials, or after a server does not answer in time, a last finding names the checks
-    that were skipped. Quota and permissions are checked for runs with `parameters`, whose
-    evaluation uses an `accelerator`.
+    that were skipped. Permissions are checked for runs with `parameters`, which need amounts of
+    `quotas`, by metric.
     """
     signed_in = _run_check("credentials", lambda: _examine_credentials(connection))
     yield signed_in
-    checks = _list_checks(connection, parameters, accelerator)
+    checks = _list_checks(connection, parameters, quotas)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -91,7 +92,7 @@ def examine(
 
 
 def _list_checks(
-    connection: Connection, parameters: ParameterSet | None, accelerator: str
+    connection: Connection, parameters: ParameterSet | None, quotas: Mapping[str, int]
 ) -> dict[str, Callable[[], Finding]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
@@ -116,9 +117,7 @@ def _list_checks(
         checks[name] = examine_act_as_permission
         deploys = parameters is not None and parameters.pipeline.deploy_champion
         checks["service account"] = partial(examine_service_account, deploys=deploys)
-    strategy = parameters.pipeline.scheduling_strategy if parameters else ""
-    pools = build_worker_pool_specs(parameters.machines) if parameters else []
-    for metric, amount in list_quotas(pools, strategy, accelerator).items():
+    for metric, amount in quotas.items():
         quota = partial(examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
     return {name: partial(check, connection) for name, check in checks.items()}

@@ -148,6 +148,28 @@ def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, count
     assert amounts == {METRIC + name: "1" for name in counted}
 
 
+def test_search_needs_quota_and_a_step_beside_its_training(labeled):
+    alone, searching = labeled("digits")["quota"], labeled("digits-search")
+    # Two trials at once, and the training with the recipe's values.
+    amounts = [int(line.split()[0]) for line in searching["quota"]]
+    assert amounts == [3 * int(line.split()[0]) for line in alone]
+    assert len(amounts) == 2
+    small = price_table.load_table().rates["e2-standard-4"]
+    assert searching["step"][0].startswith(f"search, which waits for its trials: {small:.2f} USD")
+
+
+def test_search_may_take_no_longer_than_a_task(labeled):
+    assert "cut off" not in labeled("digits-search", timeout="100800s")  # six rounds of 28 hours
+    (line,) = labeled("digits-search", timeout="100801s")["cut off"]
+    assert line.startswith("timeout='100801s': the trials, in 6 rounds, may take 168 h, but the pi")
+    assert "set timeout='100800s' or less, raise parallel, or lower trials" in line
+    waiting = {**L4, "scheduling_strategy": "FLEX_START", "max_wait_duration": "90000s"}
+    (line,) = labeled("digits-search", **waiting, timeout="10801s")["cut off"]
+    assert "set timeout='10800s' or less" in line
+    # It ends earlier with fewer trials, which max_cost may choose.
+    assert "cut off" not in labeled("digits-search", timeout="302400s", max_cost=200)
+
+
 def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, refused):
     assert "endpoint" not in labeled("digits")
     (line,) = labeled("digits", deploy_champion="true")["endpoint"]
@@ -157,6 +179,7 @@ def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, ref
     assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")
     shown = plan(*batch, "--rate", "n1-standard-4=1", replica_count=3)
     assert "3 x n1-standard-4: 3.00 USD an hour" in shown
+    assert "step      predict, which waits for the job: 0.15 USD an hour for 4 CPUs" in shown
     assert "pipeline  0.03 USD a run\n" in shown
     assert "--minutes is for training" in refused("plan", *batch, "--minutes", "3")
 

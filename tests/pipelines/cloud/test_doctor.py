@@ -162,6 +162,13 @@ def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     assert (code, line in out) == (1, True), out
 
 
+def test_search_needs_quota_of_its_trials_too(cloud, command):
+    cloud.project.limits.update(custom_model_training_cpus=23)
+    code, out, _ = command("doctor digits-search")
+    line = "✗ quota custom_model_training_cpus: 24 needed, 23 in us-central1  -> ask for 24"
+    assert (code, line in out) == (1, True), out
+
+
 def test_missing_serving_image_is_named(cloud, command, succeed, monkeypatch):
     monkeypatch.delenv("VERTEX_SERVING_IMAGE")
     assert "serving" not in succeed("doctor")
