@@ -19,6 +19,7 @@ from components.planning.search_options import SearchOptions
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
 from pipelines.run_options import RunOptions, StepMachine
+from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.formats import count, duration
 from vertex_facts.quotas import list_quotas
@@ -187,6 +188,9 @@ class _Plan:
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
+        kind, _ = parse_source(self.parameters.records.source)
+        if kind.billed:
+            others.insert(0, kind.billed)
         yield "excluded", ", ".join(others)
         strategy = self.parameters.pipeline.scheduling_strategy
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"

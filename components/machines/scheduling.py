@@ -54,12 +54,13 @@ def check_search_duration(strategy: str, timeout: str, max_wait: str, rounds: in
     each = Decimal(timeout.removesuffix("s")) + wait
     if rounds * each <= _MAX_TASK_SECONDS:
         return
+    longest = duration(float(rounds * each))
     shorter = _MAX_TASK_SECONDS // rounds - wait
     remedy = f"set timeout='{shorter}s' or less, " if shorter > 0 else ""
     raise InputError(
-        f"timeout={timeout!r}: the trials, in {rounds} rounds, may take {duration(rounds * each)}, "
-        f"but the pipeline's task that waits for them ends after 7 days; {remedy}raise parallel, "
-        "or lower trials"
+        f"timeout={timeout!r}: the trials, in {rounds} rounds, may take {longest}, but the "
+        f"pipeline's task that waits for them ends after 7 days; {remedy}raise parallel, or lower "
+        "trials"
     )
 
 

@@ -230,6 +230,14 @@ def test_step_that_waits_for_dataflow_has_a_small_machine(
         assert "records (30 CPUs, 100 GB), which would be billed while it waits for Data" in error
 
 
+def test_plan_says_what_it_does_not_price(labeled):
+    table = {"source": "bigquery:my-project.taxi.trips"}
+    (line,) = labeled("chicago_taxi", **table)["excluded"]
+    assert line.startswith("BigQuery (what a query scans, or a whole table, in each run: it can't")
+    (line,) = labeled("chicago_taxi", "--set=source=csv:gs://bucket/*.csv")["excluded"]
+    assert "BigQuery" not in line
+
+
 def test_step_with_an_accelerator_is_priced_with_it():
     prices = price_table.load_table()
     hour = prices.rates["n1-standard-8"] + prices.rates["NVIDIA_TESLA_T4"]
