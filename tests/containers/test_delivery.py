@@ -29,6 +29,14 @@ def test_bucket_is_private_uniform_and_deletes_old_objects():
     assert bucket.count("lifecycle_rule {") >= 2
 
 
+def test_old_versions_are_deleted_by_age_and_by_number():
+    bucket = body("google_storage_bucket", "this")
+    conditions = re.findall(r"condition \{\n(.*?)\n +\}", bucket, re.DOTALL)
+    # All conditions of a rule must be met.
+    alone = {" ".join(text.split()) for text in conditions if "\n" not in text}
+    assert {"days_since_noncurrent_time = 30", "num_newer_versions = 3"} <= alone
+
+
 def test_no_rule_deletes_an_image_that_is_named_by_digest():
     assert "cleanup_policies" not in CODE
     assert "prevent_destroy = true" in body("google_artifact_registry_repository", "images")
