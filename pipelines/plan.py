@@ -15,6 +15,7 @@ from components.machines.price import (
     part_names,
 )
 from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.prediction_options import ServingOptions
 from components.planning.search_options import SearchOptions
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
@@ -22,8 +23,13 @@ from pipelines.run_options import RunOptions, StepMachine
 from trainer.data.sources import parse_source
 from trainer.errors import InputError
 from trainer.formats import count, duration
-from vertex_facts.quotas import list_quotas
+from vertex_facts.prediction_machines import count_vcpus
+from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
 
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
+_AGENTS_SHARE = 0.4
+"""The share of memory that Vertex AI's agents take at most on the smallest machines."""
+_SMALL_GIGABYTES = 16.0
 Line = tuple[str, str]
 """A label and the text beside it."""
 
@@ -47,14 +53,43 @@ def list_needed_quotas(
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    The trials of a search run beside the training with the recipe's values.
+    The champion and the previous version are deployed, and another machine for a test.
     """
-    return list_quotas(
+    amounts = list_quotas(
         build_worker_pool_specs(parameters.machines),
         parameters.pipeline.scheduling_strategy,
         run_options.evaluation_accelerator,
-        jobs=1 + search.parallel if search else 1,
+        jobs=_count_jobs(search),
     )
+    if parameters.pipeline.deploy_champion:
+        serving = run_options.serving
+        amounts[SERVING_CPUS] = _count_deployed(serving) * count_vcpus(serving.machine_type)
+    return amounts
+
+
+def describe_network(
+    parameters: ParameterSet, search: SearchOptions | None, network: str
+) -> Iterator[str]:
+    """Yield a line about the addresses that jobs peered with a network need, if there is one."""
+    jobs, replicas = _count_jobs(search), sum(parameters.machines.replicas.values())
+    if parameters.job.network or network:
+        reserved = find_reserved_range(jobs, replicas)
+        need = (
+            f"a reserved range of {reserved} or larger" if reserved else "more than a /16 provides"
+        )
+        yield (
+            f"network   {count(jobs, 'job')} of {count(replicas, 'replica')} at the same time: "
+            f"{need}; while they run, no training runs on another network"
+        )
+
+
+def _count_jobs(search: SearchOptions | None) -> int:
+    """Return the number of training jobs at once: trials run beside the training with defaults."""
+    return 1 + search.parallel if search else 1
+
+
+def _count_deployed(serving: ServingOptions) -> int:
+    return 2 * max(serving.min_replicas, serving.max_replicas) + 1
 
 
 def show(
@@ -160,6 +195,7 @@ class _Plan:
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
         yield "", ""
+        yield from self._warn_of_memory()
         yield from priced
         for step, size in vars(run_options.step_machines).items():
             if size:
@@ -178,7 +214,8 @@ class _Plan:
             yield (
                 "endpoint",
                 f"{price}, for the champion and again for the previous version; one more machine "
-                "for a test",
+                f"for a test: up to {_count_deployed(serving)} of a project's "
+                f"{DEPLOYED_REPLICAS} (a quota)",
             )
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
@@ -259,6 +296,18 @@ class _Plan:
             limit = f"{hours:f}-hour" if hours % 1 == 0 else duration(float(seconds))
             yield name, f"{line}, at most {most} ({limit} timeout)"
         yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
+
+    def _warn_of_memory(self) -> Iterator[Line]:
+        """Yield a line for each small machine type: its memory is not the replica's alone."""
+        for name in dict.fromkeys(pool["machine_spec"]["machine_type"] for pool in self.pools):
+            _, gigabytes = self.prices.sizes.get(name, (0, math.inf))
+            if gigabytes <= _SMALL_GIGABYTES:
+                left = gigabytes * (1 - _AGENTS_SHARE)
+                yield (
+                    "memory",
+                    f"of the {gigabytes:g} GB of {name}, Vertex AI's agents take up to "
+                    f"{_AGENTS_SHARE:.0%}: count on {left:g} GB",
+                )
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""

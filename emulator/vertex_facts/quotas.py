@@ -10,6 +10,26 @@ from vertex_facts.machine_types import accelerators, types
 _PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
 """Strategies that count against the quota of preemptible machines."""
 _SERVICE = "aiplatform.googleapis.com"
+SERVING_CPUS = f"{_SERVICE}/custom_model_serving_cpus"
+"""Quota of machines that serve endpoints; 16 in the smallest regions."""
+MAX_REPLICAS = 200
+"""Replicas of deployed models in a project and region; the quota is DEPLOYED_REPLICAS at first."""
+DEPLOYED_REPLICAS = 100
+_PARALLEL_JOBS = {8: (63, 31, 15), 16: (31, 15, 7), 32: (15, 7, 3)}
+"""Training jobs that a reserved range of /16, /17 and /18 allows, by the largest job's replicas.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
+"""
+
+
+def find_reserved_range(jobs: int, replicas: int) -> str:
+    """Return the smallest range of addresses for peered jobs that run at the same time, as /18.
+
+    Return "" if even a /16 is too small.
+    """
+    sizes = [limits for most, limits in _PARALLEL_JOBS.items() if replicas <= most]
+    fitting = [f"/{16 + n}" for n, most in enumerate(sizes[0]) if jobs <= most] if sizes else []
+    return max(fitting, default="")
 
 
 def list_quotas(

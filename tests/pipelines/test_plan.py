@@ -11,6 +11,7 @@ from pipelines import compilation, recipe
 from tests.pipelines.conftest import RECIPES
 from trainer.errors import InputError
 from trainer.formats import duration
+from vertex_facts.quotas import SERVING_CPUS, find_reserved_range
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}
@@ -49,7 +50,31 @@ def labeled(plan, monkeypatch):
 def test_labels_of_a_plan_are_aligned(labeled):
     for name in RECIPES:
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(labeled(name)) == {*labels, "missing"}
+        assert set(labeled(name)) - {"memory"} == {*labels, "missing"}
+
+
+def test_plan_warns_of_memory_that_vertex_ai_takes(labeled):
+    (line,) = labeled("digits", worker_count=1)["memory"]
+    assert line == "of the 15 GB of n1-standard-4, Vertex AI's agents take up to 40%: count on 9 GB"
+    assert "memory" not in labeled("digits", chief_machine_type="n1-standard-8")
+
+
+def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
+    assert "network" not in labeled("digits-search")
+    monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
+    (line,) = labeled("digits-search")["network"]
+    assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
+    assert line.endswith("while they run, no training runs on another network")
+    (line,) = labeled("digits", worker_count=63)["network"]
+    assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
+
+
+@pytest.mark.parametrize(
+    ("jobs", "replicas", "reserved"),
+    [(15, 8, "/18"), (16, 8, "/17"), (31, 8, "/17"), (63, 8, "/16"), (64, 8, ""), (15, 9, "/17")],
+)
+def test_reserved_range_is_that_of_the_page(jobs, replicas, reserved):
+    assert find_reserved_range(jobs, replicas) == reserved
 
 
 def test_plan_misses_an_image_that_serves_registered_models(labeled, monkeypatch):
@@ -174,6 +199,9 @@ def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, ref
     assert "endpoint" not in labeled("digits")
     (line,) = labeled("digits", deploy_champion="true")["endpoint"]
     assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy, for the champ")
+    assert line.endswith("one more machine for a test: up to 3 of a project's 100 (a quota)")
+    needed = labeled("digits", deploy_champion="true")["quota"]
+    assert any(line.split() == ["12", "of", SERVING_CPUS] for line in needed)
     batch = ["digits", "--batch", "gs://bucket/*.jsonl"]
     shown = plan(*batch, replica_count=3)
     assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")

@@ -177,6 +177,15 @@ def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     assert (code, line in out) == (1, True), out
 
 
+def test_deployment_needs_quota_of_serving(cloud, command, own_recipe):
+    own_recipe('source = "digits"\nserving = {max_replicas = 2, machine_type = "n1-standard-8"}')
+    cloud.project.limits.update(custom_model_serving_cpus=16)
+    code, out, _ = command("doctor mine --set deploy_champion=true")
+    # Two versions with two machines each, and one for the test of a deployment.
+    line = "✗ quota custom_model_serving_cpus: 40 needed, 16 in us-central1  -> ask for 40"
+    assert (code, line in out) == (1, True), out
+
+
 def test_search_needs_quota_of_its_trials_too(cloud, command):
     cloud.project.limits.update(custom_model_training_cpus=23)
     code, out, _ = command("doctor digits-search")
