@@ -73,11 +73,10 @@ def update(
     job = job_request.build_pipeline_job(package, settings, values)
     job.template_uri = upload.pin_template(connection, package)
     wanted = _build_schedule(name, declared, job, settings.parent)
-    if not remove_key:
-        _check_keeps_key(connection, name, wanted)
     repeat = "repeat the command, which creates no second one"
     with translated(f"applying the schedule of {name!r}", repeat=repeat), Change() as change:
-        action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted, change)
+        reconcile = functools.partial(_reconcile, connection, name, wanted, remove_key=remove_key)
+        action, changed, schedule = connection.retry(reconcile)(change)
     return Applied(action, changed, schedule, package.digest)
 
 
@@ -154,10 +153,12 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 
 def _reconcile(
-    connection: Connection, recipe: str, wanted: Any, change: Change
+    connection: Connection, recipe: str, wanted: Any, change: Change, *, remove_key: bool
 ) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
     action, existing = "unchanged", _list_current(connection, recipe)
+    for schedule in [] if remove_key else existing:
+        _check_keeps_key(recipe, schedule, wanted)
     create = functools.partial(
         connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
     )
@@ -185,18 +186,14 @@ def _reconcile(
     return action, changed, kept
 
 
-def _check_keeps_key(connection: Connection, recipe: str, wanted: Any) -> None:
-    """Raise InputError if runs of the recipe's schedule have an encryption key that they'd lose."""
-    with translated(f"looking for the schedule of {recipe!r}"):
-        found = connection.retry(_list_current)(connection, recipe)
-    for schedule in found:
-        for old, new in zip(_keys_of(schedule), _keys_of(wanted), strict=True):
-            if old and not new:
-                raise InputError(
-                    f"the schedule of {recipe!r} encrypts its runs with {old}, but no "
-                    "encryption_key is set; set it, or give --remove-key to apply the schedule "
-                    "without a key"
-                )
+def _check_keeps_key(recipe: str, existing: Any, wanted: Any) -> None:
+    """Raise InputError if the runs of a schedule would lose an encryption key."""
+    for old, new in zip(_keys_of(existing), _keys_of(wanted), strict=True):
+        if old and not new:
+            raise InputError(
+                f"the schedule of {recipe!r} encrypts its runs with {old}, but no encryption_key "
+                "is set; set it, or give --remove-key to apply the schedule without a key"
+            )
 
 
 def _keys_of(schedule: Any) -> tuple[str, str]:
