@@ -50,12 +50,7 @@ def plan_search(
             container["args"] = kept
     spec = {
         "worker_pool_specs": worker_pool_specs,
-        "scheduling": {
-            "timeout": job.timeout,
-            "restart_job_on_worker_restart": job.restart_job_on_worker_restart,
-            "strategy": options.scheduling_strategy,
-            "max_wait_duration": job.max_wait_duration,
-        },
+        "scheduling": job.build_scheduling(options.scheduling_strategy),
         "service_account": job.service_account,
         "network": job.network,
         "tensorboard": job.tensorboard,

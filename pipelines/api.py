@@ -63,6 +63,7 @@ def plan(
     compiled, _ = read_images(BUILD / f"{recipe.name}.yaml")
     minutes = minutes or recipe.run_options.expected_minutes
     planning.show(parameters, minutes, rates, recipe.run_options, recipe.search)
+    say(*planning.describe_network(parameters, recipe.search, resolved.network))
     missing = resolved.list_missing(recipe, parameters, compiled)
     say(*(f"missing   {text}" for text in missing))
     return build_worker_pool_specs(parameters.machines)

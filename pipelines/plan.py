@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from components.machines import price_table
+from components.machines import price_table, scheduling
 from components.machines.price import (
     JobCost,
     UnknownPriceError,
@@ -15,13 +15,21 @@ from components.machines.price import (
     part_names,
 )
 from components.machines.worker_pools import build_worker_pool_specs
+from components.planning.prediction_options import ServingOptions
 from components.planning.search_options import SearchOptions
 from pipelines.parameters import ParameterSet
 from pipelines.printing import say, show_table
 from pipelines.run_options import RunOptions, StepMachine
+from trainer.data.sources import parse_source
+from trainer.errors import InputError
 from trainer.formats import count, duration
-from vertex_facts.quotas import list_quotas
+from vertex_facts.prediction_machines import count_vcpus
+from vertex_facts.quotas import DEPLOYED_REPLICAS, SERVING_CPUS, find_reserved_range, list_quotas
 
+# https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/understanding-training-service
+_AGENTS_SHARE = 0.4
+"""The share of memory that Vertex AI's agents take at most on the smallest machines."""
+_SMALL_GIGABYTES = 16.0
 Line = tuple[str, str]
 """A label and the text beside it."""
 
@@ -32,6 +40,56 @@ def check_affordable(parameters: ParameterSet, search: SearchOptions | None) -> 
     plan.timeout()
     if search:
         plan.cost.limit_trials(search.trials, parameters.job.timeout)
+
+
+def check_search_duration(parameters: ParameterSet, search: SearchOptions | None) -> None:
+    """Raise InputError if a search may take longer than a task of a pipeline on Vertex AI."""
+    if search:
+        _Plan(parameters, price_table.load_table()).check_search_duration(search)
+
+
+def list_needed_quotas(
+    parameters: ParameterSet, run_options: RunOptions, search: SearchOptions | None
+) -> dict[str, int]:
+    """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
+
+    The champion and the previous version are deployed, and another machine for a test.
+    """
+    amounts = list_quotas(
+        build_worker_pool_specs(parameters.machines),
+        parameters.pipeline.scheduling_strategy,
+        run_options.evaluation_accelerator,
+        jobs=_count_jobs(search),
+    )
+    if parameters.pipeline.deploy_champion:
+        serving = run_options.serving
+        amounts[SERVING_CPUS] = _count_deployed(serving) * count_vcpus(serving.machine_type)
+    return amounts
+
+
+def describe_network(
+    parameters: ParameterSet, search: SearchOptions | None, network: str
+) -> Iterator[str]:
+    """Yield a line about the addresses that jobs peered with a network need, if there is one."""
+    jobs, replicas = _count_jobs(search), sum(parameters.machines.replicas.values())
+    if parameters.job.network or network:
+        reserved = find_reserved_range(jobs, replicas)
+        need = (
+            f"a reserved range of {reserved} or larger" if reserved else "more than a /16 provides"
+        )
+        yield (
+            f"network   {count(jobs, 'job')} of {count(replicas, 'replica')} at the same time: "
+            f"{need}; while they run, no training runs on another network"
+        )
+
+
+def _count_jobs(search: SearchOptions | None) -> int:
+    """Return the number of training jobs at once: trials run beside the training with defaults."""
+    return 1 + search.parallel if search else 1
+
+
+def _count_deployed(serving: ServingOptions) -> int:
+    return 2 * max(serving.min_replicas, serving.max_replicas) + 1
 
 
 def show(
@@ -45,9 +103,9 @@ def show(
     run_options.check_records_machine(parameters.engine.records_engine)
     user_rates = price_table.parse_rates(rates, build_worker_pool_specs(parameters.machines))
     plan = _Plan(parameters, price_table.load_table().override(user_rates), user_rates, minutes)
-    lines = list(plan.format_lines(run_options))
+    lines = list(plan.format_lines(run_options, search))
     if search:
-        lines.append(("search", plan.format_search(search)))
+        lines += plan.format_search(search)
     plan.show_pools()
     say(*(f"{label:10}{text}".rstrip() for label, text in lines))
 
@@ -60,6 +118,7 @@ def show_batch(values: Mapping[str, Any], rates: Sequence[str]) -> None:
     hourly = price_table.describe_serving_price(machine, replicas, prices, until="the job ends")
     say(
         f"batch     {hourly}; how long it takes depends on the instances",
+        f"step      predict, which waits for the job: {_format_step_price(StepMachine(), prices)}",
         f"pipeline  {format_money(prices.run)} {prices.currency} a run",
         f"prices    of {prices.region}, {prices.date}, without discounts: "
         "components/machines/prices.toml",
@@ -123,7 +182,7 @@ class _Plan:
         except UnknownPriceError:
             return "?"
 
-    def format_lines(self, run_options: RunOptions) -> Iterator[Line]:
+    def format_lines(self, run_options: RunOptions, search: SearchOptions | None) -> Iterator[Line]:
         """Yield the lines below the table: the quota, the price and its basis."""
         timeout = self.parameters.job.timeout
         try:
@@ -131,20 +190,22 @@ class _Plan:
             priced = list(self._format_prices(parse_seconds(timeout)))
         except UnknownPriceError as error:
             priced = [("price", str(error))]
-        strategy = self.parameters.pipeline.scheduling_strategy
-        needed = list_quotas(self.pools, strategy, run_options.evaluation_accelerator)
+        needed = list_needed_quotas(self.parameters, run_options, search)
         width = max(len(str(amount)) for amount in needed.values())
         yield "", ""
         yield from (("quota", f"{amount:>{width}} of {name}") for name, amount in needed.items())
         yield "", ""
+        yield from self._warn_of_memory()
         yield from priced
         for step, size in vars(run_options.step_machines).items():
             if size:
-                yield "step", f"{step}: {self._format_step_price(size)}"
+                yield "step", f"{step}: {_format_step_price(size, self.prices)}"
         engine = self.parameters.engine
+        waiting = _format_step_price(StepMachine(), self.prices)
         if engine.records_engine == "dataflow":
-            waiting = self._format_step_price(StepMachine())
             yield "step", f"records, which waits for Dataflow: {waiting}"
+        if search:
+            yield "step", f"search, which waits for its trials: {waiting}"
         if self.parameters.pipeline.deploy_champion:
             serving = run_options.serving
             price = price_table.describe_serving_price(
@@ -153,7 +214,8 @@ class _Plan:
             yield (
                 "endpoint",
                 f"{price}, for the champion and again for the previous version; one more machine "
-                "for a test",
+                f"for a test: up to {_count_deployed(serving)} of a project's "
+                f"{DEPLOYED_REPLICAS} (a quota)",
             )
         if not self.minutes:
             yield "", "the recipe has no expected_minutes; give --minutes for the price of a run"
@@ -163,21 +225,38 @@ class _Plan:
         if engine.records_engine == "dataflow":
             machines = f"{engine.dataflow_max_workers} {engine.dataflow_machine_type}"
             others.insert(0, f"Dataflow (up to {machines}, by the second, to write records)")
+        kind, _ = parse_source(self.parameters.records.source)
+        if kind.billed:
+            others.insert(0, kind.billed)
         yield "excluded", ", ".join(others)
+        strategy = self.parameters.pipeline.scheduling_strategy
         provided = f"{self.parameters.training.strategy}, provisioned as {strategy}"
         yield (
             "strategy",
             f"{provided}, ended after at most {duration(float(parse_seconds(timeout)))}",
         )
 
-    def format_search(self, search: SearchOptions) -> str:
-        """Return the number of trainings of a search, their price and their time."""
-        timeout = self.parameters.job.timeout
+    def check_search_duration(self, search: SearchOptions) -> None:
+        job, strategy = self.parameters.job, self.parameters.pipeline.scheduling_strategy
+        rounds = math.ceil(self.cost.limit_trials(search.trials, job.timeout) / search.parallel)
+        scheduling.check_search_duration(strategy, job.timeout, job.max_wait_duration, rounds)
+
+    def format_search(self, search: SearchOptions) -> Iterator[Line]:
+        """Yield lines of a search: its trainings, their price and time, and when it is cut off."""
         try:
-            trials = self.cost.limit_trials(search.trials, timeout)
-            price = self.cost.hourly_price()
+            yield "search", self._format_trials(search)
         except UnknownPriceError as error:
-            return str(error)
+            yield "search", str(error)
+            return
+        try:
+            self.check_search_duration(search)
+        except InputError as error:
+            yield "cut off", str(error)
+
+    def _format_trials(self, search: SearchOptions) -> str:
+        timeout = self.parameters.job.timeout
+        trials = self.cost.limit_trials(search.trials, timeout)
+        price = self.cost.hourly_price()
         # The chosen one goes on where its training ended.
         done = (
             f"{trials} of {count(search.trials, 'trial')}, {search.parallel} at the same time, and "
@@ -199,19 +278,6 @@ class _Plan:
         best = format_money(one * (1 + whole + short))
         return f"{text} without early stopping, at least {best} with it"
 
-    def _format_step_price(self, size: StepMachine) -> str:
-        kind = getattr(size, "accelerator_type", "")
-        try:
-            hour, name = price_table.step_price(size.cpus, size.memory_gb, kind, self.prices)
-        except UnknownPriceError as error:
-            return str(error)
-        accelerator = f" with 1 x {kind}" if kind else ""
-        return (
-            f"{format_money(hour)} {self.prices.currency} an hour for {size.cpus} CPUs and "
-            f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
-            "Vertex AI picks the closest"
-        )
-
     def _format_prices(self, seconds: Decimal) -> Iterator[Line]:
         """Yield the prices of an hour, of the expected and of the longest time, and a run's fee."""
         prices, hourly = self.prices, {"on demand": self.cost.hourly_price()}
@@ -230,6 +296,18 @@ class _Plan:
             limit = f"{hours:f}-hour" if hours % 1 == 0 else duration(float(seconds))
             yield name, f"{line}, at most {most} ({limit} timeout)"
         yield "pipeline", f"{format_money(prices.run):>{width}} {prices.currency} a run"
+
+    def _warn_of_memory(self) -> Iterator[Line]:
+        """Yield a line for each small machine type: its memory is not the replica's alone."""
+        for name in dict.fromkeys(pool["machine_spec"]["machine_type"] for pool in self.pools):
+            _, gigabytes = self.prices.sizes.get(name, (0, math.inf))
+            if gigabytes <= _SMALL_GIGABYTES:
+                left = gigabytes * (1 - _AGENTS_SHARE)
+                yield (
+                    "memory",
+                    f"of the {gigabytes:g} GB of {name}, Vertex AI's agents take up to "
+                    f"{_AGENTS_SHARE:.0%}: count on {left:g} GB",
+                )
 
     def _warn_of_timeout(self, timeout: str) -> Iterator[Line]:
         """Yield a warning if the job would be ended before its expected duration."""
@@ -266,3 +344,17 @@ class _Plan:
                     yield "doubtful", f"the price of {name} is unconfirmed: {why}"
         if options.scheduling_strategy == "FLEX_START":
             yield "", "FLEX_START has prices of its own, which are not in the table"
+
+
+def _format_step_price(size: StepMachine, prices: price_table.PriceTable) -> str:
+    kind = getattr(size, "accelerator_type", "")
+    try:
+        hour, name = price_table.step_price(size.cpus, size.memory_gb, kind, prices)
+    except UnknownPriceError as error:
+        return str(error)
+    accelerator = f" with 1 x {kind}" if kind else ""
+    return (
+        f"{format_money(hour)} {prices.currency} an hour for {size.cpus} CPUs and "
+        f"{size.memory_gb} GB{accelerator}: the price of the cheapest fitting type, {name}; "
+        "Vertex AI picks the closest"
+    )

@@ -144,6 +144,11 @@ class Monitoring:
     sampling_rate: float = option(
         1.0, help="Share of requests that are kept in BigQuery and compared.", above=0, maximum=1
     )
+    keep_days: int = option(
+        0,
+        help="Days until the requests in BigQuery are deleted; 0: they are kept, and billed.",
+        minimum=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -42,10 +42,19 @@ resource "google_storage_bucket" "this" {
     }
   }
 
+  # Two rules: the conditions of one must all be met, which would keep the last versions for ever.
   lifecycle_rule {
     condition {
       days_since_noncurrent_time = 30
-      num_newer_versions         = 3
+    }
+    action {
+      type = "Delete"
+    }
+  }
+
+  lifecycle_rule {
+    condition {
+      num_newer_versions = 3
     }
     action {
       type = "Delete"

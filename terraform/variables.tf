@@ -63,7 +63,24 @@ variable "run_retention_days" {
 }
 
 variable "encryption_key" {
-  description = "Cloud KMS key for bucket, repositories and TensorBoard: projects/../cryptoKeys/NAME, usable by their service agents (docs/delivery.md). Empty: Google's keys."
+  description = "Cloud KMS key for bucket, repositories, TensorBoard and the runs of schedules: projects/../cryptoKeys/NAME, usable by their service agents (docs/delivery.md). Empty: Google's keys."
   type        = string
   default     = ""
+}
+
+variable "network" {
+  description = "VPC network that scheduled runs are peered with: projects/NUMBER/global/networks/NAME. Empty: none."
+  type        = string
+  default     = ""
+
+  validation {
+    condition     = can(regex("^(projects/[0-9]+/global/networks/[a-z0-9-]+)?$", var.network))
+    error_message = "Give projects/NUMBER/global/networks/NAME, with the project's number."
+  }
+}
+
+variable "labels" {
+  description = "Labels of scheduled runs and of what they create."
+  type        = map(string)
+  default     = {}
 }

@@ -16,8 +16,8 @@ from vertex_facts.machine_types import accelerators, disk_types, find_types, typ
 PATH = Path(__file__).with_name("prices.toml")
 NOT_INCLUDED = (
     "the pipeline's other steps (each on Vertex AI's default machine, e2-standard-4, unless priced "
-    "above), Cloud Storage (which bills deleted files for 7 more days), images, logs, TensorBoard, "
-    "network, taxes"
+    "above), Cloud Storage (which bills deleted files for 7 days or more), images, logs, "
+    "TensorBoard, network, taxes"
 )
 _HOURS_A_MONTH = 730
 _PARTS = ("series", "machines", "accelerators", "disks")

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from components.machines.worker_pools import MachineOptions
 from trainer.errors import InputError
-from trainer.formats import choices
+from trainer.formats import choices, duration
 from vertex_facts.machine_types import accelerators, types
 
 _FLEX_START_GPUS = tuple(sorted(name for name, gpu in accelerators().items() if gpu.flex_start))
@@ -43,6 +43,25 @@ def check_duration(strategy: str, timeout: str, max_wait: str) -> None:
             f"timeout={timeout!r}{waits} more than the 7 days that a pipeline's task may last; "
             f"{remedy}"
         )
+
+
+def check_search_duration(strategy: str, timeout: str, max_wait: str, rounds: int) -> None:
+    """Raise InputError for a search whose trials, in `rounds`, may outlive the pipeline's task.
+
+    The durations are those of a trial, which `check_duration` has checked.
+    """
+    wait = Decimal(max_wait.removesuffix("s")) if strategy == "FLEX_START" else Decimal(0)
+    each = Decimal(timeout.removesuffix("s")) + wait
+    if rounds * each <= _MAX_TASK_SECONDS:
+        return
+    longest = duration(float(rounds * each))
+    shorter = _MAX_TASK_SECONDS // rounds - wait
+    remedy = f"set timeout='{shorter}s' or less, " if shorter > 0 else ""
+    raise InputError(
+        f"timeout={timeout!r}: the trials, in {rounds} rounds, may take {longest}, but the "
+        f"pipeline's task that waits for them ends after 7 days; {remedy}raise parallel, or lower "
+        "trials"
+    )
 
 
 def check_scheduling(strategy: str, machines: MachineOptions) -> None:

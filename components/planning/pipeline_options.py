@@ -161,3 +161,18 @@ class JobOptions:
         "the registered model: "
         "projects/…/locations/…/keyRings/…/cryptoKeys/KEY; empty: a Google-managed key.",
     )
+
+    def build_scheduling(self, strategy: str) -> dict[str, Any]:
+        """Return the Scheduling of a job; only FLEX_START may have a max_wait_duration.
+
+        The launcher of CustomTrainingJobOp removes it for other strategies; that of a
+        HyperparameterTuningJob sends what it is given.
+        """
+        scheduling = {
+            "timeout": self.timeout,
+            "restart_job_on_worker_restart": self.restart_job_on_worker_restart,
+            "strategy": strategy,
+        }
+        if strategy == "FLEX_START":
+            scheduling["max_wait_duration"] = self.max_wait_duration
+        return scheduling

@@ -6,6 +6,7 @@ from trainer.errors import InputError
 from trainer.fields import option
 from trainer.serving import MAX_INSTANCES
 from vertex_facts.prediction_machines import check_prediction_machine
+from vertex_facts.quotas import MAX_REPLICAS
 from vertex_facts.resource_names import OUTPUT_TABLE, TABLE
 
 FORMATS = {
@@ -24,9 +25,14 @@ class ServingOptions:
     """Machines of a version at an endpoint, billed while it is deployed."""
 
     machine_type: str = option("n1-standard-4", help="Machine type.")
-    min_replicas: int = option(1, help="Minimum number of machines.", minimum=1)
+    min_replicas: int = option(
+        1, help="Minimum number of machines.", minimum=1, maximum=MAX_REPLICAS
+    )
     max_replicas: int = option(
-        1, help="Largest number of machines, added as the load rises.", minimum=1
+        1,
+        help="Largest number of machines, added as the load rises.",
+        minimum=1,
+        maximum=MAX_REPLICAS,
     )
 
     def __post_init__(self) -> None:

@@ -35,6 +35,8 @@ from vertex_facts.jobs import ENDED
 BATCH_SIZE = 64
 """Instances per request, unless the job sets it."""
 _LOAD_SECONDS = 40 * 60.0
+_ANSWER_SECONDS = 600.0
+"""Time limit of a replica for the answer to a request."""
 _POLL_SECONDS = 0.1
 
 
@@ -148,7 +150,11 @@ class BatchJob(BackgroundJob):
 
     def _ask_server(self, server: ModelServer, sound: list[Instance]) -> tuple[list[Any], str]:
         """Return a server's predictions and "", or [] and the error of the whole request."""
-        status, content = server.ask({"instances": [instance.sent for instance in sound]})
+        try:
+            body = {"instances": [instance.sent for instance in sound]}
+            status, content = server.ask(body, _ANSWER_SECONDS)
+        except TimeoutError:
+            return [], f"504: no answer within {_ANSWER_SECONDS:g} s (upstream request timeout)"
         predictions = content.get("predictions", [])
         if status != 200 or len(predictions) != len(sound):
             return [], f"{status}: {content.get('error', 'no prediction for each instance')}"

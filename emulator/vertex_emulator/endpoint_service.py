@@ -18,6 +18,7 @@ from vertex_emulator.model_service import ModelService
 from vertex_emulator.proto_rules import check_required
 from vertex_emulator.resources import Resources, set_etag
 from vertex_facts import resource_names
+from vertex_facts.quotas import MAX_REPLICAS
 
 _LARGEST_BODY = 3 * 2**19
 """1.5 MB, for requests to a shared public endpoint and for their responses."""
@@ -76,6 +77,7 @@ class EndpointService(Resources):
         known = _deployed_by_id(endpoint)
         taken = {*known, *(number for name, number in self.deploying if name == endpoint.name)}
         check_deployed_model(deployed, taken, parent_of(endpoint.name))
+        self._check_replicas(deployed)
         model = self.models.find_servable(deployed.model)
         deployed.id = deployed.id or str(max(map(int, taken), default=0) + 1)
         deployed.model, deployed.model_version_id = model.name, model.version_id
@@ -161,6 +163,13 @@ class EndpointService(Resources):
         """Set the job that monitors an endpoint; empty: no job does."""
         with self.changing(name) as endpoint:
             endpoint.model_deployment_monitoring_job = job
+
+    def _check_replicas(self, deployed: Any) -> None:
+        """Refuse a model with whose replicas the project would have more than its limit."""
+        models = [model for endpoint in self.list_all() for model in endpoint.deployed_models]
+        count = sum(model.dedicated_resources.min_replica_count for model in [*models, deployed])
+        beyond = count > MAX_REPLICAS
+        refuse_state(beyond, f"{count} replicas would be deployed; at most {MAX_REPLICAS}")
 
     def _server_of(self, endpoint: str, deployed: Any) -> tuple[str, Any, str]:
         """Return the name of a deployed model's server, the model and the folder of its files."""

@@ -38,7 +38,7 @@ def check_spec(spec: Any, path: str, parent: str) -> None:
             refuse(count < 1, f"{where}.replica_count is {count}; it must be positive")
             check_machine_spec(pool, where, parent)
             check_container(pool.container_spec, f"{where}.container_spec")
-    check_flex_start(spec, path)
+    check_scheduling(spec, path)
 
 
 def check_pools(pools: Sequence[Any], path: str) -> None:
@@ -78,9 +78,15 @@ def check_machine_spec(pool: Any, path: str, parent: str) -> None:
         check_disk(disk.boot_disk_type, {f"{path}.disk_spec": machine.machine_type})
 
 
-def check_flex_start(spec: Any, path: str) -> None:
-    """Refuse FLEX_START with an unsupported GPU, a longer timeout or pools of unlike machines."""
-    if spec.scheduling.strategy.name != "FLEX_START":
+def check_scheduling(spec: Any, path: str) -> None:
+    """Refuse FLEX_START with an unsupported GPU, a longer timeout or pools of unlike machines.
+
+    Refuse a maximum wait with any other strategy.
+    """
+    strategy = spec.scheduling.strategy.name
+    if strategy != "FLEX_START":
+        waits = "max_wait_duration" in spec.scheduling
+        refuse(waits, f"scheduling.max_wait_duration needs strategy FLEX_START, not {strategy}")
         return
     machines = [pool.machine_spec for pool in spec.worker_pool_specs if not is_empty(pool)]
     provided = [name for name, accelerator in accelerators().items() if accelerator.flex_start]

@@ -15,12 +15,13 @@ from vertex_emulator.background_jobs import BackgroundJob, BackgroundJobs, End, 
 from vertex_emulator.clock import Clock
 from vertex_emulator.containers import Containers
 from vertex_emulator.environment import Program, run_command
+from vertex_emulator.field_rules import refuse_state
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import LONGEST_SECONDS
-from vertex_emulator.messages import id_of
+from vertex_emulator.messages import id_of, state_of
 from vertex_emulator.processes import Guardian, Process, new_folder
 from vertex_emulator.replica_process import Replica, create_replicas
-from vertex_facts.jobs import ROLES
+from vertex_facts.jobs import ENDED, ROLES
 from vertex_facts.restart_rules import choose_consequence, error_message, is_lost, stockout_message
 
 TRIAL_LABEL = "vertex-emulator-trial"
@@ -177,6 +178,14 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def check(self, job: Any, parent: str) -> None:
         job_rules.check(job, parent)
+        self.check_network(job.job_spec.network)
+
+    def check_network(self, network: str) -> None:
+        """Refuse a network other than that of a job that has not ended."""
+        for other in self.list_all() if network else ():
+            used = other.job_spec.network
+            busy = used not in ("", network) and state_of(other) not in ENDED
+            refuse_state(busy, f"network {network}: {other.name} still runs on {used}")
 
     def begin(self, job: Any) -> None:
         tuning_job, _, trial = job.labels.get(TRIAL_LABEL, "").rpartition("-")

@@ -20,6 +20,10 @@ ROLES = (
     "roles/logging.logWriter",
     "roles/storage.objectUser",
     "roles/storage.legacyBucketReader",
+    "roles/bigquery.jobUser",
+    "roles/bigquery.readSessionUser",
+    "roles/dataflow.developer",
+    "roles/dataflow.worker",
 )
 _REPOSITORY = r"/v1/projects/[^/]+/locations/[^/]+/repositories/(?P<repository>[^/:]+)"
 

@@ -10,15 +10,39 @@ from vertex_facts.machine_types import accelerators, types
 _PREEMPTIBLE_STRATEGIES = ("SPOT", "FLEX_START")
 """Strategies that count against the quota of preemptible machines."""
 _SERVICE = "aiplatform.googleapis.com"
+SERVING_CPUS = f"{_SERVICE}/custom_model_serving_cpus"
+"""Quota of machines that serve endpoints; 16 in the smallest regions."""
+MAX_REPLICAS = 200
+"""Replicas of deployed models in a project and region; the quota is DEPLOYED_REPLICAS at first."""
+DEPLOYED_REPLICAS = 100
+_PARALLEL_JOBS = {8: (63, 31, 15), 16: (31, 15, 7), 32: (15, 7, 3)}
+"""Training jobs that a reserved range of /16, /17 and /18 allows, by the largest job's replicas.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/training/using-private-ip
+"""
+
+
+def find_reserved_range(jobs: int, replicas: int) -> str:
+    """Return the smallest range of addresses for peered jobs that run at the same time, as /18.
+
+    Return "" if even a /16 is too small.
+    """
+    sizes = [limits for most, limits in _PARALLEL_JOBS.items() if replicas <= most]
+    fitting = [f"/{16 + n}" for n, most in enumerate(sizes[0]) if jobs <= most] if sizes else []
+    return max(fitting, default="")
 
 
 def list_quotas(
-    pools: Sequence[Mapping[str, Any]], strategy: str = "STANDARD", step_accelerator: str = ""
+    pools: Sequence[Mapping[str, Any]],
+    strategy: str = "STANDARD",
+    step_accelerator: str = "",
+    jobs: int = 1,
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    A step with an accelerator runs as a separate CustomJob after the training job. The vCPUs of
-    its machine are not counted, because Vertex AI chooses the machine.
+    `jobs` training jobs with these pools run at the same time. A step with an accelerator runs as
+    a separate CustomJob after them. The vCPUs of its machine are not counted, because Vertex AI
+    chooses the machine.
 
     "Custom-trained model quotas":
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
@@ -27,7 +51,8 @@ def list_quotas(
     prefix = f"{training}preemptible_" if strategy in _PREEMPTIBLE_STRATEGIES else training
     amounts: collections.Counter[str] = collections.Counter()
     for pool in pools:
-        machine, disk, replicas = pool["machine_spec"], pool["disk_spec"], pool["replica_count"]
+        machine, disk = pool["machine_spec"], pool["disk_spec"]
+        replicas = jobs * pool["replica_count"]
         machine_type = types()[machine["machine_type"]]
         if machine_type.quota:
             amounts[f"{prefix}{machine_type.quota}"] += replicas * machine_type.vcpus

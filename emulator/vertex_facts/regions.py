@@ -1,11 +1,16 @@
 """Regions of Vertex AI and what is available there, read from regions.toml."""
 
+import re
+
 from vertex_facts import UsageError, tables
 
 CONTENT = tables.load("regions")
 _ACCELERATORS = CONTENT["accelerators"]  # names by region
 _AS_OF = f"(locations, {CONTENT['date']})"
 _NO_N1 = "me-west1"
+_MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
+"""Beginning of the names of a multi-region's regions."""
+_REGION = re.compile("[a-z]+-[a-z]+[0-9]+")
 
 
 def check_region(region: str) -> None:
@@ -43,3 +48,14 @@ def check_serving_machine(name: str, region: str) -> None:
         raise UsageError(
             f"machine_type={name!r} needs an accelerator in {region} {_AS_OF}; use 'e2-standard-4'"
         )
+
+
+def is_within(region: str, location: str, *, table: bool = False) -> bool:
+    """Return whether a location of Cloud Storage or BigQuery is a region, or contains it.
+
+    Of a location with two regions, True. In Europe, a BigQuery table must be in the region itself.
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
+    """
+    if location in _MULTI_REGIONS:
+        return region.startswith(_MULTI_REGIONS[location]) and not (table and location == "eu")
+    return location == region or not _REGION.fullmatch(location)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from components.planning.prediction_options import BIGQUERY, format_of
 from components.vertex.cloud_errors import NOT_FOUND, tolerated, translated
@@ -21,6 +22,7 @@ from trainer.errors import InputError
 from vertex_facts import regions, resource_names
 from vertex_facts.resource_names import is_prebuilt
 
+_FORBIDDEN = 403
 _PREBUILT_FORMATS = ("jsonl", "bigquery")
 
 
@@ -35,6 +37,7 @@ def launch(
     connection = Connection(settings, say)
     _check_champion(connection, values)
     _check_input(connection, values["input"])
+    _check_regions(connection, values)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, run_id)
     vertex_jobs.create(
@@ -43,7 +46,7 @@ def launch(
     return launching.follow(connection, "", run_id, detach=detach) or 0
 
 
-def apply(connection: Connection, recipe: Recipe) -> Applied:
+def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -> Applied:
     """Create or update the schedule of a recipe's batch prediction as [batch] declares it."""
     batch = recipe.run_options.batch
     if not batch or not batch.schedule:
@@ -54,9 +57,10 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     origin = "[batch.schedule] parameters"
     values = prediction_values.complete_values(recipe, batch.schedule.parameters, origin=origin)
     _check_locations(values, settings)
+    _check_regions(connection, values)
     package = job_request.compile_package(recipe, settings, batch=True)
     values |= _values_from_settings(values, settings, package, "")
-    return schedules.update(connection, package, batch.schedule, values)
+    return schedules.update(connection, package, batch.schedule, values, remove_key=remove_key)
 
 
 def _values_from_settings(
@@ -120,3 +124,30 @@ def _check_input(connection: Connection, uri: str) -> None:
         match = connection.retry(find)()  # Says when the answer takes long.
     if match is None:
         raise InputError(f"input={uri!r}: there is no such file; give a file or a pattern")
+
+
+def _check_regions(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Raise InputError for input or output that is in another region than the model."""
+    region = connection.settings.region
+    for name in ("input", "output"):
+        uri, location = values[name], ""
+        with translated(f"looking for {uri}"), tolerated(NOT_FOUND, _FORBIDDEN):
+            location = _find_location(connection, uri).lower()
+        if location and not regions.is_within(region, location, table=uri.startswith(BIGQUERY)):
+            raise InputError(
+                f"{name}={uri!r} is in {location}, but the model is in {region}; copy it to "
+                f"{region}, or give another"
+            )
+
+
+def _find_location(connection: Connection, uri: str) -> str:
+    """Return the location of a bucket or of a BigQuery dataset; empty if `uri` names neither."""
+    if not uri.startswith(BIGQUERY):
+        bucket = urlsplit(uri).netloc
+        get = connection.storage.get_bucket
+        return str(get(bucket, retry=connection.retry).location) if bucket else ""
+    project, *rest = uri.removeprefix(BIGQUERY).split(".")
+    if not rest:
+        return ""
+    path = f"bigquery/v2/projects/{project}/datasets/{rest[0]}"
+    return str(connection.call_api("bigquery", "GET", path).get("location", ""))

@@ -6,12 +6,12 @@ The checks change nothing. A check that can't be made, perhaps for lack of permi
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from components.machines.worker_pools import build_worker_pool_specs
 from components.vertex import vertex_client
 from components.vertex.cloud_errors import NOT_FOUND, CloudError, tolerated, translated
 from components.vertex.vertex_client import is_loopback
@@ -19,8 +19,8 @@ from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 from pipelines.parameters import ParameterSet
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs import vertex_jobs
+from trainer.data.sources import SourceKind, parse_source
 from trainer.errors import InputError
-from vertex_facts.quotas import list_quotas
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
@@ -44,6 +44,12 @@ ACCOUNT_ROLES = (
 last only to run a pipeline that was uploaded to Artifact Registry."""
 DEPLOYMENT_ROLES = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
 """The same for the permission that deploy_champion also needs."""
+DATAFLOW_APIS = ("dataflow.googleapis.com", "compute.googleapis.com")
+DATAFLOW_ROLES = (
+    ("roles/dataflow.developer", "dataflow.jobs.create"),
+    ("roles/dataflow.worker", "dataflow.workItems.lease"),
+)
+"""The same for records_engine=dataflow: the step and the workers act as the account of runs."""
 
 _IMAGE = re.compile(
     r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/"
@@ -62,17 +68,19 @@ class Finding:
 
 
 def examine(
-    connection: Connection, parameters: ParameterSet | None = None, accelerator: str = ""
+    connection: Connection,
+    parameters: ParameterSet | None = None,
+    quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Finding]:
     """Yield a finding for each check; a check that fails does not stop the others.
 
     Without credentials, or after a server does not answer in time, a last finding names the checks
-    that were skipped. Quota and permissions are checked for runs with `parameters`, whose
-    evaluation uses an `accelerator`.
+    that were skipped. Permissions are checked for runs with `parameters`, which need amounts of
+    `quotas`, by metric.
     """
     signed_in = _run_check("credentials", lambda: _examine_credentials(connection))
     yield signed_in
-    checks = _list_checks(connection, parameters, accelerator)
+    checks = _list_checks(connection, parameters, quotas)
     if not signed_in.ok:
         yield Finding(None, f"not checked without credentials: {', '.join(checks)}")
         return
@@ -91,13 +99,14 @@ def examine(
 
 
 def _list_checks(
-    connection: Connection, parameters: ParameterSet | None, accelerator: str
+    connection: Connection, parameters: ParameterSet | None, quotas: Mapping[str, int]
 ) -> dict[str, Callable[[], Finding]]:
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
+    apis, roles = _list_needs(parameters) if parameters else ((), ())
     checks: dict[str, Callable[..., Finding]] = {
         "Vertex AI": _examine_vertex,
-        **{f"API {name}": partial(examine_api, name=name) for name in APIS},
+        **{f"API {name}": partial(examine_api, name=name) for name in (*APIS, *apis)},
         "your permissions": examine_caller,
         "bucket": examine_bucket,
         "pipeline repository": examine_pipeline_repository,
@@ -114,14 +123,26 @@ def _list_checks(
     if settings.service_account:
         name = "your permission to act as the service account"
         checks[name] = examine_act_as_permission
-        deploys = parameters is not None and parameters.pipeline.deploy_champion
-        checks["service account"] = partial(examine_service_account, deploys=deploys)
-    strategy = parameters.pipeline.scheduling_strategy if parameters else ""
-    pools = build_worker_pool_specs(parameters.machines) if parameters else []
-    for metric, amount in list_quotas(pools, strategy, accelerator).items():
+        checks["service account"] = partial(examine_service_account, roles=ACCOUNT_ROLES + roles)
+    if parameters:
+        kind, place = parse_source(parameters.records.source)
+        if kind.billed:
+            checks["source"] = partial(examine_billed_source, kind=kind, place=place)
+    for metric, amount in quotas.items():
         quota = partial(examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
     return {name: partial(check, connection) for name, check in checks.items()}
+
+
+def _list_needs(parameters: ParameterSet) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the APIs and the account's roles that runs need beside those of every run."""
+    kind, place = parse_source(parameters.records.source)
+    apis, roles = kind.list_needs(place)
+    if parameters.engine.records_engine == "dataflow":
+        apis, roles = apis + DATAFLOW_APIS, roles + DATAFLOW_ROLES
+    if parameters.pipeline.deploy_champion:
+        roles += DEPLOYMENT_ROLES
+    return apis, roles
 
 
 def _run_check(name: str, check: Callable[[], Finding]) -> Finding:
@@ -205,8 +226,16 @@ def examine_act_as_permission(connection: Connection) -> Finding:
     return _examine_permissions(connection, what, resource, ["iam.serviceAccounts.actAs"], grant)
 
 
-def examine_service_account(connection: Connection, *, deploys: bool = False) -> Finding:
-    """Check whether the service account of runs has each permission that it needs."""
+def examine_billed_source(connection: Connection, kind: type[SourceKind], place: str) -> Finding:
+    """Tell how much a run is billed for reading its source, which your own account may read."""
+    size = kind.measure(place, connection.settings.project, connection.call_api)
+    return Finding(True, f"source: {size / 1e9:,.3g} GB are billed in each run, also if unchanged")
+
+
+def examine_service_account(
+    connection: Connection, *, roles: Sequence[tuple[str, str]] = ACCOUNT_ROLES
+) -> Finding:
+    """Check whether the service account of runs has the permission that is given with each role."""
     settings = connection.settings
     account = settings.service_account
     member = f"serviceAccount:{account}"
@@ -225,7 +254,7 @@ def examine_service_account(connection: Connection, *, deploys: bool = False) ->
     }
     if template := ARTIFACT_REGISTRY.match(settings.template_repository):
         targets["artifactregistry"] = _repository_target(template)
-    for role, permission in ACCOUNT_ROLES + (DEPLOYMENT_ROLES if deploys else ()):
+    for role, permission in roles:
         service = permission.partition(".")[0]
         if service == "artifactregistry" and not template:
             continue

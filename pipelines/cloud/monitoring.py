@@ -25,10 +25,11 @@ from pipelines.recipe import Recipe
 from pipelines.runs import vertex_jobs
 from trainer.data.tables.columns import AUTO
 from trainer.errors import InputError
+from trainer.formats import count
 from vertex_facts.resource_names import TABLE
 
-_INTERVAL_SECONDS = 24 * 3600
-"""Interval between comparisons; gcloud's default."""
+_DAY_SECONDS = 24 * 3600
+"""Also the interval between comparisons; gcloud's default."""
 _UPDATED = (
     "model_deployment_monitoring_objective_configs",
     "logging_sampling_strategy",
@@ -53,7 +54,8 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
     model, settings = parameters.registry.model_name, connection.settings
     key = parameters.job.encryption_spec_key_name or settings.encryption_key
     objective = _build_objective(recipe)
-    sampling = {"sample_rate": recipe.run_options.monitoring.sampling_rate}
+    monitoring = recipe.run_options.monitoring
+    sampling = {"sample_rate": monitoring.sampling_rate}
     emails = {"email_alert_config": {"user_emails": notify}} if notify else {}
     job = types.ModelDeploymentMonitoringJob(
         display_name=model,
@@ -62,11 +64,10 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
             {"deployed_model_id": deployed.id, "objective_config": objective}
             for deployed in endpoint.deployed_models
         ],
-        model_deployment_monitoring_schedule_config={
-            "monitor_interval": {"seconds": _INTERVAL_SECONDS}
-        },
+        model_deployment_monitoring_schedule_config={"monitor_interval": {"seconds": _DAY_SECONDS}},
         logging_sampling_strategy={"random_sample_config": sampling},
         model_monitoring_alert_config={"enable_logging": True, **emails},
+        log_ttl={"seconds": monitoring.keep_days * _DAY_SECONDS} if monitoring.keep_days else None,
         labels={**settings.labels, "recipe": to_label(model), **MADE_BY},
         encryption_spec={"kms_key_name": key} if key else None,
     )
@@ -74,8 +75,9 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
     with Change() as change:
         if existing := _list_jobs(connection, endpoint):
             job.name = existing[0].name
+            paths = [*_UPDATED, *(["log_ttl"] if monitoring.keep_days else [])]
             operation = connection.jobs.update_model_deployment_monitoring_job(
-                model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
+                model_deployment_monitoring_job=job, update_mask={"paths": paths}
             )
             connection.finish(operation)
         else:
@@ -197,9 +199,15 @@ def describe(recipe: Recipe) -> list[str]:
     monitoring, uri = recipe.run_options.monitoring, _find_training_uri(recipe)
     other = uri or "earlier requests, as Vertex AI can't read the source"
     emails = ", ".join(recipe.run_options.notify)
+    kept = (
+        f"for {count(monitoring.keep_days, 'day')}"
+        if monitoring.keep_days
+        else ("until you delete them (keep_days in [monitoring] sets an end)")
+    )
     return [
         f"{monitoring.sampling_rate:.0%} of the requests are kept in BigQuery and compared with "
         f"{other}, every 24 hours",
+        f"they are billed, and kept {kept}",
         f"distances over {monitoring.threshold:g} are reported to Cloud Logging"
         + (f" and to {emails}" if emails else "; for e-mails, set notify in the recipe"),
     ]

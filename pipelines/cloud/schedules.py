@@ -36,8 +36,11 @@ class Applied:
     digest: str  # SHA-256 of the pipeline that its runs start from
 
 
-def apply(connection: Connection, recipe: Recipe) -> Applied:
-    """Create or update a schedule as its recipe declares it; do nothing if it is up to date."""
+def apply(connection: Connection, recipe: Recipe, *, remove_key: bool = False) -> Applied:
+    """Create or update a schedule as its recipe declares it; do nothing if it is up to date.
+
+    Raises InputError if its runs would lose their encryption key, unless `remove_key`.
+    """
     declared = recipe.run_options.retraining
     if not declared:
         raise InputError(
@@ -46,11 +49,16 @@ def apply(connection: Connection, recipe: Recipe) -> Applied:
     parameters = recipe.with_values(declared.parameters, origin="[retraining] parameters")
     package = job_request.compile_package(recipe, connection.settings)
     values = job_request.run_values(recipe, parameters, connection.settings, package, "")
-    return update(connection, package, declared, values)
+    return update(connection, package, declared, values, remove_key=remove_key)
 
 
 def update(
-    connection: Connection, package: Package, declared: Schedule, values: Mapping[str, Any]
+    connection: Connection,
+    package: Package,
+    declared: Schedule,
+    values: Mapping[str, Any],
+    *,
+    remove_key: bool,
 ) -> Applied:
     """Create or update the schedule of a package, with parameter values for its runs.
 
@@ -67,7 +75,8 @@ def update(
     wanted = _build_schedule(name, declared, job, settings.parent)
     repeat = "repeat the command, which creates no second one"
     with translated(f"applying the schedule of {name!r}", repeat=repeat), Change() as change:
-        action, changed, schedule = connection.retry(_reconcile)(connection, name, wanted, change)
+        reconcile = functools.partial(_reconcile, connection, name, wanted, remove_key=remove_key)
+        action, changed, schedule = connection.retry(reconcile)(change)
     return Applied(action, changed, schedule, package.digest)
 
 
@@ -144,10 +153,12 @@ def _delete(connection: Connection, schedules: list[Any]) -> None:
 
 
 def _reconcile(
-    connection: Connection, recipe: str, wanted: Any, change: Change
+    connection: Connection, recipe: str, wanted: Any, change: Change, *, remove_key: bool
 ) -> tuple[str, list[str], Any]:
     """Create or update the recipe's schedule; delete others that it may have."""
     action, existing = "unchanged", _list_current(connection, recipe)
+    for schedule in [] if remove_key else existing:
+        _check_keeps_key(recipe, schedule, wanted)
     create = functools.partial(
         connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
     )
@@ -173,6 +184,23 @@ def _reconcile(
         connection.schedules.pause_schedule(name=kept.name)
     _delete(connection, others)
     return action, changed, kept
+
+
+def _check_keeps_key(recipe: str, existing: Any, wanted: Any) -> None:
+    """Raise InputError if the runs of a schedule would lose an encryption key."""
+    for old, new in zip(_keys_of(existing), _keys_of(wanted), strict=True):
+        if old and not new:
+            raise InputError(
+                f"the schedule of {recipe!r} encrypts its runs with {old}, but no encryption_key "
+                "is set; set it, or give --remove-key to apply the schedule without a key"
+            )
+
+
+def _keys_of(schedule: Any) -> tuple[str, str]:
+    """Return the encryption key of a schedule's runs, and that of their jobs."""
+    job = schedule.create_pipeline_job_request.pipeline_job
+    values = job.runtime_config.parameter_values
+    return job.encryption_spec.kms_key_name, values.get("encryption_spec_key_name") or ""
 
 
 def _update(connection: Connection, existing: Any, wanted: Any, changed: list[str]) -> Any:

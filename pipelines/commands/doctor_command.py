@@ -21,19 +21,20 @@ def doctor(
     set_: SetOptions = None,
 ) -> int:
     """Check whether the project is ready for runs on Vertex AI, and show how to fix it if not."""
+    from pipelines import plan as planning
     from pipelines import recipe as recipes
     from pipelines.cloud import doctor as examination
 
     if set_ and not recipe:
         raise InputError("--set changes parameters of a recipe; name it: doctor RECIPE --set ...")
-    parameters, accelerator = None, ""
+    parameters, quotas = None, {}
     if recipe:
         loaded = recipes.load(recipe)
         parameters = loaded.with_values(parse_values(set_), origin="--set")
         settings.load().require("project").check_gpu_images(loaded, parameters.machines)
-        accelerator = loaded.run_options.evaluation_accelerator
+        quotas = planning.list_needed_quotas(parameters, loaded.run_options, loaded.search)
     worst = 0
-    for finding in examination.examine(settings.connect(), parameters, accelerator):
+    for finding in examination.examine(settings.connect(), parameters, quotas):
         mark = {True: "✓", False: "✗", None: "?"}[finding.ok]
         remedy = f"  -> {finding.remedy}" if finding.remedy and not finding.ok else ""
         say(f"{mark} {finding.what}{remedy}")

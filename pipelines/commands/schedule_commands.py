@@ -12,7 +12,14 @@ app = typer.Typer(no_args_is_help=True, help="Run a recipe on the schedule that 
 
 @app.command()
 @with_settings
-def apply(settings: GivenSettings, recipe: RecipeName) -> None:
+def apply(
+    settings: GivenSettings,
+    recipe: RecipeName,
+    remove_key: Annotated[
+        bool,
+        typer.Option("--remove-key", help="Apply it even if its runs lose their encryption key."),
+    ] = False,
+) -> None:
     """Create or update a schedule as its recipe declares it.
 
     For the schedule of the recipe's batch prediction, give RECIPE-batch.
@@ -26,7 +33,8 @@ def apply(settings: GivenSettings, recipe: RecipeName) -> None:
     # Imported after the checks, as they take seconds.
     from pipelines.cloud import batch_runs, schedules
 
-    applied = (batch_runs if base else schedules).apply(settings.connect(), loaded)
+    module = batch_runs if base else schedules
+    applied = module.apply(settings.connect(), loaded, remove_key=remove_key)
     schedule = applied.schedule
     changed = f" ({', '.join(applied.changed)})" if applied.changed else ""
     say(f"{applied.action}{changed}: {schedule.name}")

@@ -11,6 +11,7 @@ from pipelines import compilation, recipe
 from tests.pipelines.conftest import RECIPES
 from trainer.errors import InputError
 from trainer.formats import duration
+from vertex_facts.quotas import SERVING_CPUS, find_reserved_range
 
 L4 = {"chief_machine_type": "g2-standard-8", "accelerator_type": "NVIDIA_L4"}
 L4 |= {"accelerator_count": 1}
@@ -49,7 +50,31 @@ def labeled(plan, monkeypatch):
 def test_labels_of_a_plan_are_aligned(labeled):
     for name in RECIPES:
         labels = {"quota", "", "on demand", "spot", "pipeline", "prices", "excluded", "strategy"}
-        assert set(labeled(name)) == {*labels, "missing"}
+        assert set(labeled(name)) - {"memory"} == {*labels, "missing"}
+
+
+def test_plan_warns_of_memory_that_vertex_ai_takes(labeled):
+    (line,) = labeled("digits", worker_count=1)["memory"]
+    assert line == "of the 15 GB of n1-standard-4, Vertex AI's agents take up to 40%: count on 9 GB"
+    assert "memory" not in labeled("digits", chief_machine_type="n1-standard-8")
+
+
+def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
+    assert "network" not in labeled("digits-search")
+    monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
+    (line,) = labeled("digits-search")["network"]
+    assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
+    assert line.endswith("while they run, no training runs on another network")
+    (line,) = labeled("digits", worker_count=63)["network"]
+    assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
+
+
+@pytest.mark.parametrize(
+    ("jobs", "replicas", "reserved"),
+    [(15, 8, "/18"), (16, 8, "/17"), (31, 8, "/17"), (63, 8, "/16"), (64, 8, ""), (15, 9, "/17")],
+)
+def test_reserved_range_is_that_of_the_page(jobs, replicas, reserved):
+    assert find_reserved_range(jobs, replicas) == reserved
 
 
 def test_plan_misses_an_image_that_serves_registered_models(labeled, monkeypatch):
@@ -148,15 +173,41 @@ def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, count
     assert amounts == {METRIC + name: "1" for name in counted}
 
 
+def test_search_needs_quota_and_a_step_beside_its_training(labeled):
+    alone, searching = labeled("digits")["quota"], labeled("digits-search")
+    # Two trials at once, and the training with the recipe's values.
+    amounts = [int(line.split()[0]) for line in searching["quota"]]
+    assert amounts == [3 * int(line.split()[0]) for line in alone]
+    assert len(amounts) == 2
+    small = price_table.load_table().rates["e2-standard-4"]
+    assert searching["step"][0].startswith(f"search, which waits for its trials: {small:.2f} USD")
+
+
+def test_search_may_take_no_longer_than_a_task(labeled):
+    assert "cut off" not in labeled("digits-search", timeout="100800s")  # six rounds of 28 hours
+    (line,) = labeled("digits-search", timeout="100801s")["cut off"]
+    assert line.startswith("timeout='100801s': the trials, in 6 rounds, may take 168 h, but the pi")
+    assert "set timeout='100800s' or less, raise parallel, or lower trials" in line
+    waiting = {**L4, "scheduling_strategy": "FLEX_START", "max_wait_duration": "90000s"}
+    (line,) = labeled("digits-search", **waiting, timeout="10801s")["cut off"]
+    assert "set timeout='10800s' or less" in line
+    # It ends earlier with fewer trials, which max_cost may choose.
+    assert "cut off" not in labeled("digits-search", timeout="302400s", max_cost=200)
+
+
 def test_endpoint_and_batch_prediction_are_priced_by_the_hour(labeled, plan, refused):
     assert "endpoint" not in labeled("digits")
     (line,) = labeled("digits", deploy_champion="true")["endpoint"]
     assert line.startswith("1 x n1-standard-4: 0.22 USD an hour until --undeploy, for the champ")
+    assert line.endswith("one more machine for a test: up to 3 of a project's 100 (a quota)")
+    needed = labeled("digits", deploy_champion="true")["quota"]
+    assert any(line.split() == ["12", "of", SERVING_CPUS] for line in needed)
     batch = ["digits", "--batch", "gs://bucket/*.jsonl"]
     shown = plan(*batch, replica_count=3)
     assert shown.startswith("batch     3 x n1-standard-4: 0.66 USD an hour until the job ends; how")
     shown = plan(*batch, "--rate", "n1-standard-4=1", replica_count=3)
     assert "3 x n1-standard-4: 3.00 USD an hour" in shown
+    assert "step      predict, which waits for the job: 0.15 USD an hour for 4 CPUs" in shown
     assert "pipeline  0.03 USD a run\n" in shown
     assert "--minutes is for training" in refused("plan", *batch, "--minutes", "3")
 
@@ -205,6 +256,14 @@ def test_step_that_waits_for_dataflow_has_a_small_machine(
     for name in ("plan", "run"):
         error = refused(f"{name} mine --set records_engine=dataflow")
         assert "records (30 CPUs, 100 GB), which would be billed while it waits for Data" in error
+
+
+def test_plan_says_what_it_does_not_price(labeled):
+    table = {"source": "bigquery:my-project.taxi.trips"}
+    (line,) = labeled("chicago_taxi", **table)["excluded"]
+    assert line.startswith("BigQuery (what a query scans, or a whole table, in each run: it can't")
+    (line,) = labeled("chicago_taxi", "--set=source=csv:gs://bucket/*.csv")["excluded"]
+    assert "BigQuery" not in line
 
 
 def test_step_with_an_accelerator_is_priced_with_it():

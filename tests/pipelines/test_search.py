@@ -142,6 +142,16 @@ def test_planned_job_has_the_worker_pools_of_training():
     assert spec["scheduling"]["timeout"] == "3600s"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "waits"), [("STANDARD", False), ("SPOT", False), ("FLEX_START", True)]
+)
+def test_only_flex_start_waits_for_machines(strategy, waits):
+    job = types.HyperparameterTuningJob(plan(scheduling_strategy=strategy))
+    scheduling = job.trial_job_spec.scheduling
+    assert scheduling.strategy.name == strategy
+    assert ("max_wait_duration" in scheduling) == waits
+
+
 @pytest.mark.parametrize("early_stopping", ["none", "median", "decay_curve"])
 def test_launcher_sends_the_whole_job(early_stopping):
     job = plan(early_stopping)

@@ -81,6 +81,8 @@ class SourceKind:
     help: ClassVar[str] = ""
     keeps_shards: ClassVar[bool] = True
     """True if a shard depends on its own examples alone, so that a records_store can keep it."""
+    billed: ClassVar[str] = ""
+    """What reading the source costs beside the machine that reads it; empty: nothing."""
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of a table's files; a pattern may match other names."""
 
@@ -107,6 +109,22 @@ class SourceKind:
     @classmethod
     def check_cloud(cls, place: str, data_dir: str) -> None:
         """Raise InputError if machines in the cloud could not read the source."""
+
+    @classmethod
+    def list_needs(cls, place: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        """Return the APIs that a project needs to read the source on Google Cloud, and the roles.
+
+        A role that the account of runs needs comes with a permission in it.
+        """
+        return (), ()
+
+    @classmethod
+    def measure(cls, place: str, project: str, call: Callable[..., Any]) -> int:
+        """Return the bytes that a run in a project is billed for; 0 if reading is not billed.
+
+        `call` sends a request to a Google API: service, HTTP method, path and body.
+        """
+        return 0
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:

@@ -57,6 +57,12 @@ class SourceOptions:
         help="For a source tfds:NAME, the folder (URI) where TensorFlow Datasets finds prepared "
         "datasets; empty: its default folder.",
     )
+    query_gigabytes: float = option(
+        1000.0,
+        help="Most data that the query of a source bigquery:SELECT may scan, in GB (10^9 bytes), "
+        "for which BigQuery bills: a query that would scan more fails, unbilled; 0: no limit.",
+        minimum=0,
+    )
     dialect: dict = option(
         {},
         help='How the files of a table are written, such as {"encoding": "cp1252", "delimiter": '

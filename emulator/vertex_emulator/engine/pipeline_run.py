@@ -29,7 +29,7 @@ from vertex_emulator.engine import expressions, output_cache, task_inputs
 from vertex_emulator.engine.placeholders import resolve_command
 from vertex_emulator.engine.task_inputs import MISSING
 from vertex_emulator.engine.task_processes import TaskProcesses, link_artifacts
-from vertex_facts.jobs import TASK_BYTES
+from vertex_facts.jobs import TASK_ARTIFACTS, TASK_BYTES
 from vertex_facts.json_numbers import Json, to_whole_numbers
 
 TASK_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED", "CACHED", "NOT_TRIGGERED")
@@ -313,6 +313,8 @@ class PipelineRun:
             return Result("SUCCEEDED", {"artifact": artifact}, is_new)
         if not is_new and (outputs := self._journal.get(task.path)) is not None:
             return Result("CACHED", outputs, is_new=False)
+        if problem := find_count_problem(task.component, inputs):
+            return Result("FAILED", error=self._note(task, problem))
         waits = backoff_seconds(task.spec.get("retryPolicy", {}) if self.retries else {})
         while True:
             outputs, state = self._attempt(task, executor["container"], inputs)
@@ -367,13 +369,18 @@ class PipelineRun:
             return None, "FAILED"
         outputs = task_inputs.read_outputs(task.component, request)
         if problem := find_size_problem(outputs):
-            task.error = problem
-            with task.log.open("a") as log:
-                log.write(f"InputError: {problem}\n")
+            self._note(task, problem)
             return None, "FAILED"
         if entry:
             output_cache.write_entry(entry, outputs, runs)
         return outputs, "SUCCEEDED"
+
+    def _note(self, task: Task, problem: str) -> str:
+        """Write an error message to a task and its log; return the message."""
+        task.error = problem
+        with task.log.open("a") as log:
+            log.write(f"InputError: {problem}\n")
+        return problem
 
 
 def in_order(tasks: Json) -> Iterator[tuple[str, Any]]:
@@ -478,6 +485,18 @@ def find_size_problem(outputs: Json) -> str:
     return (
         f"its output parameters and the metadata of its artifacts are {total:,} bytes as JSON, "
         f"but Vertex AI allows {TASK_BYTES:,}; write them to an artifact's file"
+    )
+
+
+def find_count_problem(component: Json, inputs: Json) -> str:
+    """Return an error message if a task has more artifacts than Vertex AI allows; else ""."""
+    count = len(component.get("outputDefinitions", {}).get("artifacts", {}))
+    count += sum(len(task_inputs.list_artifacts(value)) for value in inputs.values())
+    if count <= TASK_ARTIFACTS:
+        return ""
+    return (
+        f"it has {count} input and output artifacts, but Vertex AI allows {TASK_ARTIFACTS}; pass "
+        "fewer, such as one with several files"
     )
 
 

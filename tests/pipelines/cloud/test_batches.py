@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from components.vertex import vertex_client
+from tests.json_server import JsonServer
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
@@ -99,6 +100,41 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
 def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments, words):
     assert words in refused(f"run digits --batch {arguments}")
     assert vertex.sent("CreatePipelineJob") == []
+
+
+@pytest.mark.parametrize(
+    ("location", "region", "fits"),
+    [
+        ("US-CENTRAL1", "us-central1", True),
+        ("US", "us-central1", True),
+        ("NAM4", "us-central1", True),  # two regions, of which us-central1 is one
+        ("EUROPE-WEST4", "us-central1", False),
+        ("EU", "us-central1", False),
+        ("EU", "europe-west4", True),
+    ],
+)
+def test_files_are_in_the_region_of_the_model(storage, command, champion, location, region, fits):
+    storage.service.location = location
+    line = f"run digits --detach --region {region} --batch gs://bucket/in/*.jsonl"
+    _, _, err = command(line)
+    words = f"input='gs://bucket/in/*.jsonl' is in {location.lower()}, but the model is in {region}"
+    assert (words not in err) == fits, err
+
+
+def test_tables_are_in_the_region_of_the_model(vertex, succeed, refused, champion, monkeypatch):
+    places = {"near": "us-central1", "wide": "US", "far": "EU"}
+
+    def reply(method, path, headers, body):
+        return 200, {"location": places[path.rpartition("/")[2]]}
+
+    with JsonServer(reply) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_BIGQUERY", url)
+        line = "run digits --detach --batch bq://p.{}.t --set output=bq://p.{}"
+        succeed(line.format("near", "wide"))
+        assert "output='bq://p.far' is in eu, but the m" in refused(line.format("near", "far"))
+        assert "input='bq://p.far.t' is in eu, but the" in refused(line.format("far", "near"))
+    assert len(vertex.sent("CreatePipelineJob")) == 1
 
 
 def test_late_listing_of_the_input_is_announced(vertex, storage, command, champion, monkeypatch):

@@ -1,6 +1,7 @@
 """python -m pipelines doctor checks what a run needs, and prints the fix of what is wrong."""
 
 import json
+import shlex
 import urllib.parse
 
 import pytest
@@ -17,7 +18,13 @@ DIGITS_ON_T4 = "doctor digits --set accelerator_type=NVIDIA_TESLA_T4 --set accel
 
 
 class SpoiledProject(ProjectServices):
-    """The project's APIs, from which a test takes something away."""
+    """The project's APIs and BigQuery's, from which a test takes something away."""
+
+    routes = (
+        *ProjectServices.routes,
+        ("GET", "/bigquery/v2/projects/public/datasets/taxi/tables/trips", "GetTable"),
+        ("POST", "/bigquery/v2/projects/my-project/queries", "Query"),
+    )
 
     def __init__(self):
         super().__init__(ACCOUNT)
@@ -75,6 +82,14 @@ class SpoiledProject(ProjectServices):
     def get_image(self, request):
         return self._find(request, "tag") or {}
 
+    def get_table(self, request):
+        return {"numBytes": "75000000000"}
+
+    def query(self, request):
+        asked = json.loads(request.body)
+        assert asked["dryRun"] and not asked["useLegacySql"]
+        return {"totalBytesProcessed": "1230000000"}
+
     def _find(self, request, kind):
         if request.match[kind] in self.gone:
             raise not_found(request.match[kind])
@@ -86,9 +101,9 @@ RETAINED = {"retentionPolicy": {"retentionPeriod": "86400"}}
 @pytest.fixture
 def cloud(vertex, storage, monkeypatch):
     """The other APIs of a project, at an endpoint of their own."""
-    project = SpoiledProject()
+    project, others = SpoiledProject(), ("CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM")
     with OpenEmulator(project) as server:
-        for service in ("SERVICEUSAGE", "CLOUDRESOURCEMANAGER", "ARTIFACTREGISTRY", "IAM"):
+        for service in ("SERVICEUSAGE", "BIGQUERY", *others):
             monkeypatch.setenv(f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}", server.url)
         monkeypatch.setenv("VERTEX_SERVICE_ACCOUNT", ACCOUNT)
         repository = "https://us-central1-kfp.pkg.dev/my-project/pipelines"
@@ -160,6 +175,48 @@ def test_accelerator_of_an_evaluation_needs_quota(cloud, command, own_recipe):
     code, out, _ = command("doctor mine")
     line = "✗ quota custom_model_training_nvidia_l4_gpus: 1 needed, 0 in us-central1  -> ask for 1"
     assert (code, line in out) == (1, True), out
+
+
+def test_deployment_needs_quota_of_serving(cloud, command, own_recipe):
+    own_recipe('source = "digits"\nserving = {max_replicas = 2, machine_type = "n1-standard-8"}')
+    cloud.project.limits.update(custom_model_serving_cpus=16)
+    code, out, _ = command("doctor mine --set deploy_champion=true")
+    # Two versions with two machines each, and one for the test of a deployment.
+    line = "✗ quota custom_model_serving_cpus: 40 needed, 16 in us-central1  -> ask for 40"
+    assert (code, line in out) == (1, True), out
+
+
+def test_search_needs_quota_of_its_trials_too(cloud, command):
+    cloud.project.limits.update(custom_model_training_cpus=23)
+    code, out, _ = command("doctor digits-search")
+    line = "✗ quota custom_model_training_cpus: 24 needed, 23 in us-central1  -> ask for 24"
+    assert (code, line in out) == (1, True), out
+
+
+@pytest.mark.parametrize(
+    ("flags", "api", "role", "billed"),
+    [
+        ("--set source=bigquery:public.taxi.trips", "bigquerystorage", "bigquery.readSessionUser",
+         ["✓ source: 75 GB are billed in each run, also if unchanged"]),
+        ("--set 'source=bigquery:SELECT * FROM public.taxi.trips'", "bigquery", "bigquery.jobUser",
+         ["✓ source: 1.23 GB are billed in each run, also if unchanged"]),
+        ("--set source=csv:gs://b/a.csv --set records_engine=dataflow", "dataflow",
+         "dataflow.worker", []),
+    ],
+)  # fmt: skip
+def test_needs_of_bigquery_and_dataflow_are_checked(
+    cloud, command, succeed, flags, api, role, billed
+):
+    line = ["doctor", "chicago_taxi", *shlex.split(flags)]
+    lines = succeed(*line).splitlines()
+    assert [line for line in lines if "source" in line] == billed
+    assert all(line.startswith("✓ ") for line in lines)
+    cloud.project.disabled.add(f"{api}.googleapis.com")
+    cloud.project.roles.remove(f"roles/{role}")
+    _, out, _ = command(*line)
+    wrong = [text for text in out.splitlines() if not text.startswith("✓")]
+    assert wrong[0].startswith(f"✗ API {api}.googleapis.com  -> gcloud services enable {api}.goo")
+    assert wrong[1].startswith(f"✗ service account {ACCOUNT}: no roles/{role}  -> gcloud projects")
 
 
 def test_missing_serving_image_is_named(cloud, command, succeed, monkeypatch):

@@ -16,6 +16,7 @@ notify = ["team@example.com"]
 [monitoring]
 threshold = 0.2
 sampling_rate = 0.5
+keep_days = 30
 """
 
 UNDEPLOYED = "digits is no longer served, but may still be monitored\n"
@@ -35,6 +36,7 @@ def monitoring_job(endpoint, objective, *versions):
             {"deployed_model_id": version, "objective_config": objective} for version in versions
         ],
         model_deployment_monitoring_schedule_config={"monitor_interval": {"seconds": 86400}},
+        log_ttl={"seconds": 30 * 86400},
         logging_sampling_strategy={"random_sample_config": {"sample_rate": 0.5}},
         model_monitoring_alert_config={
             "enable_logging": True,
@@ -77,6 +79,7 @@ def test_endpoint_is_monitored_as_the_recipe_declares(
     out = succeed("deploy trips --monitor")
     kept = "50% of the requests are kept in BigQuery and compared with"
     assert f"{kept} {compared_with}" in out
+    assert "they are billed, and kept for 30 days\n" in out
     assert "distances over 0.2 are reported to Cloud Logging and to team@example.com" in out
     (sent,) = vertex.sent("CreateModelDeploymentMonitoringJob")
     endpoint = vertex.endpoints["digits"].name
@@ -102,6 +105,7 @@ def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused,
     (sent,) = vertex.sent("UpdateModelDeploymentMonitoringJob")
     (job,) = vertex.monitoring_jobs.values()
     assert sent.model_deployment_monitoring_job.name == job.name
+    assert "log_ttl" in sent.update_mask.paths
     objectives = job.model_deployment_monitoring_objective_configs
     assert [objective.deployed_model_id for objective in objectives] == ["1", "2"]
     succeed("deploy trips --undeploy")

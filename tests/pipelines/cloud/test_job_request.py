@@ -180,3 +180,10 @@ def test_wrong_request_sends_nothing(vertex, refused, monkeypatch):
     assert "no image: give --image" in refused("run flowers")
     assert not Path("build", "flowers.yaml").exists()
     assert vertex.requests == []
+
+
+def test_search_that_may_outlive_its_task_sends_nothing(vertex, refused, succeed):
+    line = "tune digits --detach --parallel 1 --set timeout={}"
+    assert "the trials, in 12 rounds, may take 288 h" in refused(line.format("86400s"))
+    assert vertex.requests == []
+    succeed(line.format("50400s"))

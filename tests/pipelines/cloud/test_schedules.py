@@ -224,6 +224,21 @@ def test_edit_in_the_console_is_undone(apply, edit):
     assert apply()[0].startswith("unchanged")
 
 
+@pytest.mark.parametrize("recipe", ["digits", "digits-batch"])
+def test_encryption_key_is_removed_only_with_a_flag(vertex, succeed, refused, declared, recipe):
+    batch = '[batch]\ninput = "gs://bucket/a.jsonl"\nschedule = { cron = "0 3 * * 1" }\n'
+    declared("[retraining]", f"{batch}[retraining]")
+    key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+    succeed(f"schedule apply {recipe} --encryption-key {key}")
+    message = f"encrypts its runs with {key}, but no encryption_key is set; set it, or give --rem"
+    assert message in refused(f"schedule apply {recipe}")
+    assert changes(vertex) == ["CreateSchedule"]
+    assert succeed(f"schedule apply {recipe} --remove-key").startswith("updated (create_pipeline")
+    (schedule,) = vertex.schedules.values()
+    assert not job_of(schedule).encryption_spec.kms_key_name
+    assert succeed(f"schedule apply {recipe}").startswith("unchanged")
+
+
 def test_fields_set_by_vertex_ai_are_no_change(apply, declared):
     declared(START, "")
     job = job_of(apply()[1])

@@ -99,7 +99,7 @@ class Services:
         tuning = stack.enter_context(TuningService(operations, trials=jobs, **processes))
         self.servers = servers = NoServers()
         if serves:
-            servers = stack.enter_context(
+            self.servers = servers = stack.enter_context(
                 ModelServers(folder / "endpoints", guardian, server_program)
             )
         models = ModelService(operations, folder)

@@ -1,8 +1,11 @@
 """The emulator refuses invalid batch prediction jobs and answers the others by real servers."""
 
+import contextlib
 import csv
 import gzip
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,14 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 
-from tests.pipelines.emulator.idle_services import MODEL, PARENT
+from tests.pipelines.emulator.idle_services import MODEL, PARENT, Services
 from tests.pipelines.local.conftest import wait_for
 from tests.trainer.serving.serving_processes import predicted
 from tests.trainer.serving.test_answers import b64, judged, pixels_of, png, row_of
 from trainer.data.tables.columns import list_columns
+from vertex_emulator import batch_service, model_server
 from vertex_emulator.batch_input import read_instances
+from vertex_emulator.environment import Program
 from vertex_facts import UsageError
 
 KEY = "projects/123456/locations/us-central1/keyRings/ring/cryptoKeys/key"
@@ -104,6 +109,40 @@ def written(folder, name):
 
 def counts(job):
     return job.completion_stats.successful_count, job.completion_stats.failed_count
+
+
+SLOW_SERVER = """
+import http.server, os, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_POST(self):
+        time.sleep(60)
+
+http.server.HTTPServer(("127.0.0.1", int(os.environ["AIP_HTTP_PORT"])), Handler).serve_forever()
+"""
+
+
+def test_server_that_answers_too_late_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch_service, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(model_server, "_PREDICT_SECONDS", 0.5)
+    slow = Program([sys.executable, "-c", SLOW_SERVER], dict(os.environ))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"image": 1}\n')
+    with contextlib.ExitStack() as stack:
+        services = Services(tmp_path, stack, serves=True)
+        services.batches.program = services.servers.program = lambda model: slow
+        job = run(services, "gs://bucket/model", "jsonl", rows, tmp_path / "out")
+        assert (job.state.name, counts(job)) == ("JOB_STATE_FAILED", (0, 1))
+        assert job.error.message == "504: no answer within 0.2 s (upstream request timeout)"
+        name = services.create("endpoint").result().name
+        services.deploy(name, {"0": 100}).result(timeout=20)
+        with pytest.raises(exceptions.GatewayTimeout, match=r"has not answered within 0\.5 s"):
+            services.prediction.predict(endpoint=name, instances=[{"image": 1}], retry=None)
 
 
 def test_records_are_sent_unchanged(digit_records, tmp_path):

@@ -87,6 +87,13 @@ def imports(uri: str = "gs://bucket/data", rows: int = 7):
     look(artifact=imported.output).set_caching_options(False)
 
 
+@dsl.pipeline(name="many")
+def many(uris: list):
+    with dsl.ParallelFor(items=uris) as uri:
+        imported = dsl.importer(artifact_uri=uri, artifact_class=dsl.Artifact, reimport=False)
+    read(files=dsl.Collected(imported.output)).set_caching_options(False)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Run a pipeline; return its state, and the states of its tasks by path."""
@@ -219,3 +226,17 @@ def test_executor_of_a_component_is_replaced():
     file = command[command.index("--component_module_path") + 1]
     assert "\ndef collect_training(" in Path(file).read_text()
     assert artifact_types._GCS_LOCAL_MOUNT_PREFIX == "/gcs/"
+
+
+def test_task_has_at_most_a_hundred_artifacts(tmp_path):
+    def run(count):
+        files = [tmp_path / str(number) for number in range(count)]
+        for file in files:
+            file.write_text("x")
+        package = compile_to(tmp_path, many)
+        return run_package(package, tmp_path / "runs", {"uris": list(map(str, files))})
+
+    assert run(100)[0].state == "SUCCEEDED"
+    result, shown = run(101)
+    assert result.state == "FAILED"
+    assert "error: read: it has 101 input and output artifacts, but Vertex AI allows 100" in shown

@@ -56,6 +56,16 @@ def test_invalid_deployment_is_refused(services, endpoint, fields, reason):
         services.deploy(endpoint, {})
 
 
+def test_project_has_a_limit_of_deployed_replicas(services, endpoint):
+    def deploy(number, replicas):
+        counts = {f"dedicated_resources__{end}_replica_count": replicas for end in ("min", "max")}
+        return services.deploy(endpoint, {}, id=number, **counts)
+
+    deploy("2", 199).result()
+    with pytest.raises(exceptions.BadRequest, match="201 replicas would be deployed; at m"):
+        services.deploy(services.create("endpoint").result().name, {})
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

@@ -5,6 +5,7 @@ from google.api_core import exceptions
 
 from components.registry.model_upload import PREBUILT
 from tests.pipelines.emulator.idle_services import PARENT, POOL, PROJECT, STORE, changed
+from tests.pipelines.local.conftest import wait_for
 
 ACCOUNT = "runner@my-project.iam.gserviceaccount.com"
 BOARD = f"{PARENT}/tensorboards/1"
@@ -66,6 +67,8 @@ def environment(*variables):
         (spec(POOL, scheduling=FLEX_START), "FLEX_START provides machines with .*NVIDIA_L4"),
         (spec(L4, LARGER_L4, scheduling=FLEX_START), "the same machines to every pool"),
         (spec(L4, scheduling={**FLEX_START, "timeout": "604801s"}), "timeout is more than 7 days"),
+        (spec(POOL, scheduling={"max_wait_duration": "60s"}), "needs strategy FLEX_START, not STR"),
+        (spec(POOL, scheduling={"strategy": "SPOT", "max_wait_duration": "0s"}), "START, not SPOT"),
         (spec(H200, network=NETWORK), "can't be peered with machines with NVIDIA_H200_141GB"),
     ],
 )
@@ -83,6 +86,28 @@ def test_machine_that_the_region_lacks_is_refused(services):
         services.create("batch_prediction_job", parent=tel_aviv, model=f"{tel_aviv}/models/1")
     with pytest.raises(exceptions.BadRequest, match="needs an accelerator in me-west1"):
         services.deploy(services.create("endpoint", parent=tel_aviv).result().name, {})
+
+
+def test_training_uses_one_network_at_a_time(services):
+    other = NETWORK.replace("default", "other")
+    waiting = changed(POOL, container_spec__command=["sleep", "60"])
+    running = services.create("custom_job", job_spec=spec(waiting, network=NETWORK))
+    spec_of_trials = {"trial_job_spec__network": other}
+    for kind, fields in (
+        ("custom_job", {"job_spec": spec(POOL, network=other)}),
+        ("hyperparameter_tuning_job", spec_of_trials),
+    ):
+        with pytest.raises(exceptions.BadRequest, match=f"other: {running.name} still runs on"):
+            services.create(kind, **fields)
+    for network in ("", NETWORK):
+        services.create("custom_job", job_spec=spec(POOL, network=network))
+    services.job.cancel_custom_job(name=running.name)
+
+    def has_ended():
+        return services.job.get_custom_job(name=running.name).state.name == "JOB_STATE_CANCELLED"
+
+    wait_for(has_ended)
+    services.create("custom_job", job_spec=spec(POOL, network=other))
 
 
 def test_invalid_alias_is_refused(services):

@@ -70,6 +70,8 @@ def refused(services, reason, **fields):
          r"trial_job_spec.worker_pool_specs\[0\].replica_count is 2"),
         ({"trial_job_spec__worker_pool_specs":
           [changed(POOL, machine_spec__machine_type="ct5lp-hightpu-1t")]}, "is a TPU machine"),
+        ({"trial_job_spec__scheduling": {"strategy": "STANDARD", "max_wait_duration": "86400s"}},
+         "max_wait_duration needs strategy FLEX_START, not STANDARD"),
     ],
 )  # fmt: skip
 def test_invalid_tuning_job_is_refused(services, fields, reason):

@@ -97,10 +97,11 @@ def serving(
 
 
 @contextlib.contextmanager
-def running_queries(results: dict[str, str]) -> Iterator[None]:
+def running_queries(results: dict[str, str], *, scanned: int = 0) -> Iterator[dict[str, dict]]:
     """Make sources send queries to a service that runs those of `results`: query -> table id.
 
-    By jobs.insert, jobs.getQueryResults and jobs.get; any other query has a syntax error.
+    By jobs.insert, jobs.getQueryResults and jobs.get; any other query has a syntax error. Each
+    query scans a number of bytes. Yields the jobs by ID.
     """
     jobs: dict[str, dict] = {}
 
@@ -111,6 +112,8 @@ def running_queries(results: dict[str, str]) -> Iterator[None]:
             message = "Syntax error: Unexpected identifier at [1:1]"
             errors = [{"reason": "invalidQuery", "message": message}]
             return 400, {"error": {"code": 400, "message": message, "errors": errors}}
+        if int(query.get("maximumBytesBilled", scanned)) < scanned:
+            return 400, {"error": {"code": 400, "message": "Query exceeded limit for bytes billed"}}
         table = {"projectId": "my-project", "datasetId": "taxi", "tableId": results[query["query"]]}
         query |= {"destinationTable": table, "statementType": "SELECT"}
         job |= {"id": "my-project:US.job", "status": {"state": "RUNNING"}, "statistics": {}}
@@ -135,4 +138,4 @@ def running_queries(results: dict[str, str]) -> Iterator[None]:
             client_options={"api_endpoint": f"http://127.0.0.1:{server.server_port}"},
         )
         with mock.patch.object(bigquery, "open_query_client", lambda project: client):
-            yield
+            yield jobs

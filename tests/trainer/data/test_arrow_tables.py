@@ -15,6 +15,7 @@ from tests.trainer.data.bigquery_service import running_queries, serving
 from tests.trainer.data.picture_folders import content, rejected
 from trainer.data.schema import Dataset
 from trainer.data.tables import batches
+from trainer.data.tables.columns import AUTO
 
 ROWS = 600
 TRIPS = "bigquery:my-project.taxi.trips"
@@ -194,6 +195,25 @@ def test_query_gives_the_rows_of_its_result(plain, tmp_path, monkeypatch):
     ((key, reason),) = rejected(made.uri).items()
     assert (key.partition(":")[0], reason) == ("query", "no label, tips is missing")
     assert rejected(table.uri) == {key.replace("query", "trips"): reason}
+
+
+def test_query_is_billed_once_and_up_to_a_limit(plain, tmp_path, monkeypatch):
+    query, scanned = "SELECT * FROM taxi.limited", 1_000_000_000_001
+    monkeypatch.setenv("CLOUD_ML_PROJECT_ID", "my-project")
+    with serving({PLACE: plain}), running_queries({query: "trips"}, scanned=scanned) as jobs:
+        message = refused(write, f"bigquery:{query}", tmp_path / "none")
+        assert jobs == {}
+        # Columns that are chosen by the data need a look at it before it is read.
+        written = write(
+            f"bigquery:{query}",
+            tmp_path / "out",
+            columns=AUTO,
+            crosses=[],
+            query_gigabytes=1000.1,
+        )
+    assert "exceeded limit for bytes billed; correct the query, or raise query_gigabytes" in message
+    assert written.creation["accepted"] == ROWS
+    assert len(jobs) == 1
 
 
 def test_query_without_a_project_is_refused(tmp_path, monkeypatch):

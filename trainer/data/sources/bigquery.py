@@ -7,13 +7,17 @@ computed from its content. So neither the order nor the number of streams change
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainer.data.source_options import SourceOptions
 from trainer.data.tables.columns import TableSchema
+from trainer.data.tables.schema_parser import parse_schema
 from trainer.data.tables.table_source import TableKind, check_header
 from trainer.errors import InputError, google_errors_as_input
 
@@ -31,7 +35,11 @@ _REMEDY = (
     "roles/bigquery.dataViewer and roles/bigquery.readSessionUser; to read a view, give a query, "
     "bigquery:SELECT * FROM ..."
 )
-_QUERY_REMEDY = "correct the query; the run's account also needs roles/bigquery.jobUser"
+_QUERY_REMEDY = (
+    "correct the query, or raise query_gigabytes; the run's account also needs "
+    "roles/bigquery.jobUser; write a result of more than 10 GB to a table, and give that as the "
+    "source"
+)
 
 
 class BigQueryReader(TableKind):
@@ -40,12 +48,16 @@ class BigQueryReader(TableKind):
     place = "PROJECT.DATASET.TABLE or bigquery:SELECT ..."
     help = "a table of BigQuery or the result of a single query without ';'"
     location = ""
+    billed = (
+        "BigQuery (what a query scans, or a whole table, in each run: it can't be known whether a "
+        "table has changed)"
+    )
 
-    def __init__(self, place: str, schema: TableSchema) -> None:
+    def __init__(self, place: str, schema: TableSchema, gigabytes: float = 0.0) -> None:
         import pyarrow as pa
 
         is_query = bool(_QUERY.fullmatch(place))
-        table = _run_query(place) if is_query else place
+        table = _run_query(place, gigabytes) if is_query else place
         owner, dataset, name = table.rsplit(".", 2)
         self.name = "query" if is_query else name
         self.details = {"query" if is_query else "table": place}
@@ -64,6 +76,31 @@ class BigQueryReader(TableKind):
     @classmethod
     def takes(cls, place: str) -> bool:
         return bool(_TABLE.fullmatch(place) or _QUERY.fullmatch(place))
+
+    @classmethod
+    def open(cls, place: str, options: SourceOptions) -> BigQueryReader:
+        return cls(place, parse_schema(options), options.query_gigabytes)
+
+    @classmethod
+    def list_needs(cls, place: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+        apis: tuple[str, ...] = ("bigquerystorage.googleapis.com",)
+        roles: tuple[tuple[str, str], ...] = (
+            ("roles/bigquery.readSessionUser", "bigquery.readsessions.create"),
+        )
+        if _QUERY.fullmatch(place):
+            apis += ("bigquery.googleapis.com",)
+            roles += (("roles/bigquery.jobUser", "bigquery.jobs.create"),)
+        return apis, roles
+
+    @classmethod
+    def measure(cls, place: str, project: str, call: Callable[..., Any]) -> int:
+        if _QUERY.fullmatch(place):
+            body = {"query": place, "useLegacySql": False, "dryRun": True}
+            answer = call("bigquery", "POST", f"bigquery/v2/projects/{project}/queries", body)
+            return int(answer["totalBytesProcessed"])
+        owner, dataset, name = place.rsplit(".", 2)
+        path = f"bigquery/v2/projects/{owner}/datasets/{dataset}/tables/{name}"
+        return int(call("bigquery", "GET", path)["numBytes"])
 
     @classmethod
     def version(cls, place: str, data_dir: str) -> tuple[str, str]:
@@ -101,12 +138,19 @@ def _find_project() -> str:
     return next(filter(None, map(os.environ.get, names)), "")
 
 
-def _run_query(query: str) -> str:
-    """Run a query; return its temporary table as PROJECT.DATASET.TABLE."""
+@functools.cache
+def _run_query(query: str, gigabytes: float) -> str:
+    """Run a query once; return its temporary table as PROJECT.DATASET.TABLE.
+
+    A query that would scan more than `gigabytes` fails, unbilled; 0: no limit.
+    """
+    from google.cloud.bigquery import QueryJobConfig
+
     project = _find_project()
     if not project:
         raise InputError("source=bigquery:SELECT ... has no project; set GOOGLE_CLOUD_PROJECT")
     with google_errors_as_input("source: the query failed", _QUERY_REMEDY):
-        job = open_query_client(project).query(query)
+        most = math.ceil(gigabytes * 1e9) or None
+        job = open_query_client(project).query(query, QueryJobConfig(maximum_bytes_billed=most))
         job.result(max_results=0)
     return f"{job.destination.project}.{job.destination.dataset_id}.{job.destination.table_id}"
