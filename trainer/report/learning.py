@@ -47,6 +47,8 @@ def _draw_curves(
     drawn = []
     for metric in measured:
         lines = {1: ("train", metric), 2: ("validation", f"validation_{metric}")}
+        if not any(known_values(history, title) for _, title in lines.values()):
+            continue  # A program may measure other metrics.
         drawn.append(_draw_figure(history, metric, lines, best=best, phase_starts=starts))
     if len(set(known_values(history, "learning_rate"))) > 1:
         drawn.append(
