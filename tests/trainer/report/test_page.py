@@ -120,7 +120,7 @@ def test_gap_of_a_small_validation_split_is_no_overfitting(render, evaluated, ex
 def test_slice_that_fails_by_more_than_chance_is_named(render, accuracy, examples, is_named):
     figures = {"accuracy": accuracy, "positive_rate": 0.3, "roc_auc": 0.5}
     part = Slice(name="card", examples=examples, figures=figures)
-    cut = Slices(column="payment", by="by value", slices=[part])
+    cut = Slices(column="payment", by="by value", slices=[part], compared=1)
     text = render(evaluation={"accuracy": 0.9, "slices": [cut]}).text
     words = "Weakest where payment is card : 70.0% of 400 examples right; a constant answer"
     assert (words in text) == ("Weakest where" in text) == is_named
