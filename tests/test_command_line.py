@@ -166,4 +166,4 @@ def test_long_value_is_cut_in_the_message(refused):
 
 def test_deeply_nested_settings_file_is_refused(tmp_path, refused):
     (tmp_path / "vertex.toml").write_text(f"labels = {'[' * 9_999}")
-    assert refused("run digits").startswith("error: vertex.toml can't be read (")
+    assert "vertex.toml" in refused("run digits") and "nest fewer" in refused("run digits")
