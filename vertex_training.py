@@ -12,7 +12,8 @@ EXIT_USAGE = 2
 
 def main() -> None:
     """Run `vertex-training`, or `python -m pipelines`."""
-    if conflict := find_conflict():
+    conflict = find_conflict()
+    if conflict:
         print(f"error: {conflict}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
 
@@ -33,7 +34,8 @@ def find_conflict() -> str:
         if (folder / Path(__file__).name).is_file():  # The project itself, or another copy of it.
             for listing in folder.glob("*.dist-info/top_level.txt"):
                 names = listing.read_text(encoding="utf-8").split()
-                if Path(__file__).stem not in names and (same := PACKAGES.intersection(names)):
+                same = PACKAGES.intersection(names)
+                if same and Path(__file__).stem not in names:
                     return (
                         f"{listing.parent.name} installed a package {min(same)} over this "
                         "project's; rename that package, and install both projects again"

@@ -4,8 +4,11 @@ import dataclasses
 import os
 
 import pytest
+import rich.markup
+import typer
 
 from pipelines import recipe
+from pipelines.commands import command_line
 from pipelines.parameters import PARAMETERS, ParameterSet
 from tests.pipelines.conftest import RECIPES
 
@@ -44,6 +47,18 @@ def test_hidden_files_of_an_editor_are_no_recipes(tmp_path, succeed):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / ".#mine.toml").symlink_to("user@host.1")
     assert "mine" not in succeed("recipes")
+
+
+def test_no_help_has_words_that_are_taken_for_markup():
+    def list_texts(command):
+        yield command.help or ""
+        yield from (getattr(one, "help", "") or "" for one in command.params)
+        for inner in getattr(command, "commands", {}).values():
+            yield from list_texts(inner)
+
+    texts = list(list_texts(typer.main.get_command(command_line.app)))
+    assert len(texts) > 100
+    assert [text for text in texts if rich.markup.render(text).plain != text] == []
 
 
 @pytest.mark.parametrize(

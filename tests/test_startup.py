@@ -154,6 +154,16 @@ def test_missing_package_is_one_line(command):
     )
 
 
+@pytest.mark.parametrize("program", ["import vertex_training as v; v.main()", "import compile"])
+def test_old_python_is_one_line(program):
+    result = python("-c", f"import sys; sys.version_info = (3, 9, 18); {program}", cwd=ROOT)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: {sys.executable} is Python 3.9.18, but the project needs 3.10 to 3.13; "
+        "run `make run PYTHON=python3.11`, or activate an environment of a newer Python\n"
+    )
+
+
 @pytest.mark.parametrize("module", ["typer", "pipelines.parameters", "rich.table"])
 def test_ctrl_c_during_imports_ends_without_a_traceback(tmp_path, module):
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_IMPORT.format(module=module))

@@ -71,7 +71,7 @@ class Settings:
     )
     transport: str = option(
         "",
-        help="rest or grpc; empty: rest for an endpoint on this machine, else grpc.",
+        help="rest or grpc; default: rest for an endpoint on this machine, else grpc.",
         choices=("", "rest", "grpc"),
     )
 
