@@ -97,8 +97,8 @@ class LiveView:
 
     def _table(self, *, wrap: bool) -> Constrain:
         """Lay out the rows; align replicas apart from tasks, whose names are longer."""
-        every: list[Row] = list(self._rows())
-        rows, tables = [row for row in every if row.state not in UNUSED], []
+        every, tables = list(self._rows()), list[Table | Text]()
+        rows = [row for row in every if row.state not in UNUSED]
         for is_replica, group in itertools.groupby(rows, key=lambda row: row.is_replica):
             indent = "  " if is_replica else ""
             longest = max(len(row.name) for row in rows if row.is_replica == is_replica)
