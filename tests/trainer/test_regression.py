@@ -279,7 +279,8 @@ def test_gate_compares_squared_errors(evaluation, untrained):
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     closer = better.comparison.candidate_only, better.comparison.champion_only
-    assert f"closer on {closer[0]} against {closer[1]} of {evaluation.examples}" in better.reason
+    words = f"the candidate is closer on {closer[0]}, the champion on {closer[1]}"
+    assert f"of {evaluation.examples} examples, {words}" in better.reason
     same = score("homes@2", evaluation.model, evaluation)
     assert not judge(evaluation, same).accepted
     assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted
