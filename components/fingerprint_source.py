@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from components.typed import component
 from trainer.data.write.fingerprint import fingerprint
+from trainer.formats import count
 
 
 class Listed(NamedTuple):
@@ -23,6 +24,10 @@ def fingerprint_source(source: str, data_dir: str) -> Listed:
         data_dir: Folder (URI) of prepared datasets, for a source tfds:NAME.
     """
     listing = fingerprint(source, data_dir)
-    size = f"{listing.files:,} files, {listing.bytes / 1e6:,.1f} MB of " if listing.files else ""
+    size = (
+        f"{count(listing.files, 'file')}, {listing.bytes / 1e6:,.1f} MB of "
+        if listing.files
+        else ""
+    )
     print(f"Digest {listing.digest}: {size}{source}")
     return Listed(listing.digest)

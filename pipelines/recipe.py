@@ -20,7 +20,7 @@ from trainer import fields
 from trainer.data import storage
 from trainer.errors import InputError
 from trainer.tasks.label_kinds import kind_of
-from trainer.toml_reader import tomllib
+from trainer.toml_reader import parse_toml
 
 DIRECTORY = Path(__file__).parent / "recipes"
 USER_DIRECTORY = Path("recipes")
@@ -133,15 +133,14 @@ def load(name: str, *folders: Path) -> Recipe:
         raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")
     try:
         storage.size(str(path))  # Refuses a named pipe, whose end may never come.
-        text = path.read_text(encoding="utf-8-sig")
-        document = tomllib.loads(text)
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from None
+    document = parse_toml(content, path.name)
+    try:
         given, run_options = split_document({"model_name": name, **document})
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path.name} can't be read: {error}; write TOML in UTF-8") from None
     given = expand_auto(given)
     parameters = _check_values({}, given, origin=path.name)
     for number, fallback in enumerate(run_options.fallbacks, 1):
@@ -155,7 +154,7 @@ def load(name: str, *folders: Path) -> Recipe:
             _check_values(given, schedule.parameters, origin=origin)
     if "source" not in document:
         raise InputError(f'{path.name} has no source; add one, such as source = "images:FOLDER"')
-    first = _SCHEMA.sub("", text).partition("\n")[0]
+    first = _SCHEMA.sub("", content.decode("utf-8-sig")).partition("\n")[0]
     recipe = Recipe(
         name=name,
         summary=first.removeprefix("#").strip() if first.startswith("#") else "",

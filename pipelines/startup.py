@@ -12,8 +12,16 @@ _PROJECT_PACKAGES = ("components", "pipelines", "trainer")
 
 
 @contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Exit without a traceback on Ctrl-C, and with a one-line error for a missing package."""
+def one_line_errors() -> "Iterator[None]":  # A text, which versions before 3.9 can read.
+    """Exit without a traceback on Ctrl-C, and with one line for an old Python or no package."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - this file is read by older versions, too.
+        version = ".".join(map(str, sys.version_info[:3]))
+        print(
+            f"error: {sys.executable} is Python {version}, but the project needs 3.10 to 3.13; "
+            "run `make run PYTHON=python3.11`, or activate an environment of a newer Python",
+            file=sys.stderr,
+        )
+        sys.exit(EXIT_USAGE)
     try:
         yield
     except KeyboardInterrupt:

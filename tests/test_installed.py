@@ -37,7 +37,7 @@ def install(folder):
     container_files.copy_folders(
         ("components", "emulator", "pipelines", "trainer"), folder / "source"
     )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "vertex_training.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / "source")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     alone = ["--quiet", "--no-deps", "--no-index"]

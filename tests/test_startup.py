@@ -35,10 +35,11 @@ sys.meta_path.insert(0, Finder())
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def python(*arguments, stdout=subprocess.PIPE, **environment):
+def python(*arguments, stdout=subprocess.PIPE, cwd=None, **environment):
     """Run this Python in the project; return the ended process."""
     return subprocess.run(
         [sys.executable, *arguments],
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -153,6 +154,16 @@ def test_missing_package_is_one_line(command):
     )
 
 
+@pytest.mark.parametrize("program", ["import vertex_training as v; v.main()", "import compile"])
+def test_old_python_is_one_line(program):
+    result = python("-c", f"import sys; sys.version_info = (3, 9, 18); {program}", cwd=ROOT)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"error: {sys.executable} is Python 3.9.18, but the project needs 3.10 to 3.13; "
+        "run `make run PYTHON=python3.11`, or activate an environment of a newer Python\n"
+    )
+
+
 @pytest.mark.parametrize("module", ["typer", "pipelines.parameters", "rich.table"])
 def test_ctrl_c_during_imports_ends_without_a_traceback(tmp_path, module):
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_IMPORT.format(module=module))
@@ -175,6 +186,39 @@ def test_deleted_working_folder_is_one_line(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     message = "error: no working folder (No such file or directory); cd to another\n"
     assert (result.returncode, result.stdout, result.stderr) == (2, "", message)
+
+
+START = "import vertex_training; vertex_training.main()"
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("trainer/task.py", "package trainer in {}"),
+        ("pipelines/__init__.py", "package pipelines in {}"),
+        ("components.py", "package components in {}"),
+        ("shop-1.0.dist-info/top_level.txt", "shop-1.0.dist-info installed a package trainer "),
+    ],
+)
+@pytest.mark.parametrize("place", ["working folder", "import path"])
+def test_another_package_with_a_name_of_the_projects_is_one_line(tmp_path, place, file, line):
+    (folder := tmp_path / "theirs").mkdir()
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text("shop\ntrainer\n" if file.endswith(".txt") else "")
+    if file.endswith(".txt"):  # Both are installed into one folder.
+        shutil.copy(ROOT / "vertex_training.py", folder)
+    inside = place == "working folder"
+    path = str(ROOT) if inside else os.pathsep.join([str(folder), str(ROOT)])
+    result = python("-c", START, "recipes", cwd=folder if inside else tmp_path, PYTHONPATH=path)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert line.format(folder) in result.stderr and "; rename " in result.stderr
+
+
+def test_data_in_a_folder_with_the_name_of_a_package_is_no_conflict(tmp_path):
+    for name in ("components", "pipelines", "trainer"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "button.js").touch()
+    assert python("-m", "pipelines", "recipes").returncode == 0
 
 
 SERVICES = """

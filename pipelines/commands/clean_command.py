@@ -31,8 +31,8 @@ def clean(
     """Delete old runs, their jobs and folders, finished schedules, unused model versions.
 
     Only resources with this project's label are deleted. Model versions with an alias are kept, and
-    so are runs that such a version or another run still needs. Endpoints for the test of a champion
-    that a killed step left are deleted after a day at the latest.
+    so are runs that such a version or another run still needs. Test endpoints that a killed step
+    left behind are deleted once they are a day old, even if --older-than is longer.
     """
     from pipelines.cloud import clean as cleaning
 

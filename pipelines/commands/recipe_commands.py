@@ -78,7 +78,7 @@ def write_recipe(
         str,
         typer.Option(
             metavar="COLUMN",
-            help="Show all that is known of a column, and write nothing.",
+            help="Show all that is known about a column, and write nothing.",
             show_default=False,
         ),
     ] = "",
@@ -88,8 +88,8 @@ def write_recipe(
 ) -> None:
     """Write a recipe for a table or photos, and say what was understood.
 
-    The first 200,000 rows of a table decide, without those of the test split. The recipe says which
-    columns are left out, and why, and what is doubtful.
+    Based on the first 200,000 rows of a table, without those of the test split. The recipe says
+    which columns are left out and why, and lists what to check.
     """
     from pipelines import new_recipe
 

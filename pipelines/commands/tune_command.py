@@ -27,7 +27,9 @@ def tune_recipe(
     parallel: Annotated[int | None, typer.Option(help="Number of trials at the same time.")] = None,
     search: Annotated[
         list[str] | None,
-        typer.Option("--search", metavar="NAME=VALUE", help="Option of the table [search]."),
+        typer.Option(
+            "--search", metavar="NAME=VALUE", help="Option of the recipe's `search` table."
+        ),
     ] = None,
     set_: SetOptions = None,
     name: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
@@ -36,9 +38,10 @@ def tune_recipe(
     ] = False,
     runs_directory: RunsDirectory = None,
 ) -> int:
-    """Search for hyperparameters as the recipe's table [search] says, and train with the best.
+    """Search for hyperparameters as the recipe's `search` table says, and train with the best.
 
-    The run is one of the recipe RECIPE-search, which `compile`, `schedule` and `run --resume` know.
+    Its run is one of the recipe RECIPE-search: give that name to `compile`, `schedule` and
+    `run --resume`.
     """
     changes: dict[str, Any] = parse_values(search, option="--search")
     counts = {"trials": trials, "parallel": parallel}

@@ -18,6 +18,7 @@ def make_rows(run: PipelineRun) -> Iterator[Row]:
     """Yield a row for each task, followed by rows for the replicas of its training jobs."""
     for task in run.steps:
         text = read_progress(task.log) or STARTING if task.state == "RUNNING" else ""
+        text = text.removeprefix(f"{task.display_name.lower().replace(' ', '_')}: ")
         jobs = run.processes.jobs_of(task.path)
         replicas = [job for job in jobs if job.replicas]
         yield Row(task.display_name, task.state, task.seconds, "" if replicas else text)

@@ -19,7 +19,7 @@ from pipelines.recipe import Recipe
 from trainer import fields
 from trainer.errors import InputError
 from trainer.fields import option
-from trainer.toml_reader import tomllib
+from trainer.toml_reader import parse_toml
 from vertex_facts import resource_names
 from vertex_facts.emulation import TRANSPORT_VARIABLE
 
@@ -71,7 +71,7 @@ class Settings:
     )
     transport: str = option(
         "",
-        help="rest or grpc; empty: rest for an endpoint on this machine, else grpc.",
+        help="rest or grpc; default: rest for an endpoint on this machine, else grpc.",
         choices=("", "rest", "grpc"),
     )
 
@@ -195,12 +195,12 @@ def _read_files(
     if not named and not (path.is_file() or path.is_symlink()):
         return []
     try:
-        return [(str(path), tomllib.loads(path.read_text(encoding="utf-8-sig")))]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        return [(str(path), parse_toml(path.read_bytes(), str(path)))]
+    except OSError as error:
         origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
-        why = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{origin} can't be read ({why}); fix it, or remove it and give the settings as options"
+            f"{origin} can't be read ({error.strerror}); fix it, or remove it and give the "
+            "settings as options"
         ) from None
 
 

@@ -18,6 +18,9 @@ from trainer.formats import clock
 STARTING = "starting"
 """The message of a task that has sent none yet."""
 
+UNUSED = {"SKIPPED": "skipped", "NOT_TRIGGERED": "not run"}
+"""The states of tasks that a run does not need or reach, which share a line, and their words."""
+
 _REFRESHES_A_SECOND = 5
 _PLAIN_SECONDS = 5.0
 _ECHO = 3
@@ -32,8 +35,6 @@ _MARKS = {
     "FAILED": ("✗", "red"),
     "CANCELLED": ("✗", "yellow"),
     "STOPPED": ("-", "dim"),
-    "SKIPPED": ("-", "dim"),
-    "NOT_TRIGGERED": ("-", "dim"),
 }
 
 
@@ -96,7 +97,8 @@ class LiveView:
 
     def _table(self, *, wrap: bool) -> Constrain:
         """Lay out the rows; align replicas apart from tasks, whose names are longer."""
-        rows, tables = list(self._rows()), []
+        every, tables = list(self._rows()), list[Table | Text]()
+        rows = [row for row in every if row.state not in UNUSED]
         for is_replica, group in itertools.groupby(rows, key=lambda row: row.is_replica):
             indent = "  " if is_replica else ""
             longest = max(len(row.name) for row in rows if row.is_replica == is_replica)
@@ -108,8 +110,8 @@ class LiveView:
             for row in group:
                 mark, style = self._mark(row)
                 text = row.text
-                if row.state in ("CACHED", "SKIPPED", "NOT_TRIGGERED"):
-                    text = row.state.lower().replace("_", " ")
+                if row.state == "CACHED":
+                    text = "cached"
                 table.add_row(
                     mark,
                     Text(f"{indent}{row.name}", style),
@@ -117,6 +119,8 @@ class LiveView:
                     Text(text, "dim", no_wrap=not wrap, overflow="fold" if wrap else "ellipsis"),
                 )
             tables.append(table)
+        for line in _format_unused(every):
+            tables.append(Text(f"- {line}", "dim", no_wrap=not wrap, overflow="ellipsis"))
         return Constrain(Group(*tables), self._live.console.width - _ECHO)
 
     def _mark(self, row: Row) -> tuple[Spinner | Text, str]:
@@ -140,6 +144,8 @@ class PlainView:
 
     def __exit__(self, *_: Any) -> None:
         self.update()
+        for line in _format_unused([*self._rows()]):
+            self.note(line)
 
     def update(self) -> None:
         """Print what has changed."""
@@ -147,8 +153,7 @@ class PlainView:
         for name, state, seconds, text, is_replica in self._rows():
             task = task if is_replica else name
             row = task, name  # Jobs of several tasks may have equal replicas.
-            # Leave out tasks that never ran after a failure; they would hide the error.
-            if state != self._states.get(row, "PENDING") and state != "NOT_TRIGGERED":
+            if state != self._states.get(row, "PENDING") and state not in UNUSED:
                 took = f" in {clock(seconds)}" if state != "RUNNING" and seconds else ""
                 detail = f": {text}" if state != "RUNNING" and text else ""
                 self.note(f"{name} {state}{took}{detail}")
@@ -163,3 +168,9 @@ class PlainView:
 
     def note(self, text: str) -> None:
         print_plain(self._console, f"[{clock(time.monotonic() - self._started)}] {text}")
+
+
+def _format_unused(rows: list[Row]) -> list[str]:
+    """Return a line for each state of UNUSED with the names of its tasks."""
+    names = {state: [row.name for row in rows if row.state == state] for state in UNUSED}
+    return [f"{UNUSED[state]}: {', '.join(of)}" for state, of in names.items() if of]

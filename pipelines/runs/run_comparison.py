@@ -204,5 +204,5 @@ def _describe_difference(
     noise = "more than noise" if p_value <= 1 - CONFIDENCE else "within the noise"
     return (
         f"{title}: {better.name} is better by {result.difference:.4g} ({result.low:.4g} to "
-        f"{result.high:.4g}), {noise} (p {p_value:.2g}, {result.examples:,} test records in pairs)"
+        f"{result.high:.4g}), {noise} (p {p_value:.2g}, paired on {result.examples:,} test records)"
     )

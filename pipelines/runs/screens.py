@@ -7,6 +7,7 @@ from typing import Any
 from components.machines.price import format_machines
 from pipelines.printing import Console, say, shorten_path
 from pipelines.runs.backend import Backend
+from pipelines.runs.live_view import UNUSED
 from pipelines.runs.run import KILLED, Run
 from pipelines.runs.trial_rows import format_trial
 from trainer.data.storage import is_object
@@ -30,9 +31,14 @@ def show_status(run: Run, backend: Backend, batches: Sequence[dict[str, Any]] = 
         f"{'console  ' if run.on_vertex else 'run      '} {run.link}",
     )
     for task in run.tasks:
+        if task.state in UNUSED:
+            continue
         took = f"  {clock(task.seconds)}" if task.seconds else ""
         error = f"  {task.error}" if task.error else ""
         say(f"task      {task.state:<13}  {task.display_name}{took}{error}")
+    for state in UNUSED:
+        if names := [task.display_name for task in run.tasks if task.state == state]:
+            say(f"task      {state:<13}  {', '.join(names)}")
     for job in run.jobs:
         # A job that was killed with its run is still recorded as running.
         state = KILLED if run.state == KILLED and not job.has_ended else job.state

@@ -1,12 +1,14 @@
 """`make benchmark` or `python -m tests.benchmarks NAME ...`: one table of all benchmarks, or some.
 
 Each ratio is measured side by side within this run; the absolute figures beside it are this
-machine's. A ratio below its goal is marked, and changes nothing else.
+machine's. A ratio below its goal is marked, and changes nothing else. A benchmark that fails leaves
+the rows of the others; the exit code is then 1.
 """
 
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
 
 from rich.console import Console
@@ -23,16 +25,24 @@ def main(names: list[str]) -> None:
     for name in names:
         if name not in benchmarks:
             sys.exit(f"error: no benchmark is called {name!r}; there are {', '.join(benchmarks)}")
+    failed = []
     for name in names or benchmarks:
-        module = importlib.import_module(f"tests.benchmarks.{name}")
         console.print(f"measuring {name} ...")
-        for what, ratio, goal, figures in module.rows():
+        try:
+            found = importlib.import_module(f"tests.benchmarks.{name}").rows()
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        for what, ratio, goal, figures in found:
             at_most = "peak memory" in what
             mark = "reached" if (ratio <= goal if at_most else ratio >= goal) else "missed"
             goal = f"{'<=' if at_most else '>='} {goal}"
             console.print(f"  {what}: {ratio:.2f} ({goal} {mark}); {figures}", soft_wrap=True)
             table.add_row(what, f"{ratio:.2f}", goal, mark, figures)
     console.print(table)
+    if failed:
+        sys.exit(f"error: {', '.join(failed)} failed; the tracebacks are above")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from trainer.data.tables.columns import list_columns
 from trainer.data.tables.inputs import parse_rows
 
 SEEDS = 3
+SETTINGS: list[str] = []
+"""Values of parameters that replace the recipe's."""
 
 
 def rows() -> list[Row]:
@@ -33,7 +35,9 @@ def rows() -> list[Row]:
         return []
     with tempfile.TemporaryDirectory() as folder:
         command = ["run", "chicago_taxi", "--local", f"--runs-directory={folder}"]
-        command = [sys.executable, "-m", "pipelines", *command, "--set", f"source=csv:{trips}"]
+        command = [sys.executable, "-m", "pipelines", *command]
+        for setting in (f"source=csv:{trips}", *SETTINGS):
+            command += ["--set", setting]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         run = Path(folder, "latest")
         metrics = json.loads((run / "summary.json").read_text())["metrics"]

@@ -1,6 +1,6 @@
 """Time a step of two workers that train a large table of embeddings, whose gradient stays sparse.
 
-    python -m tests.benchmarks.embeddings RESULT    (a worker)
+    python -m tests.benchmarks.embeddings RESULT ROWS ...    (a worker)
 
 The other way, the gradient of all rows is summed. Both take turns; FTRL trains tables of one
 column, as that of wide_and_deep's wide part.
@@ -34,7 +34,7 @@ STEPS = 5
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
-        arguments, logs = [str(result)], Path(folder, "logs")
+        arguments, logs = [str(result), *map(str, ROWS)], Path(folder, "logs")
         replicas.run(__name__, arguments, replicas.CHIEF_AND_WORKER, logs, seconds=1800)
         measured = json.loads(result.read_text())
     return [
@@ -48,10 +48,10 @@ def rows() -> list[Row]:
     ]
 
 
-def main(result: str) -> None:
+def main(result: str, *counts: str) -> None:
     cluster = from_environment(os.environ)
     strategy = create_strategy("multi_worker_mirrored", cluster)
-    measured = {count: measure(strategy, count) for count in ROWS}
+    measured = {count: measure(strategy, count) for count in map(int, counts)}
     if cluster.is_chief:
         Path(result).write_text(json.dumps(measured))
 

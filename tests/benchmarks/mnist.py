@@ -21,6 +21,7 @@ from trainer.data.schema import FILE_NAME, Dataset, Split
 from trainer.data.write.writer import create_tfrecords
 from trainer.training.config import TrainingConfig, write_config
 
+RECIPE = "mnist"
 ACCURACY = 0.9896
 PATIENCE = 4.0
 TUTORIAL = {
@@ -41,7 +42,7 @@ def rows() -> list[Row]:
     if not prepared.is_dir():
         print("skipped: REAL_DATA_DIR has no tfds/mnist")
         return []
-    recipe = recipes.load("mnist").parameters
+    recipe = recipes.load(RECIPE).parameters
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         options = dataclasses.replace(recipe.records, data_dir=str(prepared.parent))
@@ -87,14 +88,14 @@ def _train(config: TrainingConfig, dataset: Dataset, folder: Path, limit: float)
     with replicas.Cluster("trainer.task", flags, roles, folder / "logs") as cluster:
         cluster.start_all()
         chief = cluster.processes["chief", 0]
-        while chief.poll() is None:
+        while (code := chief.poll()) is None:
             progress = _progress(folder)
             if progress and limit < float("inf") and (progress.reached or progress.seconds > limit):
                 return progress
             with contextlib.suppress(subprocess.TimeoutExpired):
                 chief.wait(0.5)
     progress = _progress(folder)
-    assert chief.returncode == 0 and progress, (folder / "logs" / "chief-0.log").read_text()[-2000:]
+    assert code == 0 and progress, (folder / "logs" / "chief-0.log").read_text()[-2000:]
     return progress
 
 

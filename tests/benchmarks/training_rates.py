@@ -27,6 +27,7 @@ from trainer.training.job import Job
 EXAMPLES = 4096
 BATCH = 128
 ROUNDS = 5
+TURNS = 3
 
 
 def rows() -> list[Row]:
@@ -88,7 +89,7 @@ def _two_workers(dataset: Dataset, folder: Path) -> Row:
         "together": lambda: _images_per_second(dataset, folder, BATCH, together),
         "apart": lambda: _images_per_second(dataset, folder, BATCH // 2, apart),
     }
-    found = in_turns(ways, 3)
+    found = in_turns(ways, TURNS)
     return _compared("two workers / two processes that do not talk", *found.values(), 0.9)
 
 

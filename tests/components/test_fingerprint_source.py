@@ -41,7 +41,7 @@ def test_local_folder_is_listed_and_printed(tmp_path, capsys):
     (tmp_path / "rose").mkdir()
     (tmp_path / "rose" / "a.jpg").write_bytes(b"x" * 1_500_000)
     before = digest(f"images:{tmp_path}")
-    assert capsys.readouterr().out == f"Digest {before}: 1 files, 1.5 MB of images:{tmp_path}\n"
+    assert capsys.readouterr().out == f"Digest {before}: 1 file, 1.5 MB of images:{tmp_path}\n"
     (tmp_path / "rose" / "b.jpg").write_bytes(b"x")
     assert digest(f"images:{tmp_path}") != before
     capsys.readouterr()

@@ -128,7 +128,7 @@ def test_runs_on_the_same_records_are_compared_in_pairs(succeed):
     assert "accuracy             0.88 (0.83 to 0.93)" in out
     # Of 10 records on which they differ, all speak for the second: p = 2 / 2^10.
     assert "Accuracy: digits-2 is better by 0.1 (0.05523 to 0.1744)" in out
-    assert "more than noise (p 0.002, 100 test records in pairs)" in out
+    assert "more than noise (p 0.002, paired on 100 test records)" in out
     page = (Path("runs") / "digits-1--digits-2.html").read_text()
     assert page.count("<svg") == 2
     assert "loss by epoch" in page

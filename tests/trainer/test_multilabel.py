@@ -213,7 +213,10 @@ def test_gate_compares_f1_of_examples(evaluation, untrained):
     difference = evaluation.example_f1.value - untrained.example_f1.value
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
-    assert f"right alone on {better.comparison.candidate_only} against " in better.reason
+    assert (
+        f"only the candidate is right on {better.comparison.candidate_only}, only the"
+        in better.reason
+    )
     same = score("notes@2", evaluation.model, evaluation)
     assert not judge(evaluation, same).accepted
     assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted

@@ -145,6 +145,28 @@ def test_server_answers_as_the_evaluation_does(dataset, evaluation):
     assert all(0 <= one["low"] <= one["value"] <= one["high"] < 3 * most for one in answers)
 
 
+def test_column_of_many_values_is_sliced_by_the_worst_ones(tmp_path):
+    generator = random.Random(0)
+    rows = []
+    for number in range(5000):
+        town, size = number % 50, generator.uniform(20, 200)
+        price = size * 1000 * (50 if town in (7, 41) else 1) * generator.lognormvariate(0, 0.1)
+        rows.append(f"{size:.1f},town {town},{price:.0f}")
+    rows += [f"{50 + number},rare,{10**6}" for number in range(3)]
+    towns = {"name": "town", "type": "vocabulary"}
+    changes = {"columns": [HOMES["columns"][0], towns], "split_fractions": [0.4, 0.1, 0.5]}
+    dataset = write(tmp_path, rows, **changes)
+    evaluation = evaluate_untrained(dataset, tmp_path / "run", **OPTIONS)
+    (cut,) = evaluation.slices
+    names = [part.name for part in cut.slices]
+    assert (cut.by, len(names), names[-1]) == ("worst of 51 values", 11, "41 other values")
+    assert set(names[:2]) == {"town 7", "town 41"}
+    assert "rare" not in names[:2]
+    assert sum(part.examples for part in cut.slices) == evaluation.examples
+    mean = sum(part.figures["mae"] * part.examples for part in cut.slices) / evaluation.examples
+    assert mean == pytest.approx(evaluation.mae.value)
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_objectives_are_errors_in_standard_deviations(dataset, tmp_path, log):
     if not log:
@@ -257,7 +279,8 @@ def test_gate_compares_squared_errors(evaluation, untrained):
     assert better.comparison.difference == pytest.approx(difference)
     assert better.comparison.low < difference < better.comparison.high
     closer = better.comparison.candidate_only, better.comparison.champion_only
-    assert f"closer on {closer[0]} against {closer[1]} of {evaluation.examples}" in better.reason
+    words = f"the candidate is closer on {closer[0]}, the champion on {closer[1]}"
+    assert f"of {evaluation.examples} examples, {words}" in better.reason
     same = score("homes@2", evaluation.model, evaluation)
     assert not judge(evaluation, same).accepted
     assert judge(evaluation, same, champion_rule="not_worse", margin=0.01).accepted

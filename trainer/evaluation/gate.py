@@ -180,12 +180,15 @@ def _format_reason(passed: bool, champion: str, result: Comparison, options: Gat
         claim = f"worse than the champion {champion} by {options.margin:g}"
         claim = f"not {claim}" if passed else f"perhaps {claim}"
     metric = result.metric.replace("_", " ")
-    ahead = "closer" if result.metric in COMPARISONS["squared_error"] else "right alone"
+    closer = result.metric in COMPARISONS["squared_error"]
+    ahead = "the candidate is closer" if closer else "only the candidate is right"
+    behind = "the champion" if closer else "only the champion"
     return (
         f"{claim} at {100 * result.confidence:g}% confidence: {metric} {result.candidate:.4f} "
         f"against {result.champion:.4f}, improvement {result.difference:+.4f} "
-        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; {ahead} on "
-        f"{result.candidate_only} against {result.champion_only} of {result.examples:,} examples"
+        f"({result.low:+.4f} to {result.high:+.4f}), p {result.p_value:.3g}; of "
+        f"{result.examples:,} examples, {ahead} on {result.candidate_only:,}, {behind} on "
+        f"{result.champion_only:,}"
     )
 
 

@@ -66,10 +66,10 @@ class SearchVerdict:
         shown, is_better = self.metric.replace("_", " "), self.comparison.is_better
         return (
             f"trial {best.name} is {'better' if is_better else 'no better'} than the "
-            f"recipe's values beyond noise: validation {shown} {best.value:.4f}, there "
-            f"{self.defaults.value:.4f}; p = {self.comparison.p_value:.2g}, at most "
-            f"{1 - self.comparison.confidence:.2g} is needed for the best of "
-            f"{count(count_measured(self.trials), 'trial')}"
+            f"recipe's values beyond noise: validation {shown} {best.value:.4f} against "
+            f"{self.defaults.value:.4f}; p {self.comparison.p_value:.2g}, where the best of "
+            f"{count(count_measured(self.trials), 'trial')} needs "
+            f"{1 - self.comparison.confidence:.2g} or less"
         )
 
 

@@ -1,7 +1,7 @@
 """Cut a split into slices, such as by payment type, hour or company.
 
-A column with few values is sliced by value. A column with many values, such as companies, is sliced
-by the frequency of the values in the training split.
+A column with few values is sliced by value. Of a column with many values, such as companies, each
+of the worst values is a slice, and the others are one.
 """
 
 import dataclasses
@@ -17,9 +17,14 @@ from trainer.metrics.disk_columns import ColumnValues, encode_texts
 MAX_VALUES = 31
 """Largest number of values of a column that is sliced by value: the days of a month."""
 
+MAX_COMPARED = 1000
+"""Largest number of values of a column among which the worst are found: the most frequent ones."""
+
+WORST = 10
+"""Number of values that are slices, of a column with many."""
+
 MISSING = "missing"
 UNSEEN = "not in the vocabulary"
-_BANDS = (10, 100, 1000, 10_000)
 
 Figures = tuple[Mapping[str, np.ndarray], np.ndarray]
 """Figures of m examples by name, [m] each, and the examples' weights, float64 [m]."""
@@ -41,6 +46,7 @@ class Slices:
     column: str
     by: str
     slices: list[Slice]
+    compared: int  # number of values, of which these may be the worst
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +56,39 @@ class Cut:
     column: str
     by: str
     group_of: Callable[[np.ndarray], np.ndarray]  # maps values to indices of groups
-    names: list[str]  # of the groups
+    names: list[str]  # of the groups: values, then other values, unseen and missing ones
+    count: int  # of the column's values
 
-    def slices(self, sizes: np.ndarray, figures: Mapping[str, np.ndarray]) -> Slices:
+    def keep_worst(self, sizes: np.ndarray, quality: np.ndarray) -> "Cut":
+        """Return a cut whose groups are the worst values, the other ones, unseen and missing ones.
+
+        The worst values are the most standard errors below the mean of all rows.
+
+        Args:
+            sizes: numbers of rows, int [groups].
+            quality: a figure that is higher if a group is better, float [groups]; NaN if undefined.
+        """
+        known = np.nan_to_num(quality)
+        gaps = (np.average(known, weights=sizes) - known) * np.sqrt(sizes)
+        worst = np.argsort(-gaps[:-3], kind="stable")[:WORST].tolist()
+        target = np.full(len(self.names), len(worst))
+        target[worst] = np.arange(len(worst))
+        target[-2:] = len(worst) + 1, len(worst) + 2
+        others = f"{self.count - len(worst):,} other values"
+        return dataclasses.replace(
+            self,
+            by=f"worst of {self.count:,} values",
+            group_of=lambda codes: target[self.group_of(codes)],
+            names=[*(self.names[at] for at in worst), others, *self.names[-2:]],
+        )
+
+    def slices(self, sizes: np.ndarray, figures: Mapping[str, np.ndarray], compared: int) -> Slices:
         """Return the slices that have rows.
 
         Args:
             sizes: numbers of rows, int [groups].
             figures: metrics by name, float [groups] each; NaN if undefined.
+            compared: number of values with rows, of which the groups may be the worst.
         """
         columns = [_to_optional(of) for of in figures.values()]
         rows = zip(self.names, sizes.tolist(), *columns, strict=True)
@@ -66,7 +97,7 @@ class Cut:
             for name, size, *of in rows
             if size
         ]
-        return Slices(column=self.column, by=self.by, slices=slices)
+        return Slices(column=self.column, by=self.by, slices=slices, compared=compared)
 
     def average(
         self, values: ColumnValues, blocks: Iterable[Figures]
@@ -101,36 +132,55 @@ def average_groups(
         return sizes, {name: of / totals for name, of in sums.items()}
 
 
-def list_cuts(values: ColumnValues) -> list[Cut]:
-    """Return the cut of each vocabulary and identity column of a table."""
-    kinds = ("vocabulary", "identity")
-    return [_choose_cut(column) for column in values.columns if column.kind in kinds]
+def measure_slices(
+    values: ColumnValues,
+    measure: Callable[[Cut], tuple[np.ndarray, dict[str, np.ndarray]]],
+    figure: str,
+    *,
+    rises: bool = True,
+) -> list[Slices]:
+    """Measure the slices of each vocabulary and identity column of a table.
+
+    Args:
+        measure: returns the numbers of rows of a cut, int [groups], and its figures by name, float
+            [groups] each; NaN if undefined.
+        figure: the figure by which values are the worst.
+        rises: whether it is better if it is higher.
+    """
+    found = []
+    for column in values.columns:
+        if column.kind in ("vocabulary", "identity"):
+            cut = _cut_by_value(column)
+            sizes, figures = measure(cut)
+            compared = int(np.count_nonzero(sizes))
+            if cut.count > MAX_VALUES:
+                cut = cut.keep_worst(sizes, figures[figure] * (1 if rises else -1))
+                sizes, figures = measure(cut)
+            found.append(cut.slices(sizes, figures, compared))
+    return found
 
 
-def _choose_cut(column: Feature) -> Cut:
+def _cut_by_value(column: Feature) -> Cut:
     buckets = column.settings.get("buckets", 0)
     counts: dict[str, int] = column.statistics.get("counts", {})
     if column.dtype == "int64" and buckets <= MAX_VALUES:
         counts = {str(value): 0 for value in range(buckets)}
     if len(counts) > MAX_VALUES:
-        by, rest = "by rows of the same value in training", 0
-        groups = np.searchsorted([0, *_BANDS], list(counts.values()), side="right")
-        order = [f"{low:,} to {high - 1:,}" for low, high in itertools.pairwise(_BANDS)]
-        order = [UNSEEN, f"under {_BANDS[0]}", *order, f"{_BANDS[-1]:,} and more", MISSING]
-    else:
-        by, groups, rest = "by value", np.arange(len(counts)), len(counts)
-        order = [*counts, UNSEEN, MISSING]
+        counts = dict(sorted(counts.items(), key=lambda item: -item[1]))
+    names = [*itertools.islice(counts, MAX_COMPARED), "other values", UNSEEN, MISSING]
+    unseen, missing = len(names) - 2, len(names) - 1
     known = encode_texts(column, [*counts, ""])
+    groups = np.append(np.minimum(np.arange(len(counts)), unseen - 1), missing)
     ranked = np.argsort(known)
-    known, groups = known[ranked], np.append(groups, len(order) - 1)[ranked]
+    known, groups = known[ranked], groups[ranked]
 
     def group_of(codes: np.ndarray) -> np.ndarray:
         if column.dtype == "int64":
             codes = np.where((codes < 0) | (codes >= buckets), -1, codes)
         at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        return np.where(known[at] == codes, groups[at], rest)
+        return np.where(known[at] == codes, groups[at], unseen)
 
-    return Cut(column.name, by, group_of, order)
+    return Cut(column.name, "by value", group_of, names, len(counts))
 
 
 def _to_optional(values: np.ndarray) -> list[float | None]:

@@ -71,7 +71,7 @@ def _find_in_training(
     waits = known_values(history, "input_wait_fraction")
     if waits and (share := sum(waits) / len(waits)) > INPUT_BOUND:
         encoded = any(feature.encoding == "jpeg" for feature in dataset.features)
-        yield Finding("starved", True, {"share": share, "encoded": encoded})
+        yield Finding("starved", False, {"share": share, "encoded": encoded})
 
 
 def _find_drift(kind: str, drifts: Drifts | None) -> Iterator[Finding]:

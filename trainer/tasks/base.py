@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -26,9 +27,10 @@ CHANCE = 0.05
 """P-value above which a model may be no better than a constant answer."""
 WIDE_INTERVAL = 0.1
 MIN_STANDARD_ERRORS = 3.5
-"""A slice is named if it is this number of standard errors worse than the whole split.
+"""A slice is named if it is this number of standard errors worse than the whole split, or more.
 
-By chance alone, one of a hundred equally good slices is so bad in one of forty reports."""
+By chance alone, one of a hundred equally good slices is so bad in one of forty reports. Where more
+are compared, the number grows so that this holds."""
 
 Outputs = Mapping[str, Any]
 """Answers of a SavedModel to a batch: arrays [n, ...] by name."""
@@ -214,7 +216,9 @@ class Evaluation(abc.ABC):
             if (value := part.figures[figure]) is not None
         ]
         gap, column, part = max(gaps, key=lambda item: item[0], default=(0.0, "", None))
-        if deviation and gap >= MIN_STANDARD_ERRORS * deviation:
+        compared = max(1, sum(cut.compared for cut in self.slices))
+        errors = max(MIN_STANDARD_ERRORS, statistics.NormalDist().inv_cdf(1 - 1 / 40 / compared))
+        if deviation and gap >= errors * deviation:
             yield Finding("weak_slice", True, {"column": column, "part": part})
 
     def find_floor(self, gate: Mapping[str, Any]) -> float | None:

@@ -19,7 +19,7 @@ from trainer.metrics.comparison import Pairs, Scores, log_losses
 from trainer.metrics.disk_columns import ColumnValues, spans
 from trainer.metrics.intervals import Share, wilson_interval
 from trainer.metrics.leakage import RANKED, compute_column_aucs
-from trainer.metrics.slices import Cut, Figures, Slices, list_cuts
+from trainer.metrics.slices import Cut, Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
@@ -165,7 +165,9 @@ class Classification(Task):
             answers=answers,
             classes=classes,
             column_areas=compute_column_aucs(values, answers, len(classes)),
-            slices=[_measure_slices(cut, values, answers) for cut in list_cuts(values)],
+            slices=measure_slices(
+                values, lambda cut: _measure_groups(cut, values, answers), "accuracy"
+            ),
             **_measure(answers, classes),
             **fields,
         )
@@ -531,12 +533,14 @@ def _measure(answers: ClassAnswers, classes: list[str]) -> dict[str, Any]:
     }
 
 
-def _measure_slices(cut: Cut, values: ColumnValues, answers: ClassAnswers) -> Slices:
-    """Return accuracy and, for two classes, the share of the second class and ROC AUC of slices."""
+def _measure_groups(
+    cut: Cut, values: ColumnValues, answers: ClassAnswers
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return accuracy and, for two classes, the share of the second class and ROC AUC of groups."""
     sizes, figures = cut.average(values, _list_figures(answers))
     if len(answers.classes) == 2:
         figures["roc_auc"] = _compute_aucs(cut, sizes, values, answers)
-    return cut.slices(sizes, figures)
+    return sizes, figures
 
 
 def _list_figures(answers: ClassAnswers) -> Iterator[Figures]:

@@ -17,7 +17,7 @@ from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Estimate
 from trainer.metrics.label_sets import ConstantSums, LabelSums, OutputCounts, example_f1
-from trainer.metrics.slices import Figures, list_cuts
+from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 from trainer.tasks.probabilities import (
     ProbabilityAnswers,
@@ -157,10 +157,11 @@ class Multilabel(Task):
             log_loss=losses / answers.rows,
             per_class=per_class,
             pr_curves=pr_curves,
-            slices=[
-                cut.slices(*cut.average(values, _list_figures(answers)))
-                for cut in list_cuts(values)
-            ],
+            slices=measure_slices(
+                values,
+                lambda cut: cut.average(values, _list_figures(answers)),
+                "example_f1",
+            ),
             **fields,
         )
 

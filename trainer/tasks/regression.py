@@ -17,7 +17,7 @@ from trainer.metrics.comparison import Pairs, Scores, sign_flip_test
 from trainer.metrics.disk_columns import Answers, ColumnValues, spans
 from trainer.metrics.intervals import Estimate, Share
 from trainer.metrics.regressor import Part, Sums
-from trainer.metrics.slices import Figures, list_cuts
+from trainer.metrics.slices import Figures, measure_slices
 from trainer.tasks.base import Evaluation, Finding, Outputs, Task
 
 CONFIDENCE = 0.9
@@ -199,10 +199,12 @@ class Regression(Task):
             deciles=regressor.split_by_quantiles(
                 answers.read("label"), _list_figures(answers), _DECILES
             ),
-            slices=[
-                cut.slices(*cut.average(values, _list_figures(answers)))
-                for cut in list_cuts(values)
-            ],
+            slices=measure_slices(
+                values,
+                lambda cut: cut.average(values, _list_figures(answers)),
+                "mae",
+                rises=False,
+            ),
             **fields,
         )
 

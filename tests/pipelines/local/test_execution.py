@@ -55,7 +55,7 @@ def test_run_leaves_all_its_results(small_package, tmp_path):
     assert summary["verdict"] == "accepted"
     assert summary["model"] == f"{directory}/artifacts/plan/training/model"
     assert pathlib.Path(summary["report"]).read_text() == "<p>a report</p>"
-    assert summary["versions"]["kfp"] == "2.17.0"
+    assert summary["versions"]["kfp"] == "2.17.3"
     assert (directory / "small.yaml").read_bytes() == small_package.read_bytes()
     assert (directory / "tensorboard").is_dir()
     logs = directory / "logs"

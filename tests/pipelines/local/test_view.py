@@ -150,7 +150,7 @@ def test_pipe_gets_a_line_for_each_change(run, tasks, job):
         job.replicas[0].state = "SUCCEEDED"
         tasks["train"].set_state("FAILED")
         tasks["register"].set_state("NOT_TRIGGERED")
-    # Progress is repeated only after seconds; a task that never ran is left out.
+    # Progress is repeated only after seconds; tasks that never ran share a line.
     assert re.sub(r"\[.*?\] | in [\d.]+ s", "", file.getvalue()).splitlines() == [
         "Create TFRecords SUCCEEDED",
         "Train RUNNING",
@@ -158,6 +158,7 @@ def test_pipe_gets_a_line_for_each_change(run, tasks, job):
         "chief 0: restart 1 of 5  epoch 3 of 10, 812 images/s",
         "Train FAILED",
         "chief 0 SUCCEEDED: restart 1 of 5  epoch 4 of 10",
+        "not run: Register",
     ]
 
 

@@ -108,7 +108,9 @@ def test_unused_columns_may_have_the_same_name(typed, tmp_path):
     source = write_parquet(tmp_path / "t.parquet", table)
     assert write(source, tmp_path / "out").creation["accepted"] == ROWS
     label = {"column": "note"}
-    assert "has 'note' twice; rename one" in refused(write, source, tmp_path / "no", label=label)
+    assert "column 'note' appears twice in the header; rename one" in refused(
+        write, source, tmp_path / "no", label=label
+    )
 
 
 def test_damaged_parquet_file_is_refused(tmp_path):

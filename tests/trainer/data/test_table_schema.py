@@ -101,7 +101,7 @@ def test_whole_float_counts_as_integer():
 @pytest.mark.parametrize(
     ("header", "rows", "changes", "message"),
     [
-        (tables.HEADER + ",hour", [], {}, "its header has 'hour' twice"),
+        (tables.HEADER + ",hour", [], {}, "column 'hour' appears twice in the header"),
         (tables.HEADER, [], {}, "t.csv' has no rows that can be used"),
         ("a,b", [], one_number("a", column="b"), "t.csv' has no rows that can be used"),
         ("a,b", [], one_number("a", column="b", classes=["c", "d"]), "has no rows that can be"),

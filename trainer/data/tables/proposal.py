@@ -248,7 +248,9 @@ def _describe_numbers(
         return names, reason
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
-        described.notes.append("whole numbers are quantities here; if they are codes, use names")
+        described.notes.append(
+            "treated as a quantity; if it holds codes, such as ZIP codes, make it a vocabulary"
+        )
     column: dict[str, Any] = {"type": "numeric"} | ({"log": True} if _is_skewed(numbers) else {})
     if len(values.names) > 2:
         column["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))

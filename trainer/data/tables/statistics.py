@@ -39,7 +39,7 @@ MAX_DISTINCT = 10**6
 MAX_DRAWN = 1000
 """Number of words with which dataset.json describes the texts of a column."""
 
-_HASH_BUCKETS = 50
+_HASH_BUCKETS, _HASH_NAME = 50, "hash {}"
 """Number of counts that stand for the values of a hashed column, however many those are."""
 
 _SHIFT = 1200
@@ -73,7 +73,11 @@ def _is_number(text: bytes) -> bool:
 
 def bucket_name(text: str) -> str:
     """Return the name under which a hashed column's value is counted: "hash 7"."""
-    return f"hash {zlib.crc32(text.encode()) % _HASH_BUCKETS}"
+    return _HASH_NAME.format(_hash(text))
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode()) % _HASH_BUCKETS
 
 
 def _cut(values: np.ndarray, buckets: int) -> np.ndarray:
@@ -207,10 +211,15 @@ class ColumnStatistics:
             self._count(present if is_text else pa.array(present.astype(int)))
 
     def _count(self, values: pa.Array) -> None:
-        for counted in pc.value_counts(values).to_pylist():
-            value = str(counted["values"])
-            name = bucket_name(value) if self.column.type == "hashed" else value
-            self.counts[name] += counted["counts"]
+        """Count distinct values; in a hashed column, by the names of their buckets."""
+        found = pc.value_counts(values)
+        names = found.field("values").cast(pa.string()).to_pylist()
+        counts = found.field("counts").to_numpy()
+        if self.column.type == "hashed":
+            buckets = np.array([_hash(name) for name in names], np.int64)
+            counts = np.bincount(buckets, counts, _HASH_BUCKETS).astype(int)
+            names = map(_HASH_NAME.format, range(_HASH_BUCKETS))
+        self.counts.update({name: n for name, n in zip(names, counts.tolist(), strict=True) if n})
 
     def merge(self, other: "ColumnStatistics") -> None:
         """Add the statistics of another block; raise InputError for too many distinct values."""
@@ -286,6 +295,6 @@ class ColumnStatistics:
         if self.column.type == "identity":
             figures["counts"] = dict(sorted(self.counts.items(), key=lambda item: int(item[0])))
         if self.column.type == "hashed":
-            names = map("hash {}".format, range(_HASH_BUCKETS))
+            names = map(_HASH_NAME.format, range(_HASH_BUCKETS))
             figures["counts"] = {name: self.counts[name] for name in names}
         return figures

@@ -128,7 +128,7 @@ def check_header(table: str, header: Sequence[str], needed: Sequence[str]) -> No
         if name not in header:
             raise missing_column(table, name, header)
         if header.count(name) > 1:
-            raise InputError(f"{table}: its header has {name!r} twice; rename one")
+            raise InputError(f"{table}: column {name!r} appears twice in the header; rename one")
 
 
 def missing_column(table: str, name: str, header: Sequence[str]) -> InputError:
