@@ -94,6 +94,18 @@ FORMS = {
         lambda n: f"<{n}" if n % 2 else f"{n}+",
         float,
     ),
+    "duration": (
+        {"type": "numeric", "units": {"h": 60, "min": 1}},
+        st.integers(0, 9999),
+        lambda n: f"{n // 60}h {n % 60} min",
+        float,
+    ),
+    "clock": (
+        {"type": "numeric", "format": "1:23:45"},
+        st.integers(0, 10**6),
+        lambda n: f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}",
+        float,
+    ),
     "hour": ({"type": "identity", "buckets": 24}, st.integers(0, 23), str, float),
     "iso": ({"type": "date"}, MOMENTS, lambda day: day.strftime("%Y-%m-%d"), to_day),
     **{

@@ -14,7 +14,7 @@ from trainer.data.tables.form_finder import (
     are_lists,
     tell_words,
 )
-from trainer.data.tables.number_forms import BOOLEANS, FORMATS, is_number
+from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number
 from trainer.data.tables.table_sample import (
     MARKED,
     RARE,
@@ -46,7 +46,8 @@ def list_labels(opened: Any, place: str) -> dict[str, str]:
     for name, values in reversed(TableSample(opened, "").read_values({}).items()):
         with contextlib.suppress(InputError):
             described = propose_label(place, values)[0]
-            labels[name] = described.get("type") or f"{len(values.names)} classes"
+            count = _count_classes(values.names, described)
+            labels[name] = described.get("type") or f"{count} classes"
     return labels
 
 
@@ -67,7 +68,8 @@ def propose_label(
     if values.is_list:
         folded, told = _fold({part for text in names for part in text.split(SEPARATORS[0])})
         return {"column": name, "type": "multilabel", **folded}, None, told
-    if values.dates and len(names) > FEW_CLASSES:
+    is_duration = found is not None and found.settings.get("format") == CLOCK
+    if values.dates and not is_duration and len(names) > FEW_CLASSES:
         raise InputError(
             f"{place} contains dates, such as {names[0]!r}, which can't be predicted; name a "
             "column of numbers or classes"
@@ -86,9 +88,12 @@ def propose_label(
     notes = list(found.notes) if found and (numbers is not None or not found.fits) else []
     notes += tell_words(values.named_missing, values.given)
     if numbers is not None:
+        assert found
         distinct = len(np.unique(numbers[~np.isnan(numbers)]))
-        if distinct > FEW_CLASSES or (distinct > 2 and not is_whole_numbers(numbers)):
-            assert found
+        # One number is written in several ways, as 500 ml and 0.5 l.
+        has_factors = len({*found.settings.get("units", {}).values()}) > 1
+        is_quantity = has_factors or distinct < len(names) or not is_whole_numbers(numbers)
+        if distinct > FEW_CLASSES or (distinct > 2 and is_quantity):
             ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
             return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
@@ -105,14 +110,20 @@ def propose_label(
         return {"column": name, "type": "multilabel", **settings, **folded, **missing}, None, told
     ignore_case, told = _fold(names)
     notes += told
-    count = len(set(map(fold_text, names))) if ignore_case else len(names)
+    count = _count_classes(names, ignore_case)
+    unread = tell_form(values)
+    if unread and count > FEW_CLASSES:
+        raise InputError(
+            f"{place} {unread[0]}; write numbers, or, if its {count:,} different texts are "
+            f"classes, add {_show_entry(name, {'type': 'classes'})}"
+        )
     if count > MOST_CLASSES or rows < FEW_ROWS * count:
-        notes += tell_form(values)
         raise InputError(
             f"{place} has {count:,} different texts in {rows:,} rows, too many for classes; "
             "name a column of numbers, or of classes that have more rows"
             + "".join(f" ({note})" for note in notes[:1])
         )
+    notes += unread
     counts = np.bincount(values.present)
     rarest = int(np.where(counts > 0, counts, rows).argmin())
     if counts[rarest] < RARE * rows:
@@ -139,6 +150,10 @@ def _find_labels(
         return None
     labels = {part.strip() for text in names for part in text.split(separator)}
     return {} if separator == SEPARATORS[0] else {"separator": separator}, labels
+
+
+def _count_classes(names: Collection[str], label: Mapping[str, Any]) -> int:
+    return len(set(map(fold_text, names))) if label.get("ignore_case") else len(names)
 
 
 def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:

@@ -177,7 +177,9 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
     if dates:
         described.notes += dates.notes
         if values.numbers is not None:
-            described.alternatives = [{"name": values.name, "type": "numeric"}]
+            assert found
+            numeric = {"name": values.name, "type": "numeric", **found.settings}
+            described.alternatives = [numeric]
         return {"type": "date", "quantiles": 16, **dates.settings}, ""
     if found and found.readings:
         described.alternatives = [

@@ -22,10 +22,7 @@ from trainer.data.tables.cells import clean_texts, is_list, to_texts
 from trainer.data.tables.columns import FORM_KEYS, Column
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
-from trainer.data.tables.form_finder import (
-    Found,
-    find_missing,
-)
+from trainer.data.tables.form_finder import Found, find_missing, load_forms
 from trainer.data.tables.number_finder import find_numbers
 from trainer.data.tables.number_forms import NumberForm, is_number
 from trainer.data.tables.parsing import find_headers
@@ -251,7 +248,8 @@ def _join_lists(lists: pa.Array) -> pa.Array:
 
 def tell_form(values: Values) -> list[str]:
     """Return a note if most texts begin with digits, but are in no form of numbers or dates."""
-    numbered = [text for text in values.given if re.match(r"\W{0,2}\d.{,25}$", text)]
+    eras = "|".join(load_forms()["eras"])
+    numbered = [text for text in values.given if re.match(rf"(\W{{0,2}}|{eras})\d.{{,25}}$", text)]
     if values.found or values.dates or len(numbered) <= MARKED * len(values.given):
         return []
     example = next((text for text in numbered if not is_number(text)), numbered[0])
