@@ -3,7 +3,6 @@
 import csv
 import datetime
 import hashlib
-import io
 import json
 import random
 import re
@@ -182,6 +181,14 @@ def test_numbers_are_read_in_the_form_that_people_write(tmp_path, write, entry):
     assert found == {"type": "numeric", **entry}
 
 
+def label_of(tmp_path, values: list[str]) -> dict:
+    """Return what is proposed for a label with these texts."""
+    rows = [[f"{n % 17}", values[n % len(values)]] for n in range(400)]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["a", "y"], *rows])
+    return propose_for(f"csv:{tmp_path / 't.csv'}", "y").label
+
+
 DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in range(300)]
 
 
@@ -190,6 +197,7 @@ DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in
     [
         *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
         *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p", "%Y%m%dT%H%M%S%z"),
+        *("%Y%m%d%H%M", "%d.%m.%Y %H:%M Uhr", "%Y年%m月%d日 %H時%M分"),
     ],
 )
 def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):
@@ -294,6 +302,7 @@ def test_texts_are_told_from_keys_by_their_letters(tmp_path, texts, kind):
         ([f"{n},{n + 10},000" for n in range(1, 60)], {"type": "numeric", "format": "1,234.56"}),
         (["['a', 'b']", "[]", "['c']"], {"type": "multilabel", "format": "list"}),
         (["('a', 'b')", "('c',)", "('a',)"], {"type": "multilabel", "format": "list"}),
+        (["['a' 'b']", "['c']", "['a'\n 'c']"], {"type": "multilabel", "format": "list"}),
         (["A1;B2", "B2", "C3;A1", "C3"], {"type": "multilabel"}),
         (["No ", "no", "NO", "yes"], {"ignore_case": True}),
         (["new york", "new  york", "rome"], {"ignore_case": True}),
@@ -306,17 +315,15 @@ def test_texts_are_told_from_keys_by_their_letters(tmp_path, texts, kind):
     ],
 )
 def test_label_is_what_a_person_reads(tmp_path, values, label):
-    rows = [[f"{n % 17}", values[n % len(values)]] for n in range(300)]
-    text = io.StringIO()
-    csv.writer(text).writerows([["a", "y"], *rows])
-    (tmp_path / "t.csv").write_text(text.getvalue())
-    assert propose_for(f"csv:{tmp_path / 't.csv'}", "y").label == {"column": "y", **label}
+    assert label_of(tmp_path, values) == {"column": "y", **label}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (["1", "0", "True", "False"], "writes booleans in several ways, "),
+        (["1", "0", "Yes", "no"], "writes booleans in several ways, "),
+        (['{"a": 1}', '{"b": 2}', '{"a": 2}'], "texts that look like lists, but are in no known"),
         (
             [f"2024{1 + n % 12:02}{1 + n % 28:02}" for n in range(80)],
             "contains dates, such as '2024",
@@ -331,10 +338,8 @@ def test_label_is_what_a_person_reads(tmp_path, values, label):
     ],
 )
 def test_label_that_no_form_reads_is_refused(tmp_path, values, message):
-    rows = [f'{n % 17},"{values[n % len(values)]}"' for n in range(400)]
-    table = write_csv(tmp_path / "t.csv", rows, "a,y")
     with pytest.raises(InputError, match=re.escape(message)):
-        propose_for(f"csv:{table}", "y")
+        label_of(tmp_path, values)
 
 
 def test_what_a_person_says_of_a_column_decides(tmp_path, command):

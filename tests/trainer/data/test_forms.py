@@ -117,6 +117,12 @@ FORMS = {
         )
         for format in DATES
     },
+    "ordinal": (
+        {"type": "date", "format": "%d %B %Y"},
+        MOMENTS,
+        lambda moment: moment.strftime("%dth %B %Y"),
+        to_day,
+    ),
     "seconds": (
         {"type": "date", "format": "seconds since 1970"},
         MOMENTS,

@@ -3,7 +3,7 @@
 import collections
 import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ from trainer.errors import InputError
 
 FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
 """More different whole numbers are a quantity; each class must have that many rows on average."""
+_BOOLEANS = {*BOOLEANS, "yes", "y", "no", "n"}
+_OTHER_SEPARATORS = ("/", "+", "&")
+"""Texts between labels that are more often part of a name."""
 
 
 def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
@@ -97,8 +100,7 @@ def propose_label(
             ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
             return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
-    meanings = {BOOLEANS.get(text.lower()) for text in names}
-    if None not in meanings and len(names) > 2:
+    if len(written := set(map(fold_text, names))) > 2 and written <= _BOOLEANS:
         raise InputError(
             f"{place} writes booleans in several ways, {', '.join(map(repr, names[:4]))}; write "
             "them in one"
@@ -124,6 +126,8 @@ def propose_label(
             + "".join(f" ({note})" for note in notes[:1])
         )
     notes += unread
+    if separator := _find_separator(names, values.given, _OTHER_SEPARATORS):
+        notes.append(f"one of classes, or several labels with separator = {separator!r}?")
     counts = np.bincount(values.present)
     rarest = int(np.where(counts > 0, counts, rows).argmin())
     if counts[rarest] < RARE * rows:
@@ -139,13 +143,13 @@ def _find_labels(
     """Return the settings of several labels in a text, and the labels; None for one class."""
     if are_lists(rows):
         return {"format": LISTS}, {item for text in rows for item in _try_list(text)}
-    cut = [text for text in names if text[0] in "[{(" and "," in text]
+    cut = [text for text in names if text[0] in "[{(" and not {*text}.isdisjoint(",'\"")]
     if sum(rows.get(text, 1) for text in cut) > MARKED * sum(rows.values()):
         raise InputError(
             f"{place} has texts that look like lists, but are in no known form, such as "
             f"{cut[0][:SHOWN]!r}; write ['a', 'b'] or a;b"
         )
-    separator = _find_separator(names, rows)
+    separator = _find_separator(names, rows, SEPARATORS)
     if not separator:
         return None
     labels = {part.strip() for text in names for part in text.split(separator)}
@@ -181,12 +185,12 @@ def _show_entry(name: str, settings: Mapping[str, Any]) -> str:
     return f"--column {json.dumps(json.dumps(entry, ensure_ascii=False), ensure_ascii=False)}"
 
 
-def _find_separator(names: list[str], rows: Mapping[str, int]) -> str:
+def _find_separator(names: list[str], rows: Mapping[str, int], separators: Sequence[str]) -> str:
     """Return the text between several labels; empty if a row has one class.
 
     Labels come back in other rows and combinations, and are not numbers.
     """
-    for separator in SEPARATORS:
+    for separator in separators:
         parts: collections.Counter[str] = collections.Counter()
         for text in names:
             parts.update({part.strip(): rows.get(text, 1) for part in text.split(separator)})

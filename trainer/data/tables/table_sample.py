@@ -19,7 +19,7 @@ from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables import csv_text
 from trainer.data.tables.cells import clean_texts, is_list, to_texts
-from trainer.data.tables.columns import FORM_KEYS, Column
+from trainer.data.tables.columns import FORM_KEYS, Column, clean_text
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
 from trainer.data.tables.form_finder import Found, find_missing, load_forms
@@ -263,7 +263,7 @@ def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
         return None
     parsed = Column(type=column["type"], **form)
     if parsed.type == "date":
-        return parsed.date_form.parse
+        return lambda text: parsed.date_form.parse(clean_text(text))
     return lambda text: f"{parsed.number_form.parse(text):.15g}"
 
 
