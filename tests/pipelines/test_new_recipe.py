@@ -241,6 +241,20 @@ def test_commas_before_three_digits_are_doubtful_between_semicolons(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (["-999", *(f"{n / 7:.2f}" for n in range(60))], "-999, the only number below 0"),
+        (["<18", "18+"], "'<18' and '18+' are names"),
+        (["red/blue", "blue", "red/white", "white"], "several labels with separator = '/'"),
+    ],
+)
+def test_what_is_doubtful_of_a_label_is_told(tmp_path, texts, note):
+    label_of(tmp_path, texts)
+    notes = propose_for(f"csv:{tmp_path / 't.csv'}", "y").target.notes
+    assert any(note in one for one in notes), notes
+
+
+@pytest.mark.parametrize(
     "units",
     [
         ("kmpl", "km/kg"),
@@ -264,7 +278,7 @@ def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path, units):
 
 def test_rows_that_repeat_the_header_are_rejected(tmp_path):
     rows = [f"{'ab'[n % 2]},{'yes' if n % 3 else 'no'}" for n in range(200)]
-    table = write_csv(tmp_path / "t.csv", [*rows[:90], "kind,ok", *rows[90:]], "kind,ok")
+    table = write_csv(tmp_path / "t.csv", [*rows[:90], "\ufeffkind,ok", *rows[90:]], "kind,ok")
     _, lines = new_recipe.write("joined", f"csv:{table}", "ok")
     assert any("repeats the header (first: t.csv:92)" in text for _, text in lines)
     assert recipe.load("joined").given["label"] == {"column": "ok"}

@@ -278,6 +278,10 @@ def test_table_without_a_header_is_refused(tmp_path):
     path.write_text("".join(f"5.{n % 9},x{n % 3},{n}.5\n" for n in range(40)))
     message = refused(sniffing.sniff, str(path))
     assert "has no header: its first row is '5.0,x0,0.5'; add a first line" in message
+    # Commas between decimals, too.
+    path.write_text("place,price,kind\n" + "".join(f"x,{n},{n * 37 % 90},a\n" for n in range(40)))
+    message = refused(sniffing.sniff, str(path))
+    assert "row 1, 'place,price,kind', has 3 fields, and the rows below it have 4" in message
     path.write_text("place,2019,2020,2021\n" + "x,1,2,3\n" * 40)
     assert sniffing.sniff(str(path)).dialect == Dialect()
 

@@ -23,6 +23,7 @@ from trainer.data.tables.table_sample import (
     TableSample,
     Values,
     show_readings,
+    tell_filler,
     tell_form,
 )
 from trainer.data.tables.values import parse_list
@@ -97,6 +98,7 @@ def propose_label(
         has_factors = len({*found.settings.get("units", {}).values()}) > 1
         is_quantity = has_factors or distinct < len(names) or not is_whole_numbers(numbers)
         if distinct > FEW_CLASSES or (distinct > 2 and is_quantity):
+            notes += tell_filler(numbers)
             ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
             return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
@@ -126,7 +128,8 @@ def propose_label(
             + "".join(f" ({note})" for note in notes[:1])
         )
     notes += unread
-    if separator := _find_separator(names, values.given, _OTHER_SEPARATORS):
+    separator = _find_separator(names, values.given, _OTHER_SEPARATORS)
+    if separator and all(text.strip(separator) == text for text in names):
         notes.append(f"one of classes, or several labels with separator = {separator!r}?")
     counts = np.bincount(values.present)
     rarest = int(np.where(counts > 0, counts, rows).argmin())

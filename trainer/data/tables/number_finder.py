@@ -29,6 +29,8 @@ _PLAIN, _COMMAS, _DECIMAL_COMMA, _POINTS = FORMATS[:4]
 _CRORES, _LAKH = ("cr", "cr.", "crore", "crores"), ("L", 1e5)
 """Beside crores, L stands for lakh."""
 _MOST_UNITS, _LONGEST_UNIT = 30, 20
+_LONGEST = 100
+"""Characters that a number with its units has at most."""
 _FEW_WORDS, _MARKED = 5, 0.5
 _MOST_WORDS, _RARE = 100, 0.1
 """A column of numbers has few words in at most half of its rows, or more words in 10% of them."""
@@ -81,6 +83,8 @@ class _Tried:
         self.parts: dict[str, list[Part]] = {}
         self.ranges: list[str] = []
         for text in texts:
+            if len(text) > _LONGEST:
+                continue
             if parts := _split(text, format) or self._split_range(text):
                 self.parts[text] = parts
                 self.bounded += rows[text] * parts[0].is_bound

@@ -172,9 +172,7 @@ def normalize(text: str) -> str:
     """Return text with ASCII digits, signs and single spaces, without space around it."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
-        text = "".join(
-            str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text
-        )
+        text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return " ".join(text.split())
 
 

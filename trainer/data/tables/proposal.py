@@ -34,6 +34,7 @@ from trainer.data.tables.table_sample import (
     Values,
     reader_of,
     show_readings,
+    tell_filler,
     tell_form,
 )
 from trainer.errors import InputError
@@ -243,7 +244,8 @@ def _describe_numbers(
     if repeated > 0.95 and is_whole and not settings and counts_rows and len(present) > 100:
         return {}, _LIKE_A_KEY
     known = np.unique(numbers[~np.isnan(numbers)])
-    if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(known):
+    different = known if settings else values.names
+    if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(different):
         names, reason = _describe_names(values, repeated, described)
         note = "names, as a model can't tell numbers apart that have more than seven digits"
         described.notes += [] if reason else [note]
@@ -251,6 +253,7 @@ def _describe_numbers(
     if is_whole and not settings and _CODE.search(values.name) and len(values.names) > 2:
         described.alternatives = [{"name": values.name, "type": "vocabulary"}]
         described.notes.append("whole numbers are quantities here; if they are codes, use names")
+    described.notes += tell_filler(numbers)
     column: dict[str, Any] = {"type": "numeric"} | ({"log": True} if _is_skewed(numbers) else {})
     if len(values.names) > 2:
         column["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))

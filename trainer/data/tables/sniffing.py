@@ -412,13 +412,13 @@ def _looks_like_data(row: _Row, below: Sequence[_Row]) -> bool:
             return False
         numbers.append(field.strip())
     # Years and positions are names of columns.
-    if all(number.isdecimal() for number in numbers):
-        found = list(map(int, numbers))
-        steps = {later - earlier for earlier, later in itertools.pairwise(found)}
-        if len(found) == 1:
-            return not 1900 <= found[0] <= 2100
-        return len(steps) > 1 or steps == {0}
-    return True
+    if not all(number.isdecimal() for number in numbers):
+        return True
+    found = list(map(int, numbers))
+    steps = {later - earlier for earlier, later in itertools.pairwise(found)}
+    if len(found) < 3 and all(1900 <= number <= 2100 for number in found):
+        return steps == {0}
+    return len(steps) != 1 or steps == {0} or (len(found) == 2 and steps != {1})
 
 
 def _is_number(text: str) -> bool:

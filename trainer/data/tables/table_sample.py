@@ -256,6 +256,15 @@ def tell_form(values: Values) -> list[str]:
     return [f"is in no known form of numbers or dates, such as {example[:SHOWN]!r}"]
 
 
+def tell_filler(numbers: np.ndarray) -> list[str]:
+    """Return a note if the only number below 0, such as -999, may stand for a missing value."""
+    lowest, rows = np.unique(numbers[numbers < 0], return_counts=True)
+    if len(lowest) != 1 or not re.fullmatch(r"-99+\.0", str(lowest[0])):
+        return []
+    count = formats.number_of(int(rows[0]), "rows")
+    return [f"{count} of {lowest[0]:g}, the only number below 0: are they missing?"]
+
+
 def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
     """Return what shows how a column of a recipe reads a text; None if it is read as it is."""
     form = {key: column[key] for key in FORM_KEYS if key in column}
