@@ -352,7 +352,9 @@ def _scale_of(word: str, words: Collection[str], is_amount: bool) -> float:
         words: all words around the numbers of the column.
         is_amount: some of them are a currency or a factor, which tells B from bytes.
     """
-    forms, bare = load_forms(), _cut_scale(word)[0].rstrip(".")
+    forms, bare = load_forms(), _cut_scale(word)[0]
+    if bare.lower() not in forms["multipliers"]:
+        bare = bare.rstrip(".")
     if bare == _LAKH[0] and not {one.lower() for one in words}.isdisjoint(_CRORES):
         return _LAKH[1]
     needs_context = {bare, bare.lower()} & {*forms["need_context"]}

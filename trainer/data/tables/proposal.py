@@ -45,6 +45,8 @@ _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)
 _LIKE_A_KEY = "differs from row to row, like a key"
 _LARGE = 1e8
 """Larger whole numbers that all differ are phone numbers and the like."""
+_EXACT = 2**24
+"""The largest whole number up to which a float32 has each."""
 _CODE = re.compile(r"code|zip|type|class|(^|_)(id|no|nr)$", re.IGNORECASE)
 """Names of columns whose whole numbers may be names."""
 _WORDS = 6
@@ -244,8 +246,10 @@ def _describe_numbers(
     if repeated > 0.95 and is_whole and not settings and counts_rows and len(present) > 100:
         return {}, _LIKE_A_KEY
     known = np.unique(numbers[~np.isnan(numbers)])
-    different = known if settings else values.names
-    if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(different):
+    # Python's floats, too, are equal for some numbers of 17 digits.
+    different = len(known if settings else values.names)
+    is_large = np.abs(known).max() > _EXACT
+    if is_whole and is_large and len(np.unique(known.astype(np.float32))) < 0.5 * different:
         names, reason = _describe_names(values, repeated, described)
         note = "names, as a model can't tell numbers apart that have more than seven digits"
         described.notes += [] if reason else [note]
