@@ -231,6 +231,7 @@ def test_signs_and_letters_of_one_language_are_evidence(tmp_path, texts):
         ("cp1251", ["Имя"]),
         ("cp949", ["남", "여"]),
         ("gb18030", ["深圳"]),
+        ("cp950", ["育樂", "許功蓋", "淚珠"]),  # They contain bytes of | and of \\.
         ("mac-roman", ["Año"]),
         ("koi8-r", ["Дата", "Вход"]),
     ],
