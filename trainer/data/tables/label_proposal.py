@@ -10,10 +10,7 @@ import numpy as np
 
 from trainer import formats
 from trainer.data.tables.columns import LISTS, fold_text
-from trainer.data.tables.form_finder import (
-    are_lists,
-    tell_words,
-)
+from trainer.data.tables.form_finder import are_lists, tell_words
 from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number
 from trainer.data.tables.table_sample import (
     MARKED,

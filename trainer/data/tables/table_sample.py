@@ -150,7 +150,7 @@ class TableSample:
         self.longest = (0, 0)
         self.rows, self._read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
-        for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
+        for block in opened.read_all():
             if self.rows >= SAMPLE_ROWS:
                 self.is_whole = False
                 break

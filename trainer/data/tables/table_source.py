@@ -64,6 +64,11 @@ class TableKind(SourceKind):
         """
         raise NotImplementedError
 
+    def read_all(self) -> Iterator[Block]:
+        """Yield the rows of all files, as `blocks` does."""
+        for file in range(len(self.names)):
+            yield from self.blocks(file)
+
 
 class FileReader(TableKind):
     """Base class of tables in a file, a folder of files, or the files that match a pattern."""
@@ -115,7 +120,7 @@ class FileReader(TableKind):
         if not uris:
             raise InputError(
                 f"source: there is no non-empty file that ends in {' or '.join(cls.endings)} at "
-                f"{location}"
+                f"{location}; use a pattern for files of other names, such as {location}/*.txt"
             )
         return uris
 
