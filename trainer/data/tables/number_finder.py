@@ -15,6 +15,7 @@ from trainer.data.tables.columns import FORM_KEYS
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.form_finder import Found, find_missing, load_forms, tell_words
 from trainer.data.tables.number_forms import (
+    CLOCK,
     FORMATS,
     RANGE,
     NumberForm,
@@ -187,6 +188,8 @@ def _find_form(
         found.readings = [_drop_plain({**settings, "units": {"%": one}}) for one in (1, 0.01)]
     if found.readings:
         return found
+    if tried.format == CLOCK:
+        found.notes.append("durations: each part counts 60 of the next")
     if tried.bare and units:
         count = sum(rows[text] for text in tried.bare)
         found.notes.append(f"{formats.number_of(count, 'rows')} without a unit: the factor is 1")
@@ -270,6 +273,7 @@ def _are_units(prefix: str, suffix: str) -> bool:
     """
     before = ("%", *load_forms()["before"])
     is_amount = all(_is_currency(word) or word in before for word in prefix.split())
+    is_amount &= prefix != "PT" or bool(suffix)  # PT100 is a name, PT45S a duration.
     return is_amount and len(suffix) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(suffix))
 
 
@@ -318,7 +322,8 @@ def _find_measure(counts: Iterable[tuple[str, str]]) -> dict[str, int]:
     words = {unit: words for pair in counts for unit, words in _list_words(pair)}
     names = {unit: tuple(map(_name_unit, words)) for unit, words in words.items()}
     used = {name for several in names.values() for name in several}
-    for measure in load_forms()["measures"].values():
+    for units in load_forms()["measures"].values():
+        measure = {name: factor for factor, written in units for name in written}
         if len(used) > 1 and used <= measure.keys():
             least = min(measure[name] for name in used)
             factors = {
