@@ -308,8 +308,8 @@ def _find_units(counts: collections.Counter[tuple[str, str]]) -> tuple[dict[str,
         key = tuple(sorted(filter(None, names)))
         named[key] += count
         written.setdefault(key, " ".join(filter(None, pair)))
-    if all(map(_is_currency, {name for key in named for name in key})):
-        del named[()]  # 5M beside $300 is an amount of the same currency.
+    if all(_is_currency(name) and not name.isascii() for key in named for name in key):
+        del named[()]  # 5万 beside 3000円 is an amount of the same currency, but not 5m beside 5ft.
     if len(named) > 1:
         shown = (f"{written[key]} ({count:,})" for key, count in named.most_common(3))
         problem = f"numbers have several units, {', '.join(shown)}, of which no factor is known"
