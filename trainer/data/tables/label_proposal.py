@@ -83,7 +83,8 @@ def propose_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; add {_show_entry(name, found.alternatives[0])}"
+            f"{place}: {found.notes[0]}; if this reads them rightly, add "
+            f"{_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
     notes = list(found.notes) if found and (numbers is not None or not found.fits) else []
