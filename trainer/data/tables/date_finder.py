@@ -46,8 +46,8 @@ def find_dates(rows: Mapping[str, int], name: str = "", format: str = "") -> Fou
     if not best or best < FITTING * total:
         return None
     chosen = [tried for tried, (count, _) in covered.items() if count == best]
-    fitting = sorted(texts[text] for text in covered[chosen[0]][1])
-    if "" not in chosen and _read_differently(chosen, fitting):
+    dates = sorted(texts[text] for text in covered[chosen[0]][1])
+    if "" not in chosen and _read_differently(chosen, dates):
         return Found({}, [{"format": tried} for tried in chosen])
     format = "" if "" in chosen else chosen[0]
     words = [text for text in texts if text not in covered[format][1]]

@@ -32,7 +32,8 @@ def parse_list(text: str) -> list[str]:
     match = _LIST.fullmatch(text)
     if not match:
         raise ValueError
-    items, place, inside = [], 0, match[1].strip()
+    items: list[str] = []
+    place, inside = 0, match[1].strip()
     while place < len(inside):
         item = _ITEM.match(inside, place)
         if not item:
