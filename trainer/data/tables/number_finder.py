@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import math
 import re
@@ -43,6 +44,8 @@ _SAMPLE = 200
 """Number of texts by which texts in no form are left soon."""
 _UNIT = re.compile(r"(?![-~.,'])(?:\D*|.*[^\W\d_A-Z][23]|(?:/|out of|of|von|sur|de|di|из) ?\d+\D*)")
 """Pattern of a unit: km, with a power (m2), or the most that a rating can be (/5)."""
+_MARK = re.compile(r"[.,']|\d \d")
+"""Pattern of marks of groups and of decimals, in a normalized text."""
 _UNREAD = re.compile(r"(.+) is not a (number|date|time): (['\"])(.*)\3", re.DOTALL)
 """The reason of a rejection that quotes a value; see cells.py and splits.py."""
 
@@ -255,6 +258,13 @@ def _drop_plain(settings: dict[str, Any]) -> dict[str, Any]:
 def _split(text: str, format: str) -> list[Part]:
     """Return the numbers and units of a text, several for 2h 50m; none if it has other words."""
     text = normalize(text)
+    if format == CLOCK or _MARK.search(text):
+        return _split_normal(text, format) if format != CLOCK or ":" in text else []
+    return _split_normal(text, _PLAIN)  # Without a mark, all formats read the same.
+
+
+@functools.lru_cache(1 << 16)
+def _split_normal(text: str, format: str) -> list[Part]:
     try:
         part = split_number(text, format)
         if _are_units(part.prefix, part.suffix):

@@ -117,16 +117,18 @@ class NumberForm:
         text = normalize(text)
         if not text or text.lower() == "nan":
             return math.nan
-        for parse in (self._parse_one, self._parse_amounts, self._parse_range):
-            with contextlib.suppress(ValueError):
-                number = parse(text)
-                if abs(number) > MAX_FLOAT:
-                    break
-                return number
-        raise ValueError
+        try:
+            number = self._scale(self._split(text))
+        except ValueError:
+            number = self._parse_several(text)
+        if abs(number) > MAX_FLOAT:
+            raise ValueError
+        return number
 
-    def _parse_one(self, text: str) -> float:
-        return self._scale(self._split(text))
+    def _parse_several(self, text: str) -> float:
+        with contextlib.suppress(ValueError):
+            return self._parse_amounts(text)
+        return self._parse_range(text)
 
     def _parse_amounts(self, text: str) -> float:
         """Return the sum of amounts, each in a smaller unit than the one before."""
@@ -172,7 +174,7 @@ def normalize(text: str) -> str:
     """Return text with ASCII digits, signs and single spaces, without space around it."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
-        text = re.sub(r"\d", lambda digit: str(unicodedata.decimal(digit[0])), text)
+        text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return " ".join(text.split())
 
 
