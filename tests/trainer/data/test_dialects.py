@@ -255,6 +255,14 @@ def test_names_in_two_encodings_are_refused_with_both_readings(tmp_path):
     assert found.dialect.settings == {"encoding": "cp1252"}
 
 
+def test_file_that_was_encoded_twice_is_told(tmp_path):
+    path = tmp_path / "t.csv"
+    text = text_of([["Köln", 1, 2], ["Ulm", 3, 4]] * 20)
+    path.write_text(text.encode().decode("cp1252"), encoding="utf-8")
+    found = sniffing.sniff(str(path))
+    assert found.notes == ["'KÃ¶ln' may be 'Köln': was the file encoded twice?"]
+
+
 def test_two_delimiters_are_refused_with_both_readings(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b;c\n" + "x,y;1\n" * 30)
