@@ -177,7 +177,7 @@ class TableSample:
                 self._parts[name].append(texts.filter(learned))
             self.rows += len(learned.filter(learned))
         self.is_whole &= self.rows <= SAMPLE_ROWS
-        for name in {name for names in files.values() for name in names}:
+        for name in dict.fromkeys(name for names in files.values() for name in names):
             for file, names in files.items():
                 if name not in names and name not in self.unreadable:
                     self.unreadable[name] = f"is not a column of {opened.names[file]}"

@@ -118,9 +118,10 @@ class FileReader(TableKind):
         # Skip empty files: jobs leave them as markers in object stores.
         uris = sorted(uri for uri in uris if storage.size(uri))
         if not uris:
+            hint = f"; for files of other names use a pattern, such as {location}/*.txt"
             raise InputError(
                 f"source: there is no non-empty file that ends in {' or '.join(cls.endings)} at "
-                f"{location}; use a pattern for files of other names, such as {location}/*.txt"
+                f"{location}{hint if storage.is_folder(location) else ''}"
             )
         return uris
 
