@@ -91,7 +91,7 @@ FORMS = {
     "bound": (
         {"type": "numeric", "format": "1234.56", "bounds": "value"},
         st.integers(0, 999),
-        lambda n: f"<{n}" if n % 2 else f"{n}+",
+        lambda n: (f"<{n}", f"{n}+", f"{n}以上", f"{n} or less")[n % 4],
         float,
     ),
     "duration": (

@@ -91,7 +91,7 @@ class _Tried:
                 continue
             if parts := _split(text, format) or self._split_range(text):
                 self.parts[text] = parts
-                self.bounded += rows[text] * parts[0].is_bound
+                self.bounded += rows[text] * bool(parts[0].bound)
         self.covered = sum(rows[text] for text in self.parts)
         self.ties: list[str] = []  # formats that read as many rows
 
@@ -125,14 +125,12 @@ class _Tried:
 
     def find_opposite_bounds(self) -> str:
         """Return what is wrong with bounds such as <18 and 18+, which have one number."""
-        below: dict[tuple[float, str], str] = {}
-        above: dict[tuple[float, str], str] = {}
+        texts: dict[tuple[float, str], dict[str, str]] = {}
         for text, (part, *_) in self.parts.items():
-            if part.is_bound:
-                side = below if normalize(text)[0] in "<≤" else above
-                side[part.number, part.suffix] = text
-        shared = next((bound for bound in below if bound in above), None)
-        return f"{below[shared]!r} and {above[shared]!r} are names" if shared else ""
+            if part.bound:
+                texts.setdefault((part.number, part.suffix), {})[part.bound] = text
+        both = next((one for one in texts.values() if len(one) > 1), None)
+        return f"{both['<']!r} and {both['>']!r} are names" if both else ""
 
     def count_units(self) -> collections.Counter[tuple[str, str]]:
         """Return the number of rows of each pair of texts before and after a number."""
@@ -201,7 +199,7 @@ def _find_form(
         means = formats.number_of(ranged, "rows")
         found.notes.append(f"{means} such as {example!r}: the mean, {form.parse(example):.15g}")
     if tried.bounded:
-        example = next(text for text, parts in tried.parts.items() if parts[0].is_bound)
+        example = next(text for text, parts in tried.parts.items() if parts[0].bound)
         read = "the bound itself" if "bounds" in settings else 'missing; bounds = "value" reads it'
         bounded = formats.number_of(tried.bounded, "rows")
         found.notes.append(f"{bounded} such as {example!r}: {read}")

@@ -43,6 +43,10 @@ _SIGNS = str.maketrans(
     {**dict.fromkeys("\u2212\u2013\u2014", "-"), "\u2019": "'", "\u066b": ".", "\u066c": ","}
 )
 _BOUND = re.compile(r"^(?:<=?|>=?|≤|≥)\s*")
+_BOUND_AFTER = re.compile(
+    r"^\+ ?| ?(?:\+|(以下|未満|以内|이하|미만|or less|and under)|以上|이상|or more|and over)$"
+)
+"""Pattern of what follows a number that is a bound; the group is of upper bounds."""
 RANGE = re.compile(r"\s*(?:[-~\u301c]|\bto\b)\s*")
 """Pattern of what separates the ends of a range, in a normalized text."""
 _CLOCK = re.compile(
@@ -81,7 +85,7 @@ class Part(NamedTuple):
     number: float
     prefix: str
     suffix: str
-    is_bound: bool
+    bound: str  # "<" or ">" if the number is only a bound, else empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +164,7 @@ class NumberForm:
             if unit not in factors:
                 raise ValueError
         number = part.number * factors.get(part.prefix, 1.0) * factors.get(part.suffix, 1.0)
-        return math.nan if part.is_bound and self.bounds == "missing" else number
+        return math.nan if part.bound and self.bounds == "missing" else number
 
     @functools.cached_property
     def _factors(self) -> dict[str, float]:
@@ -186,8 +190,10 @@ def split_number(text: str, format: str) -> Part:
     is_negative = text.startswith("(") and text.endswith(")")
     if is_negative:
         text = text[1:-1].strip()
-    bound = _BOUND.match(text)
-    text = text[bound.end() :] if bound else text
+    bound = ""
+    if sign_before := _BOUND.match(text):
+        bound = "<" if text[0] in "<≤" else ">"
+        text = text[sign_before.end() :]
     start = re.search(r"\d", text)
     if not start:
         raise ValueError
@@ -209,9 +215,10 @@ def split_number(text: str, format: str) -> Part:
     suffix = rest[match.end() :].strip()
     if suffix == "-":  # Accountants write 1,250.00-.
         is_negative, suffix = not is_negative, ""
-    is_open = suffix.startswith("+") or suffix.endswith("+")
-    suffix = suffix.strip("+ ")
-    return Part(-number if is_negative else number, head, suffix, bool(bound) or is_open)
+    if suffix and (words := _BOUND_AFTER.search(suffix)):
+        bound = "<" if words[1] else ">"
+        suffix = suffix[: words.start()] + suffix[words.end() :]
+    return Part(-number if is_negative else number, head, suffix, bound)
 
 
 def _to_float(text: str, group: str, decimal: str) -> float:
