@@ -215,7 +215,7 @@ def _parse_rows(options: RecordOptions) -> tuple[int, list[Rejection]]:
     kind, place = parse_source(options.source)
     opened, schema = kind.open(place, options), parse_schema(options)
     rows, rejections = 0, list[Rejection]()
-    for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
+    for block in opened.read_all():
         _, totals = parse_block(block, opened.names[block.file], schema, options.split_fractions)
         rows += totals.items
         rejections += totals.rejections

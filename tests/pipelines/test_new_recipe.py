@@ -3,7 +3,6 @@
 import csv
 import datetime
 import hashlib
-import io
 import json
 import random
 import re
@@ -160,6 +159,20 @@ NUMBERS = [1250, 40, 310_000, 4_250_000, 999, 17, 86_400, 700, 5, *range(20_011,
         (lambda n: f"{n / 10} 万円", {"units": {"万円": 10_000}}),
         (lambda n: f"€ {n:,},-".replace(",", ".", 1), {"format": "1.234,56", "units": {"€": 1}}),
         (lambda n: f"{n} Cr" if n % 2 else f"{n} Lakh", {"units": {"Cr": 10**7, "Lakh": 10**5}}),
+        (lambda n: f"{n % 9}h {n % 60}m", {"units": {"h": 60, "m": 1}}),
+        (lambda n: f"{n % 9 + 1}h{n % 60:02}", {"units": {"h": 60}}),
+        (
+            lambda n: f"PT{n % 9}H{n % 60}M{n % 7}S",
+            {"units": {"PT": 1, "H": 3600, "M": 60, "S": 1}},
+        ),
+        (lambda n: f"{n}:{n % 60:02}:07", {"format": "1:23:45"}),
+        (lambda n: f"{n % 90 + 1}億{n % 9999}万円", {"units": {"億": 10**8, "万円": 10**4}}),
+        (lambda n: f"{n}万" if n % 2 else f"{n}円", {"units": {"万": 10**4, "円": 1}}),
+        (lambda n: f"{n}万km" if n % 2 else f"{n}km", {"units": {"万km": 10**4, "km": 1}}),
+        (lambda n: f"{n} g" if n % 2 else f"{n / 4} kg", {"units": {"g": 1, "kg": 1000}}),
+        (lambda n: f"築{n % 60}年", {"units": {"築": 1, "年": 1}}),
+        (lambda n: f"{n} mil. Kč", {"units": {"mil. Kč": 10**6}}),
+        (lambda n: f"{n % 50 / 10} out of 5", {"units": {"out of 5": 1}}),
         (lambda n: f"{n:.3e}", {}),
         (lambda n: f"{n:.3e}".replace(".", ","), {"format": "1234,56"}),
         (lambda n: f"{n % 6000 / 1e3:.3f}".replace(".", ","), {"format": "1234,56"}),
@@ -170,6 +183,14 @@ def test_numbers_are_read_in_the_form_that_people_write(tmp_path, write, entry):
     assert found == {"type": "numeric", **entry}
 
 
+def label_of(tmp_path, values: list[str]) -> dict:
+    """Return what is proposed for a label with these texts."""
+    rows = [[f"{n % 17}", values[n % len(values)]] for n in range(400)]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["a", "y"], *rows])
+    return propose_for(f"csv:{tmp_path / 't.csv'}", "y").label
+
+
 DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in range(300)]
 
 
@@ -178,6 +199,7 @@ DAYS = [datetime.datetime(2024, 1 + n % 12, 1 + n % 28, n % 24, n % 60) for n in
     [
         *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%b-%y", "%Y/%m/%d %H:%M", "%m/%d/%Y %I:%M %p"),
         *("%Y%m%d", "%Y-%m", "%b %d, %Y", "%Y年%m月%d日", "%I:%M %p", "%Y%m%dT%H%M%S%z"),
+        *("%Y%m%d%H%M", "%d.%m.%Y %H:%M Uhr", "%Y年%m月%d日 %H時%M分"),
     ],
 )
 def test_dates_are_read_in_the_form_that_people_write(tmp_path, format):
@@ -221,8 +243,30 @@ def test_commas_before_three_digits_are_doubtful_between_semicolons(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("texts", "note"),
+    [
+        (["-999", *(f"{n / 7:.2f}" for n in range(60))], "-999, the only number below 0"),
+        (["<18", "18+"], "'<18' and '18+' are names"),
+        (["red/blue", "blue", "red/white", "white"], "several labels with separator = '/'"),
+    ],
+)
+def test_what_is_doubtful_of_a_label_is_told(tmp_path, texts, note):
+    label_of(tmp_path, texts)
+    notes = propose_for(f"csv:{tmp_path / 't.csv'}", "y").target.notes
+    assert any(note in one for one in notes), notes
+
+
+@pytest.mark.parametrize(
     "units",
-    [("kmpl", "km/kg"), ("B", "KB"), ("T", "kg"), ("mm", "cm"), ("€", "EUR"), ("K", "p")],
+    [
+        ("kmpl", "km/kg"),
+        ("B", "KB"),
+        ("T", "kg"),
+        ("mm", "g"),
+        ("€", "EUR"),
+        ("K", "p"),
+        ("K", "kg"),
+    ],
 )
 def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path, units):
     texts = [f"{10 + n % 9}.5 {units[n % 3 == 0]}" for n in range(300)]
@@ -236,7 +280,7 @@ def test_units_that_no_factor_is_known_of_are_not_stripped(tmp_path, units):
 
 def test_rows_that_repeat_the_header_are_rejected(tmp_path):
     rows = [f"{'ab'[n % 2]},{'yes' if n % 3 else 'no'}" for n in range(200)]
-    table = write_csv(tmp_path / "t.csv", [*rows[:90], "kind,ok", *rows[90:]], "kind,ok")
+    table = write_csv(tmp_path / "t.csv", [*rows[:90], "\ufeffkind,ok", *rows[90:]], "kind,ok")
     _, lines = new_recipe.write("joined", f"csv:{table}", "ok")
     assert any("repeats the header (first: t.csv:92)" in text for _, text in lines)
     assert recipe.load("joined").given["label"] == {"column": "ok"}
@@ -274,39 +318,44 @@ def test_texts_are_told_from_keys_by_their_letters(tmp_path, texts, kind):
         ([f"{n},{n + 10},000" for n in range(1, 60)], {"type": "numeric", "format": "1,234.56"}),
         (["['a', 'b']", "[]", "['c']"], {"type": "multilabel", "format": "list"}),
         (["('a', 'b')", "('c',)", "('a',)"], {"type": "multilabel", "format": "list"}),
+        (["['a' 'b']", "['c']", "['a'\n 'c']"], {"type": "multilabel", "format": "list"}),
         (["A1;B2", "B2", "C3;A1", "C3"], {"type": "multilabel"}),
         (["No ", "no", "NO", "yes"], {"ignore_case": True}),
         (["new york", "new  york", "rome"], {"ignore_case": True}),
+        (["Ｙｅｓ", "Yes", "no"], {"ignore_case": True}),  # noqa: RUF001
+        (["<=50K", "<=50K.", ">50K", ">50K."], {"ignore_case": True}),
+        (["500 ml", "0.5 l", "1 l", "2 l"], {"type": "numeric", "units": {"ml": 1, "l": 1000}}),
+        ([f"{n}:{n:02}" for n in range(24)], {"type": "numeric", "format": "1:23:45"}),
         (["0", "1.0", "0.0", "1"], {}),
         (["1,5 A", "2,5 A", "x, y"], {}),
     ],
 )
 def test_label_is_what_a_person_reads(tmp_path, values, label):
-    rows = [[f"{n % 17}", values[n % len(values)]] for n in range(300)]
-    text = io.StringIO()
-    csv.writer(text).writerows([["a", "y"], *rows])
-    (tmp_path / "t.csv").write_text(text.getvalue())
-    assert propose_for(f"csv:{tmp_path / 't.csv'}", "y").label == {"column": "y", **label}
+    assert label_of(tmp_path, values) == {"column": "y", **label}
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         (["1", "0", "True", "False"], "writes booleans in several ways, "),
+        (["1", "0", "Yes", "no"], "writes booleans in several ways, "),
+        (['{"a": 1}', '{"b": 2}', '{"a": 2}'], "texts that look like lists, but are in no known"),
         (
             [f"2024{1 + n % 12:02}{1 + n % 28:02}" for n in range(80)],
             "contains dates, such as '2024",
         ),
         ([f"[['a', {n}]]" for n in range(40)], "texts that look like lists, but are in no known"),
-        ([f"{n}h {n + 1}m" for n in range(200)], "(is in no known form of numbers or dates, such"),
-        ([f"{n} {'ft' if n % 2 else 'yd'}" for n in range(99)], 'add --column "{'),
+        ([f"{n}'{n}" for n in range(200)], "is in no known form of numbers or dates, such as"),
+        (
+            [f"平成{n}年" for n in range(1, 31)],
+            "if its 30 different texts are classes, add --column",
+        ),
+        ([f"{n} {'ft' if n % 2 else 'g'}" for n in range(99)], 'add --column "{'),
     ],
 )
 def test_label_that_no_form_reads_is_refused(tmp_path, values, message):
-    rows = [f'{n % 17},"{values[n % len(values)]}"' for n in range(400)]
-    table = write_csv(tmp_path / "t.csv", rows, "a,y")
     with pytest.raises(InputError, match=re.escape(message)):
-        propose_for(f"csv:{table}", "y")
+        label_of(tmp_path, values)
 
 
 def test_what_a_person_says_of_a_column_decides(tmp_path, command):
@@ -326,7 +375,8 @@ def test_what_a_person_says_of_a_column_decides(tmp_path, command):
 
 
 def test_without_a_label_the_columns_that_can_be_predicted_are_listed(tmp_path, command):
-    table = write_csv(tmp_path / "t.csv", lines(), HEADER)
+    rows = [row.replace(",new", ",New") if n % 5 else row for n, row in enumerate(lines())]
+    table = write_csv(tmp_path / "t.csv", rows, HEADER)
     code, _, errors = command("recipes", "new", "orders", f"csv:{table}")
     assert code == 2 and "give --label, the column to predict: kind (2 classes)" in errors
     assert "amount (numeric)" in errors and "note" not in errors

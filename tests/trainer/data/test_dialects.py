@@ -231,6 +231,7 @@ def test_signs_and_letters_of_one_language_are_evidence(tmp_path, texts):
         ("cp1251", ["Имя"]),
         ("cp949", ["남", "여"]),
         ("gb18030", ["深圳"]),
+        ("cp950", ["育樂", "許功蓋", "淚珠"]),  # They contain bytes of | and of \\.
         ("mac-roman", ["Año"]),
         ("koi8-r", ["Дата", "Вход"]),
     ],
@@ -252,6 +253,14 @@ def test_names_in_two_encodings_are_refused_with_both_readings(tmp_path):
         assert f'in {encoding}, {text!r}: --set \'dialect={{"encoding": "{encoding}"}}\'' in message
     found = sniffing.sniff(str(path), {"encoding": "cp1252"})
     assert found.dialect.settings == {"encoding": "cp1252"}
+
+
+def test_file_that_was_encoded_twice_is_told(tmp_path):
+    path = tmp_path / "t.csv"
+    text = text_of([["Köln", 1, 2], ["Ulm", 3, 4]] * 20)
+    path.write_text(text.encode().decode("cp1252"), encoding="utf-8")
+    found = sniffing.sniff(str(path))
+    assert found.notes == ["'KÃ¶ln' may be 'Köln': was the file encoded twice?"]
 
 
 def test_two_delimiters_are_refused_with_both_readings(tmp_path):
@@ -278,6 +287,10 @@ def test_table_without_a_header_is_refused(tmp_path):
     path.write_text("".join(f"5.{n % 9},x{n % 3},{n}.5\n" for n in range(40)))
     message = refused(sniffing.sniff, str(path))
     assert "has no header: its first row is '5.0,x0,0.5'; add a first line" in message
+    # Commas between decimals, too.
+    path.write_text("place,price,kind\n" + "".join(f"x,{n},{n * 37 % 90},a\n" for n in range(40)))
+    message = refused(sniffing.sniff, str(path))
+    assert "row 1, 'place,price,kind', has 3 fields, and the rows below it have 4" in message
     path.write_text("place,2019,2020,2021\n" + "x,1,2,3\n" * 40)
     assert sniffing.sniff(str(path)).dialect == Dialect()
 

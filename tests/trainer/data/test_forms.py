@@ -91,7 +91,19 @@ FORMS = {
     "bound": (
         {"type": "numeric", "format": "1234.56", "bounds": "value"},
         st.integers(0, 999),
-        lambda n: f"<{n}" if n % 2 else f"{n}+",
+        lambda n: (f"<{n}", f"{n}+", f"{n}以上", f"{n} or less")[n % 4],
+        float,
+    ),
+    "duration": (
+        {"type": "numeric", "units": {"h": 60, "min": 1}},
+        st.integers(0, 9999),
+        lambda n: f"{n // 60}h {n % 60} min",
+        float,
+    ),
+    "clock": (
+        {"type": "numeric", "format": "1:23:45"},
+        st.integers(0, 10**6),
+        lambda n: f"{n // 3600:02}:{n // 60 % 60:02}:{n % 60:02}",
         float,
     ),
     "hour": ({"type": "identity", "buckets": 24}, st.integers(0, 23), str, float),
@@ -105,6 +117,12 @@ FORMS = {
         )
         for format in DATES
     },
+    "ordinal": (
+        {"type": "date", "format": "%d %B %Y"},
+        MOMENTS,
+        lambda moment: moment.strftime("%dth %B %Y"),
+        to_day,
+    ),
     "seconds": (
         {"type": "date", "format": "seconds since 1970"},
         MOMENTS,

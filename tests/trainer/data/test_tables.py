@@ -438,3 +438,14 @@ def test_label_that_no_row_has_is_refused(tmp_path):
     del label["classes"]
     message = refused(write, table, tmp_path / "out", **TAGS, label=label)
     assert "has only one value, 'x'; a classifier needs two or more" in message
+
+
+def test_classes_that_differ_in_case_width_and_a_full_stop_are_one(tmp_path):
+    written = ["Yes", "ｙｅｓ.", "YES", "No", "NO.", "N/A"]  # noqa: RUF001
+    rows = [f"{n},{written[n % 6]}" for n in range(300)]
+    label = {"column": "y", "ignore_case": True, "missing": ["n/a"]}
+    table = write_csv(tmp_path / "t.csv", rows, "a,y")
+    options = {**one_number("a"), "label": label, "max_rejected_fraction": 0.2}
+    dataset = write(table, tmp_path / "out", **options)
+    assert dataset.classes == ["no", "yes"]
+    assert np.bincount([row["label"] for row in read_rows(dataset)]).tolist() == [100, 150]

@@ -96,8 +96,6 @@ WORD_CHARACTERS = 10
 """A text is cut off after this many characters for each word that is read."""
 WHOLE_NUMBER = r"^(-?[0-9]+)\.0+$"
 """Pattern of a whole number with a fraction of zeros, in the syntax of re and of RE2."""
-BLANKS, INVISIBLE = r"[\s\pZ]+", r"\p{Cf}+"
-"""Patterns of what does not make another class with ignore_case, in the syntax of RE2."""
 LISTS = "list"
 """The format of labels that are lists as text, such as ['a', 'b']."""
 FEATURES = {"string": "bytes", "float32": "floats", "int64": "ints"}
@@ -275,7 +273,9 @@ class Label:
         [], help="Columns of 0 and 1, one for each label, instead of a multilabel column."
     )
     ignore_case: bool = option(
-        False, help="Classes and labels that differ only in case and blanks are one, in lower case."
+        False,
+        help="Classes and labels that differ only in case, width, blanks and a full stop at the "
+        "end are one, in lower case.",
     )
     format: str = format_option(
         f"numbers ({', '.join(FORMATS)}), or {LISTS} for labels that are lists as text, such as "
@@ -397,8 +397,9 @@ def list_columns(dataset: Dataset) -> list[Feature]:
 
 def fold_text(text: str) -> str:
     """Return a class or label as `ignore_case` compares it."""
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     visible = "".join(char for char in text if unicodedata.category(char) != "Cf")
-    return " ".join(visible.lower().split())
+    return re.sub(r"(?<=\w)\.$", "", " ".join(visible.split()))
 
 
 def clean_text(text: str) -> str:

@@ -350,6 +350,12 @@ def _find_rows(text: bytes, dialect: Dialect) -> _Spans:
         begins = _is_one_of(codes[left - 1], f"{dialect.delimiter}\n\r") | (left == 0)
         lines = np.searchsorted(ends, left[begins], "right")
         unsure = np.unique(lines[counts[lines] % 2 > 0])
+        # It does not, if the next quote can't close the field.
+        found = np.searchsorted(quotes, ends[unsure])
+        following = np.append(quotes, size)[found]
+        allowed = f"{dialect.delimiter}{dialect.quote}\n\r"
+        may_close = _is_one_of(codes[np.minimum(following + 1, len(codes) - 1)], allowed)
+        unsure = unsure[(following >= size) | may_close]
     closing = _Closing(0, 0, "")
     for line, start, line_end in zip(
         unsure.tolist(), starts[unsure].tolist(), ends[unsure].tolist(), strict=True

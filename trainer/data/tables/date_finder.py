@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
+from trainer.data.tables.columns import clean_text
 from trainer.data.tables.dates import EPOCHS, DateForm
 from trainer.data.tables.form_finder import FITTING, Found, find_missing, load_forms, tell_words
 
@@ -34,25 +35,26 @@ def find_dates(rows: Mapping[str, int], name: str = "", format: str = "") -> Fou
         format: the only format to try; empty: all of forms.toml.
     """
     markers = find_missing(rows)
-    texts = [text for text in rows if text not in markers]
+    texts = {text: clean_text(text) for text in rows if text not in markers}
     total = sum(rows[text] for text in texts)
     covered = {}
-    for tried in [format] if format else _list_formats(texts, name):
+    for tried in [format] if format else _list_formats([*texts.values()], name):
         form = DateForm(tried)
-        fitting = {text for text in texts if _is_date(form, text)}
+        fitting = {text for text, cleaned in texts.items() if _is_date(form, cleaned)}
         covered[tried] = sum(rows[text] for text in fitting), fitting
     best = max((count for count, _ in covered.values()), default=0)
     if not best or best < FITTING * total:
         return None
     chosen = [tried for tried, (count, _) in covered.items() if count == best]
-    if "" not in chosen and _read_differently(chosen, sorted(covered[chosen[0]][1])):
+    dates = sorted(texts[text] for text in covered[chosen[0]][1])
+    if "" not in chosen and _read_differently(chosen, dates):
         return Found({}, [{"format": tried} for tried in chosen])
     format = "" if "" in chosen else chosen[0]
     words = [text for text in texts if text not in covered[format][1]]
     settings = {"format": format, "missing": [*words, *markers]}
     kept = {key: value for key, value in settings.items() if value}
     notes = tell_words(words, rows)
-    last = max(map(DateForm(format).parse, covered[format][1]))[:10]
+    last = max(DateForm(format).parse(texts[text]) for text in covered[format][1])[:10]
     if last > datetime.date.today().isoformat():
         notes.append(f"the last date is {last}, in the future")
     return Found(kept, notes=notes)
@@ -63,7 +65,7 @@ def _list_formats(texts: list[str], name: str) -> list[str]:
     first = texts[:: max(1, len(texts) // _FIRST)]
     if not any(map(str.isdigit, "".join(first))) or max(map(len, first)) > 2 * _LONGEST:
         return []
-    numbers = [text for text in texts if text.isdigit()]
+    numbers = [text for text in texts if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII)]
     if len(numbers) > len(texts) / 2:
         return _list_numbers(numbers, name)
     shapes = [_shape_of(text) for text in first if len(text) <= _LONGEST]
@@ -84,7 +86,7 @@ def _list_numbers(numbers: list[str], name: str) -> list[str]:
     if _CLOCK.search(name):
         for format, units in EPOCHS.items():
             low, high = (bound * units for bound in _SECONDS)
-            if all(low <= int(text) < high for text in numbers):
+            if all(low <= float(text) < high for text in numbers):
                 return [format]
     return []
 
@@ -102,7 +104,7 @@ def _formats_by_shape() -> dict[str, list[str]]:
 
 def _shape_of(text: str) -> str:
     """Return text with 9 for each number and a for each word: 9/9/9 9:9 a."""
-    shape = re.sub(r"[^\W\d_]+\.?(?:m\.)?", "a", re.sub(r"\d+", "9", text))
+    shape = re.sub(r"[^\W\d_]+\.?(?:m\.)?", "a", re.sub(r"\d+(?:(?:st|nd|rd|th)\b)?", "9", text))
     shape = re.sub(r"(:9:9)\.9", r"\1", shape)
     # An offset from UTC: Z, UTC, +00 or +00:00.
     return re.sub(r"(:9|a9) ?(?:[+-]9(?::9)?|a)$", r"\1 z", " ".join(shape.split()))

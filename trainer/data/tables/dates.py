@@ -38,7 +38,7 @@ _DIRECTIVES = {
     "Y": r"(\d{4})",
     "y": r"(\d{2})",
     "m": r"(\d{1,2})",
-    "d": r"(\d{1,2})",
+    "d": r"(\d{1,2})(?:st|nd|rd|th)?",
     "b": rf"({_MONTH})\.?",
     "H": r"(\d{1,2})",
     "I": r"(\d{1,2})",
@@ -77,7 +77,8 @@ class DateForm:
 
     Args:
         format: a key of EPOCHS, or directives of strptime: %Y, %y, %m, %d, %b or %B (English), %H,
-            %I, %M, %S, %p, %a, %z. Case, leading zeros and fractions of a second do not matter.
+            %I, %M, %S, %p, %a, %z. Case, leading zeros, fractions of a second
+            and the ending of 3rd do not matter.
             Empty: ISO 8601.
 
     Raises:

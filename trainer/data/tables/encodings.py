@@ -124,10 +124,12 @@ def find_encoding(uri: str, raw: bytes) -> str:
 
     Raise InputError if there are several readings, with each, or none.
     """
+    # In Big5, Shift-JIS and GB18030, half of a character may be a pipe.
+    has_pipes = raw.count(b"|") > max(map(raw.count, (b",", b";", b"\t")))
     fields = {
         field.strip(b" \r\"'")
         for line in raw.split(b"\n")
-        for field in re.split(rb"[,;\t|]", line)
+        for field in re.split(rb"\|" if has_pipes else rb"[,;\t]", line)
         if re.search(rb"[A-Za-z\x80-\xff]", field)
     }
     words = sorted(field for field in fields if not field.isascii())

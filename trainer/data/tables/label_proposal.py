@@ -3,18 +3,15 @@
 import collections
 import contextlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from trainer import formats
 from trainer.data.tables.columns import LISTS, fold_text
-from trainer.data.tables.form_finder import (
-    are_lists,
-    tell_words,
-)
-from trainer.data.tables.number_forms import BOOLEANS, FORMATS, is_number
+from trainer.data.tables.form_finder import are_lists, tell_words
+from trainer.data.tables.number_forms import BOOLEANS, CLOCK, FORMATS, is_number
 from trainer.data.tables.table_sample import (
     MARKED,
     RARE,
@@ -23,6 +20,7 @@ from trainer.data.tables.table_sample import (
     TableSample,
     Values,
     show_readings,
+    tell_filler,
     tell_form,
 )
 from trainer.data.tables.values import parse_list
@@ -30,6 +28,9 @@ from trainer.errors import InputError
 
 FEW_CLASSES, FEW_ROWS, MOST_CLASSES = 20, 5, 1000
 """More different whole numbers are a quantity; each class must have that many rows on average."""
+_BOOLEANS = {*BOOLEANS, "yes", "y", "no", "n"}
+_OTHER_SEPARATORS = ("/", "+", "&")
+"""Texts between labels that are more often part of a name."""
 
 
 def describe_label(opened: Any, place: str, label: str) -> dict[str, Any]:
@@ -46,7 +47,8 @@ def list_labels(opened: Any, place: str) -> dict[str, str]:
     for name, values in reversed(TableSample(opened, "").read_values({}).items()):
         with contextlib.suppress(InputError):
             described = propose_label(place, values)[0]
-            labels[name] = described.get("type") or f"{len(values.names)} classes"
+            count = _count_classes(values.names, described)
+            labels[name] = described.get("type") or f"{count} classes"
     return labels
 
 
@@ -67,7 +69,8 @@ def propose_label(
     if values.is_list:
         folded, told = _fold({part for text in names for part in text.split(SEPARATORS[0])})
         return {"column": name, "type": "multilabel", **folded}, None, told
-    if values.dates and len(names) > FEW_CLASSES:
+    is_duration = found is not None and found.settings.get("format") == CLOCK
+    if values.dates and not is_duration and len(names) > FEW_CLASSES:
         raise InputError(
             f"{place} contains dates, such as {names[0]!r}, which can't be predicted; name a "
             "column of numbers or classes"
@@ -80,20 +83,24 @@ def propose_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; add {_show_entry(name, found.alternatives[0])}"
+            f"{place}: {found.notes[0]}; if this reads them rightly, add "
+            f"{_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
     notes = list(found.notes) if found and (numbers is not None or not found.fits) else []
     notes += tell_words(values.named_missing, values.given)
     if numbers is not None:
+        assert found
         distinct = len(np.unique(numbers[~np.isnan(numbers)]))
-        if distinct > FEW_CLASSES or (distinct > 2 and not is_whole_numbers(numbers)):
-            assert found
+        # One number is written in several ways, as 500 ml and 0.5 l.
+        has_factors = len({*found.settings.get("units", {}).values()}) > 1
+        is_quantity = has_factors or distinct < len(names) or not is_whole_numbers(numbers)
+        if distinct > FEW_CLASSES or (distinct > 2 and is_quantity):
+            notes += tell_filler(numbers)
             ranks = np.unique(numbers, return_inverse=True)[1].astype(float)
             return {"column": name, "type": "numeric", **found.settings}, ranks[:, None], notes
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
-    meanings = {BOOLEANS.get(text.lower()) for text in names}
-    if None not in meanings and len(names) > 2:
+    if len(written := set(map(fold_text, names))) > 2 and written <= _BOOLEANS:
         raise InputError(
             f"{place} writes booleans in several ways, {', '.join(map(repr, names[:4]))}; write "
             "them in one"
@@ -105,14 +112,23 @@ def propose_label(
         return {"column": name, "type": "multilabel", **settings, **folded, **missing}, None, told
     ignore_case, told = _fold(names)
     notes += told
-    count = len(set(map(fold_text, names))) if ignore_case else len(names)
+    count = _count_classes(names, ignore_case)
+    unread = tell_form(values)
+    if unread and count > FEW_CLASSES:
+        raise InputError(
+            f"{place} {unread[0]}; write numbers, or, if its {count:,} different texts are "
+            f"classes, add {_show_entry(name, {'type': 'classes'})}"
+        )
     if count > MOST_CLASSES or rows < FEW_ROWS * count:
-        notes += tell_form(values)
         raise InputError(
             f"{place} has {count:,} different texts in {rows:,} rows, too many for classes; "
             "name a column of numbers, or of classes that have more rows"
             + "".join(f" ({note})" for note in notes[:1])
         )
+    notes += unread
+    separator = _find_separator(names, values.given, _OTHER_SEPARATORS)
+    if separator and all(text.strip(separator) == text for text in names):
+        notes.append(f"one of classes, or several labels with separator = {separator!r}?")
     counts = np.bincount(values.present)
     rarest = int(np.where(counts > 0, counts, rows).argmin())
     if counts[rarest] < RARE * rows:
@@ -128,17 +144,21 @@ def _find_labels(
     """Return the settings of several labels in a text, and the labels; None for one class."""
     if are_lists(rows):
         return {"format": LISTS}, {item for text in rows for item in _try_list(text)}
-    cut = [text for text in names if text[0] in "[{(" and "," in text]
+    cut = [text for text in names if text[0] in "[{(" and not {*text}.isdisjoint(",'\"")]
     if sum(rows.get(text, 1) for text in cut) > MARKED * sum(rows.values()):
         raise InputError(
             f"{place} has texts that look like lists, but are in no known form, such as "
             f"{cut[0][:SHOWN]!r}; write ['a', 'b'] or a;b"
         )
-    separator = _find_separator(names, rows)
+    separator = _find_separator(names, rows, SEPARATORS)
     if not separator:
         return None
     labels = {part.strip() for text in names for part in text.split(separator)}
     return {} if separator == SEPARATORS[0] else {"separator": separator}, labels
+
+
+def _count_classes(names: Collection[str], label: Mapping[str, Any]) -> int:
+    return len(set(map(fold_text, names))) if label.get("ignore_case") else len(names)
 
 
 def _fold(names: Collection[str]) -> tuple[dict[str, Any], list[str]]:
@@ -166,12 +186,12 @@ def _show_entry(name: str, settings: Mapping[str, Any]) -> str:
     return f"--column {json.dumps(json.dumps(entry, ensure_ascii=False), ensure_ascii=False)}"
 
 
-def _find_separator(names: list[str], rows: Mapping[str, int]) -> str:
+def _find_separator(names: list[str], rows: Mapping[str, int], separators: Sequence[str]) -> str:
     """Return the text between several labels; empty if a row has one class.
 
     Labels come back in other rows and combinations, and are not numbers.
     """
-    for separator in SEPARATORS:
+    for separator in separators:
         parts: collections.Counter[str] = collections.Counter()
         for text in names:
             parts.update({part.strip(): rows.get(text, 1) for part in text.split(separator)})

@@ -16,7 +16,7 @@ from trainer.data.tables.cells import (
     parse_values,
     to_texts,
 )
-from trainer.data.tables.columns import BLANKS, COMPARISONS, INVISIBLE, LISTS, Label
+from trainer.data.tables.columns import COMPARISONS, LISTS, Label, fold_text
 from trainer.data.tables.statistics import ColumnStatistics
 from trainer.data.tables.values import parse_list
 from trainer.data.totals import UNNAMED, Totals, count_classes
@@ -75,9 +75,7 @@ def _parse_classes(
 ) -> tuple[Sequence[str], np.ndarray]:
     """Return classes and each row's index into them, int64 [n]; add rows without one to `bad`."""
     if not label.comparisons:
-        texts = pc.fill_null(
-            mark_missing(_to_names(label, columns[label.column]), label.missing), ""
-        )
+        texts = _to_names(label, _mark_missing(label, columns[label.column]))
         if label.classes:
             encoded = pc.fill_null(pc.index_in(texts, pa.array(label.classes, pa.string())), -1)
             names, codes = label.classes, encoded.to_numpy(zero_copy_only=False)
@@ -106,13 +104,22 @@ def _parse_classes(
     return label.classes, is_true.astype(np.int64)
 
 
+def _mark_missing(label: Label, raw: pa.Array) -> pa.Array:
+    """Return values with null in place of the texts that mean that a row has no label."""
+    if not (label.missing and label.ignore_case):
+        return mark_missing(raw, label.missing)
+    markers = pa.array(list(map(fold_text, label.missing)), pa.string())
+    return pc.if_else(pc.is_in(_to_names(label, raw), markers), pa.scalar(None, raw.type), raw)
+
+
 def _to_names(label: Label, raw: pa.Array) -> pa.Array:
     """Return names of classes or labels as text, "" where missing."""
     texts = clean_texts(raw)
     if not label.ignore_case:
         return texts
-    texts = pc.replace_substring_regex(pc.utf8_lower(texts), INVISIBLE, "")
-    return pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, BLANKS, " "))
+    coded = texts.dictionary_encode()
+    folded = list(map(fold_text, coded.dictionary.to_pylist()))
+    return pa.array(folded, pa.string()).take(coded.indices)
 
 
 def _parse_label_sets(
@@ -129,7 +136,7 @@ def _parse_label_sets(
         raw = columns[label.column]
         n = len(raw)
         if not is_list(raw):
-            raw = mark_missing(raw, label.missing)
+            raw = _mark_missing(label, raw)
         if label.format == LISTS and not is_list(raw):
             raw = parse_distinct(to_texts(raw), parse_list, f"{label.column} is not a list", bad)
             raw = raw.cast(pa.list_(pa.string()))

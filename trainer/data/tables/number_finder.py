@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
+import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from trainer import formats
@@ -14,11 +16,14 @@ from trainer.data.tables.columns import FORM_KEYS
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.form_finder import Found, find_missing, load_forms, tell_words
 from trainer.data.tables.number_forms import (
+    CLOCK,
     FORMATS,
     RANGE,
     NumberForm,
+    Part,
     is_number,
     normalize,
+    split_amounts,
     split_number,
 )
 
@@ -26,6 +31,8 @@ _PLAIN, _COMMAS, _DECIMAL_COMMA, _POINTS = FORMATS[:4]
 _CRORES, _LAKH = ("cr", "cr.", "crore", "crores"), ("L", 1e5)
 """Beside crores, L stands for lakh."""
 _MOST_UNITS, _LONGEST_UNIT = 30, 20
+_LONGEST = 100
+"""Characters that a number with its units has at most."""
 _FEW_WORDS, _MARKED = 5, 0.5
 _MOST_WORDS, _RARE = 100, 0.1
 """A column of numbers has few words in at most half of its rows, or more words in 10% of them."""
@@ -35,8 +42,10 @@ _STRAY = 0.01
 """Share of rows of a unit that is a slip rather than a unit, where others are far more frequent."""
 _SAMPLE = 200
 """Number of texts by which texts in no form are left soon."""
-_UNIT = re.compile(r"(?![-~.,'])(?:\D*|.*[^\W\d_A-Z][23])")
-"""Pattern of a unit: km, or with a power, m2."""
+_UNIT = re.compile(r"(?![-~.,'])(?:\D*|.*[^\W\d_A-Z][23]|(?:/|out of|of|von|sur|de|di|из) ?\d+\D*)")
+"""Pattern of a unit: km, with a power (m2), or the most that a rating can be (/5)."""
+_MARK = re.compile(r"[.,']|\d \d")
+"""Pattern of marks of groups and of decimals, in a normalized text."""
 _UNREAD = re.compile(r"(.+) is not a (number|date|time): (['\"])(.*)\3", re.DOTALL)
 """The reason of a rejection that quotes a value; see cells.py and splits.py."""
 
@@ -75,22 +84,27 @@ class _Tried:
 
     def __init__(self, format: str, texts: list[str], rows: Mapping[str, int]) -> None:
         self.format, self.rows, self.bounded = format, rows, 0
-        self.parts: dict[str, Any] = {}
+        self.parts: dict[str, list[Part]] = {}
         self.ranges: list[str] = []
         for text in texts:
-            if part := _split(text, format) or self._split_range(text):
-                self.parts[text] = part
-                self.bounded += rows[text] * part.is_bound
+            if len(text) > _LONGEST:
+                continue
+            if parts := _split(text, format) or self._split_range(text):
+                self.parts[text] = parts
+                self.bounded += rows[text] * bool(parts[0].bound)
         self.covered = sum(rows[text] for text in self.parts)
         self.ties: list[str] = []  # formats that read as many rows
 
-    def _split_range(self, text: str) -> Any:
+    def _split_range(self, text: str) -> list[Part]:
         """Return the second end of a range, whose unit holds for both ends."""
         ends = [_split(end, self.format) for end in RANGE.split(normalize(text), maxsplit=1)]
-        if len(ends) < 2 or not all(ends) or ends[0].number > ends[1].number:
-            return None
+        if len(ends) < 2 or not all(len(end) == 1 for end in ends):
+            return []
+        low, high = ends[0][0], ends[1][0]
+        if low.number > high.number:
+            return []
         self.ranges.append(text)
-        return ends[1]._replace(prefix=ends[0].prefix or ends[1].prefix)
+        return [high._replace(prefix=low.prefix or high.prefix)]
 
     @classmethod
     def best(cls, texts: list[str], rows: Mapping[str, int]) -> _Tried | None:
@@ -106,15 +120,25 @@ class _Tried:
     @property
     def bare(self) -> dict[str, float]:
         """Return the numbers without a unit that are not 0, by text."""
-        bare = {text: part for text, part in self.parts.items() if part.number}
-        return {text: part.number for text, part in bare.items() if not part.prefix + part.suffix}
+        first = {text: parts[0] for text, parts in self.parts.items() if parts[0].number}
+        return {text: part.number for text, part in first.items() if not part.prefix + part.suffix}
+
+    def find_opposite_bounds(self) -> str:
+        """Return what is wrong with bounds such as <18 and 18+, which have one number."""
+        texts: dict[tuple[float, str], dict[str, str]] = {}
+        for text, (part, *_) in self.parts.items():
+            if part.bound:
+                texts.setdefault((part.number, part.suffix), {})[part.bound] = text
+        both = next((one for one in texts.values() if len(one) > 1), None)
+        return f"{both['<']!r} and {both['>']!r} are names" if both else ""
 
     def count_units(self) -> collections.Counter[tuple[str, str]]:
         """Return the number of rows of each pair of texts before and after a number."""
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        for text, part in self.parts.items():
-            if part.prefix or part.suffix:
-                counts[part.prefix, part.suffix] += self.rows[text]
+        for text, parts in self.parts.items():
+            for part in parts:
+                if part.prefix or part.suffix or len(parts) > 1:
+                    counts[part.prefix, part.suffix] += self.rows[text]
         return counts
 
 
@@ -141,6 +165,8 @@ def _find_form(
         problem = (
             f"most values are ranges, such as {tried.ranges[0]!r}; a format reads them as means"
         )
+    if not problem and tried.bounded > _MARKED * tried.covered:
+        problem = tried.find_opposite_bounds()
     if problem:
         other = _drop_plain({"format": tried.format, "units": units})
         is_text = len(frequent or counts) > _FEW_WORDS
@@ -163,6 +189,8 @@ def _find_form(
         found.readings = [_drop_plain({**settings, "units": {"%": one}}) for one in (1, 0.01)]
     if found.readings:
         return found
+    if tried.format == CLOCK:
+        found.notes.append("durations: each part counts 60 of the next")
     if tried.bare and units:
         count = sum(rows[text] for text in tried.bare)
         found.notes.append(f"{formats.number_of(count, 'rows')} without a unit: the factor is 1")
@@ -171,7 +199,7 @@ def _find_form(
         means = formats.number_of(ranged, "rows")
         found.notes.append(f"{means} such as {example!r}: the mean, {form.parse(example):.15g}")
     if tried.bounded:
-        example = next(text for text, part in tried.parts.items() if part.is_bound)
+        example = next(text for text, parts in tried.parts.items() if parts[0].bound)
         read = "the bound itself" if "bounds" in settings else 'missing; bounds = "value" reads it'
         bounded = formats.number_of(tried.bounded, "rows")
         found.notes.append(f"{bounded} such as {example!r}: {read}")
@@ -225,21 +253,35 @@ def _drop_plain(settings: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _split(text: str, format: str) -> Any:
-    """Return the number and units of a text; None if it is not a number with units."""
+def _split(text: str, format: str) -> list[Part]:
+    """Return the numbers and units of a text, several for 2h 50m; none if it has other words."""
+    text = normalize(text)
+    if format == CLOCK or _MARK.search(text):
+        return _split_normal(text, format) if format != CLOCK or ":" in text else []
+    return _split_normal(text, _PLAIN)  # Without a mark, all formats read the same.
+
+
+@functools.lru_cache(1 << 16)
+def _split_normal(text: str, format: str) -> list[Part]:
     try:
-        part = split_number(normalize(text), format)
+        part = split_number(text, format)
+        if _are_units(part.prefix, part.suffix):
+            return [part]
+        parts = split_amounts(text, format)
     except ValueError:
-        return None
-    return part if _are_units(part.prefix, part.suffix) else None
+        return []
+    units, problem = _find_units(collections.Counter((part.prefix, part.suffix) for part in parts))
+    return parts if not problem and _reads(NumberForm(format, units), text) else []
 
 
 def _are_units(prefix: str, suffix: str) -> bool:
     """Return whether the text around a number may be a unit rather than a name.
 
-    Before a number is a currency: T101 is a name. After it, digits are powers, as in m2.
+    Before a number is a currency or a word such as about: T101 is a name.
     """
-    is_amount = all(map(_is_currency, prefix.split())) or prefix == "%"
+    before = ("%", *load_forms()["before"])
+    is_amount = all(_is_currency(word) or word in before for word in prefix.split())
+    is_amount &= prefix != "PT" or bool(suffix)  # PT100 is a name, PT45S a duration.
     return is_amount and len(suffix) <= _LONGEST_UNIT and bool(_UNIT.fullmatch(suffix))
 
 
@@ -254,6 +296,8 @@ def _find_units(counts: collections.Counter[tuple[str, str]]) -> tuple[dict[str,
     Args:
         counts: the number of rows of each pair of texts before and after a number.
     """
+    if measured := _find_measure(counts):
+        return measured, ""
     words = {word for pair in counts for unit in pair for word in unit.split()}
     has_scale = any(_scale_of(word.lower(), words, False) for word in words)
     is_amount = has_scale or any(map(_is_currency, words))
@@ -262,26 +306,56 @@ def _find_units(counts: collections.Counter[tuple[str, str]]) -> tuple[dict[str,
     written: dict[tuple[str, ...], str] = {}
     for pair, count in counts.most_common():
         names = []
-        for unit in filter(None, pair):
+        for unit, words_of_unit in _list_words(pair):
             factor = 1.0
-            for word in unit.split():
+            for word in words_of_unit:
                 known = _scale_of(word, words, is_amount)
                 factor *= known or 1.0
-                if not known:
-                    # A year and years are one unit, and so are C. and c.
-                    name = word.casefold().rstrip(".")
-                    names.append(name.removesuffix("s") if len(name) > 2 else name)
-                elif currency := word[len(_without_currency(word)) :]:
-                    names.append(currency)
+                names.append(_cut_scale(word)[1] if known else _name_unit(word))
             factors[unit] = int(factor)
-        key = tuple(sorted(names))
+        key = tuple(sorted(filter(None, names)))
         named[key] += count
         written.setdefault(key, " ".join(filter(None, pair)))
+    if all(_is_currency(name) and not name.isascii() for key in named for name in key):
+        del named[()]  # 5万 beside 3000円 is an amount of the same currency, but not 5m beside 5ft.
     if len(named) > 1:
         shown = (f"{written[key]} ({count:,})" for key, count in named.most_common(3))
         problem = f"numbers have several units, {', '.join(shown)}, of which no factor is known"
         return factors, problem
     return factors, ""
+
+
+def _find_measure(counts: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return the factor of each unit of one measure, such as h and min; empty if they are none."""
+    words = {unit: words for pair in counts for unit, words in _list_words(pair)}
+    names = {unit: tuple(map(_name_unit, words)) for unit, words in words.items()}
+    used = {name for several in names.values() for name in several}
+    for units in load_forms()["measures"].values():
+        measure = {name: factor for factor, written in units for name in written}
+        if len(used) > 1 and used <= measure.keys():
+            least = min(measure[name] for name in used)
+            factors = {
+                unit: math.prod(measure[name] // least for name in several)
+                for unit, several in names.items()
+            }
+            # In 1h30, the number without a unit has the factor 1.
+            return factors if factors.pop("", 1) == 1 else {}
+    return {}
+
+
+def _list_words(pair: tuple[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the units before and after a number, and the words of each that have a meaning."""
+    for unit, silent in zip(pair, ("before", "after"), strict=True):
+        if unit:
+            yield unit, [word for word in unit.split() if word not in load_forms()[silent]]
+    if not any(pair):
+        yield "", [""]
+
+
+def _name_unit(word: str) -> str:
+    """Return the name of a unit: a year and years are one, and so are C. and c."""
+    name = word.casefold().rstrip(".").removesuffix("(s)")
+    return name.removesuffix("s") if len(name) > 2 else name
 
 
 def _scale_of(word: str, words: Collection[str], is_amount: bool) -> float:
@@ -291,7 +365,9 @@ def _scale_of(word: str, words: Collection[str], is_amount: bool) -> float:
         words: all words around the numbers of the column.
         is_amount: some of them are a currency or a factor, which tells B from bytes.
     """
-    forms, bare = load_forms(), _without_currency(word)
+    forms, bare = load_forms(), _cut_scale(word)[0]
+    if bare.lower() not in forms["multipliers"]:
+        bare = bare.rstrip(".")
     if bare == _LAKH[0] and not {one.lower() for one in words}.isdisjoint(_CRORES):
         return _LAKH[1]
     needs_context = {bare, bare.lower()} & {*forms["need_context"]}
@@ -301,10 +377,15 @@ def _scale_of(word: str, words: Collection[str], is_amount: bool) -> float:
     return factor or forms["letters"].get(bare.upper() if is_amount else bare, 0.0)
 
 
-def _without_currency(word: str) -> str:
-    """Return a word without the sign of a currency after it: 万 of 万円."""
-    is_sign = len(word) > 1 and _is_currency(word[-1]) and not word[-1].isascii()
-    return word[:-1] if is_sign else word
+def _cut_scale(word: str) -> tuple[str, str]:
+    """Return the factor and the unit of which a word consists: 万 and km of 万km, k and € of k€."""
+    for at in range(len(word) - 1, 0, -1):
+        scale, unit = word[:at], word[at:]
+        is_sign = len(unit) == 1 and not unit.isascii() and _is_currency(unit)
+        # Only in the scripts of East Asia, words have no blanks between them.
+        if is_sign or (scale[0] > "\u2e80" and scale in load_forms()["multipliers"]):
+            return scale, unit
+    return word, ""
 
 
 def _decide_points(

@@ -4,6 +4,8 @@
     NumberForm("1,234.56").parse("4,25,000")                          # 425000.0
     NumberForm("1.234,56", {"€": 1}).parse("(1.250,00 €)")            # -1250.0
     NumberForm("1234.56", {"$": 1, "B": 1e9}).parse("$177 B")         # 177000000000.0
+    NumberForm("", {"h": 60, "m": 1}).parse("2h 50m")                 # 170.0
+    NumberForm("1:23:45").parse("01:32:10")                           # 5530.0
 
 A column has one form, which its recipe names. A form never guesses: text that is not written in it
 is not a number.
@@ -11,8 +13,10 @@ is not a number.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import re
 import unicodedata
@@ -25,8 +29,13 @@ BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0":
 """The meaning of each form of a boolean, in lower case."""
 BOOLEAN_WORDS = ("true", "false")
 """Booleans of Parquet, BigQuery and JSON as text."""
-FORMATS = ("1234.56", "1,234.56", "1234,56", "1.234,56", "1 234,56", "1 234.56", "1'234.56")
-"""The formats of numbers: the marks of groups and of decimals in 1234.56."""
+CLOCK = "1:23:45"
+"""The format of durations: 1:23:45 and 83:45 in seconds, or 1:23 in minutes."""
+FORMATS = (
+    *("1234.56", "1,234.56", "1234,56", "1.234,56", "1 234,56", "1 234.56", "1'234.56"),
+    CLOCK,
+)
+"""The formats of numbers: the marks of groups and of decimals in 1234.56; and durations."""
 BOUNDS = ("missing", "value")
 """The readings of a number that is only bounded, such as <5."""
 
@@ -34,8 +43,17 @@ _SIGNS = str.maketrans(
     {**dict.fromkeys("\u2212\u2013\u2014", "-"), "\u2019": "'", "\u066b": ".", "\u066c": ","}
 )
 _BOUND = re.compile(r"^(?:<=?|>=?|≤|≥)\s*")
+_BOUND_AFTER = re.compile(
+    r"^\+ ?| ?(?:\+|(以下|未満|以内|이하|미만|or less|and under)|以上|이상|or more|and over)$"
+)
+"""Pattern of what follows a number that is a bound; the group is of upper bounds."""
 RANGE = re.compile(r"\s*(?:[-~\u301c]|\bto\b)\s*")
 """Pattern of what separates the ends of a range, in a normalized text."""
+_CLOCK = re.compile(
+    r"(?:(\d+) days?,? )?(\d+):([0-5]\d)(?::([0-5]\d))?(\.\d+)?(?![.:]?\d| ?[ap]\.?m)",
+    re.ASCII | re.IGNORECASE,
+)
+_UNIT_BEFORE_NUMBER = re.compile(r"(\D*?[^\d\s.,:(+-]\.?)(?:,|\s+and\b)?\s*(?=\d)")
 
 
 def parse_number(text: str) -> float:
@@ -61,21 +79,22 @@ def is_number(text: str) -> bool:
         return False
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A number with the units before and after it."""
 
     number: float
     prefix: str
     suffix: str
-    is_bound: bool
+    bound: str  # "<" or ">" if the number is only a bound, else empty
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberForm:
     """The form of a column's numbers: a format, units, and the reading of bounds.
 
-    Text in parentheses is negative, `a - b` is a range and stands for its mean, and a number
-    without a unit has the factor 1. Text may have full-width characters and any kind of space.
+    Text in parentheses is negative, `a - b` is a range and stands for its mean, amounts such as
+    `2h 50m` are added, and a number without a unit has the factor 1. Text may have full-width
+    characters and any kind of space.
 
     Args:
         format: one of FORMATS; empty: as `parse_number`, or as 1234.56 if there are units.
@@ -105,10 +124,25 @@ class NumberForm:
         try:
             number = self._scale(self._split(text))
         except ValueError:
-            number = self._parse_range(text)
+            number = self._parse_several(text)
         if abs(number) > MAX_FLOAT:
             raise ValueError
         return number
+
+    def _parse_several(self, text: str) -> float:
+        with contextlib.suppress(ValueError):
+            return self._parse_amounts(text)
+        return self._parse_range(text)
+
+    def _parse_amounts(self, text: str) -> float:
+        """Return the sum of amounts, each in a smaller unit than the one before."""
+        parts = split_amounts(text, self.format or FORMATS[0])
+        scales = [{"": 1.0, **self._factors}.get(part.suffix, 0.0) for part in parts]
+        if any(first <= second for first, second in itertools.pairwise(scales)):
+            raise ValueError
+        # The sign of -2h 50m is that of the sum.
+        amounts = [self._scale(part._replace(number=abs(part.number))) for part in parts]
+        return math.copysign(1.0, parts[0].number) * sum(amounts)
 
     def _parse_range(self, text: str) -> float:
         for mark in RANGE.finditer(text, 1):
@@ -124,19 +158,19 @@ class NumberForm:
                 return sum(ends) / 2
         raise ValueError
 
-    def _scale(self, part: _Part) -> float:
+    def _scale(self, part: Part) -> float:
         factors = self._factors
         for unit in filter(None, (part.prefix, part.suffix)):
             if unit not in factors:
                 raise ValueError
         number = part.number * factors.get(part.prefix, 1.0) * factors.get(part.suffix, 1.0)
-        return math.nan if part.is_bound and self.bounds == "missing" else number
+        return math.nan if part.bound and self.bounds == "missing" else number
 
     @functools.cached_property
     def _factors(self) -> dict[str, float]:
         return {normalize(unit): float(factor) for unit, factor in self.units.items()}
 
-    def _split(self, text: str) -> _Part:
+    def _split(self, text: str) -> Part:
         return split_number(text, self.format or FORMATS[0])
 
 
@@ -144,13 +178,11 @@ def normalize(text: str) -> str:
     """Return text with ASCII digits, signs and single spaces, without space around it."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
-        text = "".join(
-            str(unicodedata.decimal(char)) if char.isdecimal() else char for char in text
-        )
+        text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return " ".join(text.split())
 
 
-def split_number(text: str, format: str) -> _Part:
+def split_number(text: str, format: str) -> Part:
     """Return the number in a normalized text, and the text before and after it.
 
     Raise ValueError if it has no number in that format.
@@ -158,8 +190,10 @@ def split_number(text: str, format: str) -> _Part:
     is_negative = text.startswith("(") and text.endswith(")")
     if is_negative:
         text = text[1:-1].strip()
-    bound = _BOUND.match(text)
-    text = text[bound.end() :] if bound else text
+    bound = ""
+    if sign_before := _BOUND.match(text):
+        bound = "<" if text[0] in "<≤" else ">"
+        text = text[sign_before.end() :]
     start = re.search(r"\d", text)
     if not start:
         raise ValueError
@@ -177,19 +211,50 @@ def split_number(text: str, format: str) -> _Part:
     match = pattern.match(rest)
     if not match:
         raise ValueError
+    number = _sum_clock(match) if format == CLOCK else _to_float(match[0], group, decimal)
     suffix = rest[match.end() :].strip()
     if suffix == "-":  # Accountants write 1,250.00-.
         is_negative, suffix = not is_negative, ""
-    is_open = suffix.startswith("+") or suffix.endswith("+")
-    suffix = suffix.strip("+ ")
-    digits = match[0].replace(group, "") if group else match[0]
-    number = float(digits.rstrip("-").replace(decimal, "."))
-    return _Part(-number if is_negative else number, head, suffix, bool(bound) or is_open)
+    if suffix and (words := _BOUND_AFTER.search(suffix)):
+        bound = "<" if words[1] else ">"
+        suffix = suffix[: words.start()] + suffix[words.end() :]
+    return Part(-number if is_negative else number, head, suffix, bound)
+
+
+def _to_float(text: str, group: str, decimal: str) -> float:
+    digits = text.replace(group, "") if group else text
+    return float(digits.rstrip("-").replace(decimal, "."))
+
+
+def _sum_clock(match: re.Match[str]) -> float:
+    """Return a duration in units of its last part."""
+    days, first, second, third, fraction = match.groups()
+    whole = (24 * int(days or 0) + int(first)) * 60 + int(second)
+    return (whole if third is None else 60 * whole + int(third)) + float(fraction or 0)
+
+
+def split_amounts(text: str, format: str) -> list[Part]:
+    """Return the amounts in a normalized text such as 2h 50m or 2h50, with the unit after each.
+
+    Raise ValueError if it has only one.
+    """
+    first = split_number(text, format)
+    unit = _UNIT_BEFORE_NUMBER.match(first.suffix)
+    if not unit:
+        raise ValueError
+    rest = first.suffix[unit.end() :]
+    try:
+        others = split_amounts(rest, format)
+    except ValueError:
+        others = [split_number(rest, format)]
+    return [first._replace(suffix=unit[1]), *others]
 
 
 @functools.cache
 def _compile(format: str) -> tuple[re.Pattern[str], str, str]:
     """Return the pattern of numbers in a format, and its marks of groups and of decimals."""
+    if format == CLOCK:
+        return _CLOCK, "", "."
     group = format[1] if not format[1].isdigit() else ""
     decimal = format[-3]
     mark = re.escape(group)

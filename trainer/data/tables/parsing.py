@@ -102,7 +102,10 @@ def find_headers(columns: Mapping[str, pa.Array]) -> list[int]:
     """Return the rows that repeat the header, as in files that were joined, by index."""
     repeats = None
     for name, column in columns.items():
-        is_name = pc.equal(column, name) if pa.types.is_string(column.type) else None
+        is_name = None
+        if pa.types.is_string(column.type):
+            # A file that was joined may begin with a byte order mark.
+            is_name = pc.is_in(column, pa.array([name, f"\ufeff{name}"]))
         if is_name is None or not pc.any(is_name).as_py():
             return []
         repeats = is_name if repeats is None else pc.and_kleene(repeats, is_name)

@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 
 from trainer.data.tables.columns import clean_text
-from trainer.data.tables.form_finder import (
-    are_lists,
-    are_sentences,
-    tell_words,
-)
+from trainer.data.tables.form_finder import are_lists, are_sentences, tell_words
 from trainer.data.tables.label_proposal import FEW_CLASSES, is_whole_numbers, propose_label
 from trainer.data.tables.table_sample import (
     EXAMPLES,
@@ -34,6 +30,7 @@ from trainer.data.tables.table_sample import (
     Values,
     reader_of,
     show_readings,
+    tell_filler,
     tell_form,
 )
 from trainer.errors import InputError
@@ -44,6 +41,8 @@ _KEY = re.compile(r"(^|_|(?<=[a-z]))(id|key|uuid|guid|index)$", re.IGNORECASE)
 _LIKE_A_KEY = "differs from row to row, like a key"
 _LARGE = 1e8
 """Larger whole numbers that all differ are phone numbers and the like."""
+_EXACT = 2**24
+"""The largest whole number up to which a float32 has each."""
 _CODE = re.compile(r"code|zip|type|class|(^|_)(id|no|nr)$", re.IGNORECASE)
 """Names of columns whose whole numbers may be names."""
 _WORDS = 6
@@ -177,7 +176,9 @@ def _choose_type(values: Values, described: Described) -> tuple[dict[str, Any], 
     if dates:
         described.notes += dates.notes
         if values.numbers is not None:
-            described.alternatives = [{"name": values.name, "type": "numeric"}]
+            assert found
+            numeric = {"name": values.name, "type": "numeric", **found.settings}
+            described.alternatives = [numeric]
         return {"type": "date", "quantiles": 16, **dates.settings}, ""
     if found and found.readings:
         described.alternatives = [
@@ -241,7 +242,10 @@ def _describe_numbers(
     if repeated > 0.95 and is_whole and not settings and counts_rows and len(present) > 100:
         return {}, _LIKE_A_KEY
     known = np.unique(numbers[~np.isnan(numbers)])
-    if is_whole and len(np.unique(known.astype(np.float32))) < 0.5 * len(known):
+    # Python's floats, too, are equal for some numbers of 17 digits.
+    different = len(known if settings else values.names)
+    is_large = np.abs(known).max() > _EXACT
+    if is_whole and is_large and len(np.unique(known.astype(np.float32))) < 0.5 * different:
         names, reason = _describe_names(values, repeated, described)
         note = "names, as a model can't tell numbers apart that have more than seven digits"
         described.notes += [] if reason else [note]
@@ -251,6 +255,7 @@ def _describe_numbers(
         described.notes.append(
             "treated as a quantity; if it holds codes, such as ZIP codes, make it a vocabulary"
         )
+    described.notes += tell_filler(numbers)
     column: dict[str, Any] = {"type": "numeric"} | ({"log": True} if _is_skewed(numbers) else {})
     if len(values.names) > 2:
         column["quantiles"] = min(MOST_QUANTILES, max(8, len(present) // 50))

@@ -241,9 +241,8 @@ def _check_footer(uri: str, rows: Sequence[_Row], last: Sequence[_Row], dialect:
     for row in below[: max(0, len(below) - count)]:
         if len(row.filled) > 1:
             raise DialectError(f"{uri}: its row {row} is a total, not an example")
-    width, _ = _find_width(rows)
     for row in last[1:][-count:] if count else []:
-        table = [one for one in rows if len(one.fields) == width and one.line != row.line]
+        table = [one for one in _select_table(rows) if one.line != row.line]
         if row not in below and table and _is_example(row, table):
             raise DialectError(f"{uri}: its row {row} is an example, but is left out as a footer")
 
@@ -284,6 +283,12 @@ def _find_width(rows: Iterable[_Row]) -> tuple[int, int]:
     """Return the most common number of fields, and the number of rows that have it."""
     counts = collections.Counter(len(row.fields) for row in rows if row.fields)
     return max(counts.items(), key=lambda item: item[::-1], default=(0, 0))
+
+
+def _select_table(rows: Sequence[_Row]) -> list[_Row]:
+    """Return the rows that have the most common number of fields."""
+    width, _ = _find_width(rows)
+    return [row for row in rows if len(row.fields) == width]
 
 
 def _read(text: str, settings: Mapping[str, Any]) -> _Reading:
@@ -368,8 +373,8 @@ def _count_above(uri: str, rows: Sequence[_Row], dialect: Dialect) -> int:
     """Return the number of lines above the header; raise InputError if there is no header."""
     if not rows:
         return 0
-    width, _ = _find_width(rows)
-    usual = _usual_count([row for row in rows if len(row.fields) == width])
+    table = _select_table(rows)
+    width, usual = len(table[0].fields), _usual_count(table)
     header = 0
     for at, row in enumerate(rows[:_MOST_ABOVE]):
         filled = len(row.filled)
@@ -412,13 +417,13 @@ def _looks_like_data(row: _Row, below: Sequence[_Row]) -> bool:
             return False
         numbers.append(field.strip())
     # Years and positions are names of columns.
-    if all(number.isdecimal() for number in numbers):
-        found = list(map(int, numbers))
-        steps = {later - earlier for earlier, later in itertools.pairwise(found)}
-        if len(found) == 1:
-            return not 1900 <= found[0] <= 2100
-        return len(steps) > 1 or steps == {0}
-    return True
+    if not all(number.isdecimal() for number in numbers):
+        return True
+    found = list(map(int, numbers))
+    steps = {later - earlier for earlier, later in itertools.pairwise(found)}
+    if len(found) < 3 and all(1900 <= number <= 2100 for number in found):
+        return steps == {0}
+    return len(steps) != 1 or steps == {0} or (len(found) == 2 and steps != {1})
 
 
 def _is_number(text: str) -> bool:
@@ -431,8 +436,7 @@ def _find_below(rows: Sequence[_Row], last: Sequence[_Row]) -> list[_Row]:
     Args:
         last: the last rows of the file; `rows` itself if these are all.
     """
-    width, _ = _find_width(rows)
-    table = [row for row in rows if len(row.fields) == width and row.filled]
+    table = [row for row in _select_table(rows) if row.filled]
     if len(table) < 3 or len(last) < 3:
         return []
     usual = _usual_count(table)
@@ -540,6 +544,10 @@ def _list_notes(
             if not field.isascii()
         )
         notes.append(f"the encoding is {dialect.encoding}{next(examples, '')}")
+    fields = (field for row in rows for field in row.fields)
+    twice = ((field, once) for field in fields if (once := _decode_again(field)))
+    for field, once in itertools.islice(twice, 1):
+        notes.append(f"{field.strip()!r} may be {once.strip()!r}: was the file encoded twice?")
     if described := dataclasses.replace(dialect, skip_rows=0).describe():
         notes.append(described)
     if dialect.skip_rows:
@@ -551,3 +559,13 @@ def _list_notes(
         rest = f"the last {len(below)} rows are" if len(below) > 1 else "the last row is"
         notes.append(f"{rest} left out: {shown}")
     return notes
+
+
+def _decode_again(text: str) -> str:
+    """Return text that was UTF-8, read as cp1252 and saved in UTF-8; empty if it was not."""
+    if text.isascii():
+        return ""
+    try:
+        return text.encode("cp1252").decode()
+    except UnicodeError:
+        return ""

@@ -19,13 +19,10 @@ from trainer.data.schema import SPLITS
 from trainer.data.source_options import SourceOptions
 from trainer.data.tables import csv_text
 from trainer.data.tables.cells import clean_texts, is_list, to_texts
-from trainer.data.tables.columns import FORM_KEYS, Column
+from trainer.data.tables.columns import FORM_KEYS, Column, clean_text
 from trainer.data.tables.date_finder import find_dates
 from trainer.data.tables.dates import is_date_format
-from trainer.data.tables.form_finder import (
-    Found,
-    find_missing,
-)
+from trainer.data.tables.form_finder import Found, find_missing, load_forms
 from trainer.data.tables.number_finder import find_numbers
 from trainer.data.tables.number_forms import NumberForm, is_number
 from trainer.data.tables.parsing import find_headers
@@ -153,7 +150,7 @@ class TableSample:
         self.longest = (0, 0)
         self.rows, self._read, self.is_whole = 0, 0, True
         files: dict[int, list[str]] = {}
-        for block in (block for file in range(len(opened.names)) for block in opened.blocks(file)):
+        for block in opened.read_all():
             if self.rows >= SAMPLE_ROWS:
                 self.is_whole = False
                 break
@@ -180,7 +177,7 @@ class TableSample:
                 self._parts[name].append(texts.filter(learned))
             self.rows += len(learned.filter(learned))
         self.is_whole &= self.rows <= SAMPLE_ROWS
-        for name in {name for names in files.values() for name in names}:
+        for name in dict.fromkeys(name for names in files.values() for name in names):
             for file, names in files.items():
                 if name not in names and name not in self.unreadable:
                     self.unreadable[name] = f"is not a column of {opened.names[file]}"
@@ -251,11 +248,21 @@ def _join_lists(lists: pa.Array) -> pa.Array:
 
 def tell_form(values: Values) -> list[str]:
     """Return a note if most texts begin with digits, but are in no form of numbers or dates."""
-    numbered = [text for text in values.given if re.match(r"\W{0,2}\d.{,25}$", text)]
+    eras = "|".join(load_forms()["eras"])
+    numbered = [text for text in values.given if re.match(rf"(\W{{0,2}}|{eras})\d.{{,25}}$", text)]
     if values.found or values.dates or len(numbered) <= MARKED * len(values.given):
         return []
     example = next((text for text in numbered if not is_number(text)), numbered[0])
     return [f"is in no known form of numbers or dates, such as {example[:SHOWN]!r}"]
+
+
+def tell_filler(numbers: np.ndarray) -> list[str]:
+    """Return a note if the only number below 0, such as -999, may stand for a missing value."""
+    lowest, rows = np.unique(numbers[numbers < 0], return_counts=True)
+    if len(lowest) != 1 or not re.fullmatch(r"-99+\.0", str(lowest[0])):
+        return []
+    count = formats.number_of(int(rows[0]), "rows")
+    return [f"{count} of {lowest[0]:g}, the only number below 0: are they missing?"]
 
 
 def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
@@ -265,7 +272,7 @@ def reader_of(column: Mapping[str, Any]) -> Callable[[str], str] | None:
         return None
     parsed = Column(type=column["type"], **form)
     if parsed.type == "date":
-        return parsed.date_form.parse
+        return lambda text: parsed.date_form.parse(clean_text(text))
     return lambda text: f"{parsed.number_form.parse(text):.15g}"
 
 

@@ -64,6 +64,11 @@ class TableKind(SourceKind):
         """
         raise NotImplementedError
 
+    def read_all(self) -> Iterator[Block]:
+        """Yield the rows of all files, as `blocks` does."""
+        for file in range(len(self.names)):
+            yield from self.blocks(file)
+
 
 class FileReader(TableKind):
     """Base class of tables in a file, a folder of files, or the files that match a pattern."""
@@ -113,9 +118,10 @@ class FileReader(TableKind):
         # Skip empty files: jobs leave them as markers in object stores.
         uris = sorted(uri for uri in uris if storage.size(uri))
         if not uris:
+            hint = f"; for files of other names use a pattern, such as {location}/*.txt"
             raise InputError(
                 f"source: there is no non-empty file that ends in {' or '.join(cls.endings)} at "
-                f"{location}"
+                f"{location}{hint if storage.is_folder(location) else ''}"
             )
         return uris
 

@@ -13,14 +13,16 @@ from trainer.data.tables.number_forms import BOOLEAN_WORDS, BOOLEANS, FORMATS
 
 _LIST = re.compile(r"[\[({](.*)[\])}]", re.DOTALL)
 _ITEM = re.compile(
-    r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}][^,'"\[\](){}]*))\s*(?:,|$)""",
+    r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\](){}][^,'"\[\](){}]*))"""
+    r"""(?:\s*(?:,|$)|\s+(?=['"]))""",
     re.DOTALL,
 )
+_NUMBERS = re.compile(r"[-+.\d]\S*(?:\s+[-+.\d]\S*)+")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def parse_list(text: str) -> list[str]:
-    """Return the items of a list as JSON or Python write it: ["a", "b"], ['a', 'b'], (1, 2).
+    """Return the items of a list as JSON, Python or NumPy write it: ["a", "b"], (1, 2), ['a' 'b'].
 
     Nothing is evaluated. Empty text is an empty list; raise ValueError for other text, and for a
     list inside the list.
@@ -30,13 +32,15 @@ def parse_list(text: str) -> list[str]:
     match = _LIST.fullmatch(text)
     if not match:
         raise ValueError
-    items, place, inside = [], 0, match[1].strip()
+    items: list[str] = []
+    place, inside = 0, match[1].strip()
     while place < len(inside):
         item = _ITEM.match(inside, place)
         if not item:
             raise ValueError
         quoted = next((part for part in item.groups()[:2] if part is not None), None)
-        items.append((item[3] if quoted is None else _unescape(quoted)).strip())
+        text = item[3] if quoted is None else _unescape(quoted)
+        items += text.split() if quoted is None and _NUMBERS.fullmatch(text) else [text.strip()]
         place = item.end()
     return items
 

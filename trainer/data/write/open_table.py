@@ -83,12 +83,12 @@ class OpenTable(OpenSource):
         totals, rows = Totals(), Spill()
         starts = None
         if column := self.time_column:
-            samples = processes.map(self.scan, self._read_blocks(), size=1)
+            samples = processes.map(self.scan, self.opened.read_all(), size=1)
             starts = self.find_starts(self.merge_samples(samples))
             shown = (f"{split} from {start}" for split, start in _name_starts(starts).items())
             print(f"create_tfrecords: splits by {column}: {', '.join(shown)}")
         parse = functools.partial(self.parse, starts=starts)
-        for parsed, part in processes.map(parse, self._read_blocks(), size=1):
+        for parsed, part in processes.map(parse, self.opened.read_all(), size=1):
             rows.add(parsed)
             totals.merge(part)
             self.labels.check_part(totals)
@@ -96,10 +96,6 @@ class OpenTable(OpenSource):
         rows.finish()
         self.conclude(totals)
         return totals, rows
-
-    def _read_blocks(self) -> Iterator[Block]:
-        for file in range(len(self.opened.names)):
-            yield from self.opened.blocks(file)
 
     @property
     def time_column(self) -> str:
