@@ -7,7 +7,9 @@ from trainer.data.schema import Dataset
 from trainer.fit import create_strategy, fit
 
 
-def main(dataset: Dataset, directory: str, *, epochs: int = 3, units: int, metrics: tuple[str, ...] = ("accuracy",)) -> keras.Model:
+def main(
+    dataset: Dataset, directory: str, *, epochs: int = 3, units: int, metric: str = "accuracy"
+) -> keras.Model:
     strategy = create_strategy()
     keras.utils.set_random_seed(1)
     image = dataset.feature("image")
@@ -21,7 +23,7 @@ def main(dataset: Dataset, directory: str, *, epochs: int = 3, units: int, metri
         ]
         model = keras.Sequential([keras.Input(image.shape, dtype=image.dtype), *layers])
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("adam", loss, metrics=[*metrics])
+        model.compile("adam", loss, metrics=[metric])
     fit(
         model,
         read_for_keras(dataset, "train", 32, seed=1),

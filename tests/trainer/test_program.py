@@ -11,8 +11,11 @@ from components.planning.preparation import check_job
 from tests import replicas
 from tests.learned_weights import exported
 from tests.refusals import refused
+from trainer.data.schema import load_dataset
 from trainer.evaluation.prediction import ServedModel
 from trainer.exported import results
+from trainer.report.learning import summarize_learning
+from trainer.tasks import task_of
 from trainer.training.config import TrainingConfig
 
 PROGRAM = "tests.trainer.own_program:main"
@@ -34,6 +37,16 @@ def test_program_leaves_what_the_pipeline_reads(digit_records, alone):
     model = ServedModel(str(alone / "model"), digit_records)
     answers = [model.answer(batch) for batch in model.read_stored_batches("validation")]
     assert np.concatenate([answer["probabilities"] for answer in answers]).shape[1] == 10
+
+
+def test_program_may_measure_other_metrics_than_its_task(run_here, digit_records, tmp_path):
+    options = '--model_options={"units":8,"epochs":2,"metric":"sparse_top_k_categorical_accuracy"}'
+    flags = replicas.flags(digit_records, tmp_path, f"--model={PROGRAM} {options}")
+    assert run_here(flags) == 0
+    metrics, history = results.load(str(tmp_path))
+    task = task_of(load_dataset(digit_records))
+    assert task.find_overfitting(metrics) is None
+    assert len(summarize_learning(metrics, history, task.measured)["figures"]) == 1  # the loss
 
 
 @pytest.mark.slow

@@ -380,14 +380,15 @@ def _check_assigned(
         if not begin.dtype.is_floating:
             continue
         changes = [np.array(result.end[key] - begin) for result in (whole, *parts)]
+        rounding = 1e-6 * np.max(np.abs(begin), initial=0)
         if key in states:
-            if not _is_close(changes[1] + changes[2], changes[0], tolerance):
+            if not _is_close(changes[1] + changes[2], changes[0], tolerance, rounding):
                 raise InputError(
                     f"the metric {states[key]!r} can't be computed by several replicas, because "
                     "its state over two parts of a batch does not add up to that over the batch; "
                     "leave it out, or keep sums over rows in its variables"
                 )
-        elif not all(_is_close(change, changes[0], tolerance) for change in changes[1:]):
+        elif not all(_is_close(one, changes[0], tolerance, rounding) for one in changes[1:]):
             raise InputError(
                 f"{function.__name__} of the model {model.name!r} assigns from its rows to a "
                 f"variable of shape {begin.shape.as_list()}, which several replicas would do "
@@ -395,13 +396,13 @@ def _check_assigned(
             )
 
 
-def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
+def _is_close(found: Any, expected: Any, tolerance: float, rounding: float = 1e-12) -> bool:
     """Return whether values equal others, relative to the largest in the last axis."""
     if not np.all(np.isfinite(expected)):
         return True  # One process would not get a number, either.
     size = np.max(np.abs(expected), axis=-1, keepdims=True) if np.ndim(expected) else expected
-    least = 1e-6 * np.max(np.abs(expected), initial=0)
-    return bool(np.all(np.abs(found - expected) <= tolerance * np.abs(size) + least + 1e-12))
+    least = 1e-6 * np.max(np.abs(expected), initial=0) + rounding
+    return bool(np.all(np.abs(found - expected) <= tolerance * np.abs(size) + least))
 
 
 def _project(gradient: Any) -> tf.Tensor:
