@@ -11,7 +11,6 @@ from components.planning.preparation import check_job
 from tests import replicas
 from tests.learned_weights import exported
 from tests.refusals import refused
-from trainer.data.schema import load_dataset
 from trainer.evaluation.prediction import ServedModel
 from trainer.exported import results
 from trainer.report.learning import summarize_learning
@@ -44,7 +43,7 @@ def test_program_may_measure_other_metrics_than_its_task(run_here, digit_records
     flags = replicas.flags(digit_records, tmp_path, f"--model={PROGRAM} {options}")
     assert run_here(flags) == 0
     metrics, history = results.load(str(tmp_path))
-    task = task_of(load_dataset(digit_records))
+    task = task_of(digit_records)
     assert task.find_overfitting(metrics) is None
     assert len(summarize_learning(metrics, history, task.measured)["figures"]) == 1  # the loss
 
