@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from google.protobuf import json_format
+
 from vertex_emulator import files, job_state, messages
 from vertex_emulator.api_error import ApiError, code_of, not_found
 from vertex_emulator.clock import Clock
@@ -226,7 +228,12 @@ class BackgroundJobs(Resources, Generic[J]):
         if current:
             return kind(current[0])
         is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
-        job = kind.from_json(json.dumps(self.read_state(folder)))
+        with files.named(folder / self.file_name):
+            content = json.dumps(self.read_state(folder))
+            try:
+                job = kind.from_json(content)
+            except json_format.ParseError as error:
+                raise ValueError(error) from None
         if not is_running and state_of(job) not in ENDED:
             job.state = "JOB_STATE_FAILED"
             job.end_time = job.update_time
@@ -234,17 +241,27 @@ class BackgroundJobs(Resources, Generic[J]):
         return job
 
     def list_all(self) -> list[Any]:
-        return [self.read(folder) for folder in self.find_folders().values()]
+        found = []
+        for folder in self.find_folders().values():
+            try:
+                found.append(self.read(folder))
+            except UsageError as error:
+                warn(str(error))
+        return found
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each job of any process, by its name; leave out damaged files."""
         found = {}
         for folder in self._list_folders():
             try:
-                found[self.read_state(folder)["name"]] = folder
+                found[self._read_name(folder)] = folder
             except UsageError as error:
                 warn(str(error))
         return found
+
+    def _read_name(self, folder: pathlib.Path) -> str:
+        with files.named(folder / self.file_name):
+            return str(self.read_state(folder)["name"])
 
     def _list_folders(self) -> list[pathlib.Path]:
         places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
@@ -260,7 +277,7 @@ class BackgroundJobs(Resources, Generic[J]):
         folders = self.find_folders()
         if name not in folders:
             for folder in self._list_folders():
-                self.read_state(folder)  # A damaged file may be that of the job.
+                self._read_name(folder)  # A damaged file may be that of the job.
             raise not_found(name)
         return folders[name]
 

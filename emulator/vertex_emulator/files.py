@@ -3,15 +3,20 @@
 A caller that also has files elsewhere passes a module with its own functions of these names.
 """
 
+import contextlib
+import functools
 import glob
 import hashlib
 import json
 import pathlib
 import secrets
-from collections.abc import Mapping
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from vertex_facts import UsageError
+
+if TYPE_CHECKING:
+    import pydantic
 
 T = TypeVar("T")
 _SHA256 = "sha256"
@@ -82,12 +87,34 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
 
     It has a checksum, unless an earlier version wrote it. Raise FileNotFoundError if there is none.
     """
+    with named(path):
+        content = json.dumps(parse_checked(path.read_bytes()))
+        return _adapter(form).validate_json(content)
+
+
+def check_types(value: T) -> T:
+    """Return a dataclass made of a file's JSON; raise ValueError if a field has another type."""
+    import pydantic_core
+
+    _adapter(type(value)).validate_python(pydantic_core.to_jsonable_python(value))
+    return value
+
+
+@functools.cache
+def _adapter(form: type[T]) -> "pydantic.TypeAdapter[T]":
+    import pydantic
+
+    return pydantic.TypeAdapter(form)
+
+
+@contextlib.contextmanager
+def named(path: pathlib.Path) -> Iterator[None]:
+    """Raise UsageError, which names the file, if it can't be read or has another form."""
     import pydantic
 
     try:
-        content = json.dumps(parse_checked(path.read_bytes()))
-        return pydantic.TypeAdapter(form).validate_json(content)
-    except FileNotFoundError:
+        yield
+    except (FileNotFoundError, UsageError):
         raise
     except OSError as error:
         raise UsageError(f"{path} can't be read ({error.strerror})") from None
@@ -97,6 +124,10 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
         reason = f"{field and f'{field}: '}{first['msg']}"
     except ValueError as error:
         reason = str(error)
+    except (AttributeError, LookupError, TypeError) as error:
+        reason = repr(error)
+    else:
+        return
     raise UsageError(
         f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
     )

@@ -55,7 +55,7 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
             }
             for task in run.tasks
         ],
-        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory)],
+        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory).values()],
         "batch_predictions": [_summarize_batch(job) for job in batch_jobs],
         "metrics": run.metrics,
         "validation": run.validation,

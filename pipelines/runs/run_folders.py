@@ -113,10 +113,8 @@ def check_name(name: str) -> None:
         )
 
 
-def list_runs(
-    runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None
-) -> list[Run]:
-    """Return the runs of a folder, of one recipe or of all, the latest first.
+def list_runs(runs_directory: pathlib.Path, recipe: str, errors: list[str]) -> list[Run]:
+    """Return the runs of a folder, of one recipe or, if it is empty, of all, the latest first.
 
     Adds an error for each run that can't be read to `errors`.
     """
@@ -125,9 +123,8 @@ def list_runs(
         try:
             # `latest` is a link to one of the others.
             runs += [] if record.parent.is_symlink() else [load(record.parent)]
-        except InputError as error:
-            if errors is not None:
-                errors.append(str(error))
+        except (InputError, UsageError) as error:
+            errors.append(str(error))
     runs.sort(key=lambda run: (run.started, run.name), reverse=True)
     return [run for run in runs if recipe in ("", run.recipe)]
 
@@ -155,7 +152,10 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path) -> Run:
-    """Read the run of a folder; raise InputError if a file that describes it is damaged."""
+    """Read the run of a folder.
+
+    Raise InputError or UsageError if a file that describes it is damaged.
+    """
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.
     unfinished = RUNNING if is_locked(directory) else KILLED
@@ -164,12 +164,9 @@ def load(directory: pathlib.Path) -> Run:
     if job is None:
         return _load_summary(record, directory, unfinished)
     _check_start(path, job.get("createTime"), record)
-    try:
-        return as_run(_relocate(job, record, directory), record, directory, unfinished=unfinished)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} can't be read ({error!r}): it is damaged, or no run wrote it; remove it"
-        ) from None
+    with files.named(path):
+        job = _relocate(job, record, directory)
+        return files.check_types(as_run(job, record, directory, unfinished=unfinished))
 
 
 def _relocate(job: dict[str, Any], record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:

@@ -275,4 +275,4 @@ def test_unknown_run_is_refused(elsewhere, refused):
     leave("flowers-1", 9)
     assert "no run in the folder runs has TensorBoard logs yet" in refused("tensorboard")
     error = refused("tensorboard", "digits")
-    assert "'digits' is neither a run nor a recipe with runs in the folder runs" in error
+    assert "'digits' is neither a run nor a recipe with readable runs in the folder runs" in error

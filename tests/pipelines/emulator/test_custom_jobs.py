@@ -1,6 +1,7 @@
 """CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
 
 import contextlib
+import json
 import os
 
 import pytest
@@ -72,9 +73,12 @@ def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     first.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: '"JOB_STATE_CANCELLED"' in (folder / "job.json").read_text())
-    (folder / "job.json").write_text("[]")
-    with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
-        second.get_custom_job(name=name)
+    for job in ({}, {"name": name, "state": []}, {"name": name, "text": 5}, None):
+        content = {"job": job, "retries": 0, "replicas": []} if job is not None else []
+        (folder / "job.json").write_text(json.dumps(content))
+        with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
+            second.get_custom_job(name=name)
+        assert not [*second.list_custom_jobs(parent=PARENT)]
     assert first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"
 
 
