@@ -277,10 +277,15 @@ def write_record(record: RunRecord, directory: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: pathlib.Path) -> Iterator[int]:
-    """Hold the lock of a run's folder; yield its file descriptor, which a child may inherit.
+def locked(
+    directory: pathlib.Path,
+    problem: str = "",
+    remedy: str = "wait for its end, or cancel it first",
+) -> Iterator[int]:
+    """Hold the lock of a folder; yield its file descriptor, which children inherit.
 
-    Raises InputError if another process holds it and does not release it within seconds.
+    Raises InputError if another process holds it and does not release it within seconds. By default
+    the `problem` is that the run of this folder is still running.
     """
     descriptor = os.open(directory / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _LOCK_SECONDS
@@ -291,10 +296,22 @@ def locked(directory: pathlib.Path) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise InputError(
-                        f"{directory.name} is still running; wait for its end, or cancel it first"
-                    ) from None
+                    holders = ", ".join(_list_holders(directory / _LOCK_FILE_NAME))
+                    problem = problem or f"{directory.name} is still running"
+                    by = holders and f" (process {holders})"
+                    raise InputError(f"{problem}{by}; {remedy}") from None
                 time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _list_holders(lock: pathlib.Path) -> list[str]:
+    """Return the IDs of the processes that have a file open; none on a system without /proc."""
+    holders = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        # Processes of other users, and those that end now, are left out.
+        with contextlib.suppress(OSError):
+            if str(lock.resolve()) in map(os.readlink, (process / "fd").iterdir()):
+                holders.append(process.name)
+    return holders
