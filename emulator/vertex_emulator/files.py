@@ -42,6 +42,12 @@ def open_file(path: str, mode: str) -> BinaryIO:
     return pathlib.Path(path).open(mode)  # type: ignore[return-value]
 
 
+def stamp(path: pathlib.Path) -> tuple[int, ...]:
+    """Return what differs between two contents of a file that is written atomically."""
+    status = path.stat()
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
     """Write a file that appears under its name only when it is complete."""
     # Two processes may write it at the same time.
