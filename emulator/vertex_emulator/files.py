@@ -10,13 +10,10 @@ import hashlib
 import json
 import pathlib
 import secrets
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, TypeVar, cast
 
 from vertex_facts import UsageError
-
-if TYPE_CHECKING:
-    import pydantic
 
 T = TypeVar("T")
 _SHA256 = "sha256"
@@ -95,7 +92,7 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
     """
     with named(path):
         content = json.dumps(parse_checked(path.read_bytes()))
-        return _adapter(form).validate_json(content)
+        return cast(T, _adapter(form).validate_json(content))
 
 
 def check_types(value: T) -> T:
@@ -106,11 +103,13 @@ def check_types(value: T) -> T:
     return value
 
 
-@functools.cache
-def _adapter(form: type[T]) -> "pydantic.TypeAdapter[T]":
+def _make_adapter(form: Any) -> Any:
     import pydantic
 
     return pydantic.TypeAdapter(form)
+
+
+_adapter: Callable[[Any], Any] = functools.cache(_make_adapter)
 
 
 @contextlib.contextmanager

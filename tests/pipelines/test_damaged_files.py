@@ -1,5 +1,6 @@
 """A damaged file of a champion, the registry or a run is named in one line, and never believed."""
 
+import dataclasses
 import json
 import random
 import shutil
@@ -15,6 +16,7 @@ from components.registry.model_upload import MADE_BY
 from pipelines import api
 from pipelines.local import run_summary
 from pipelines.runs import run_folders
+from pipelines.runs.run import Task
 from tests.pipelines.test_runs_command import KEYS, leave
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
@@ -268,6 +270,17 @@ def test_damaged_predictions_without_a_checksum_are_named(command, runs, content
     file = Path("runs/digits-1/predictions.csv")
     file.write_bytes(content.encode(errors="surrogateescape"))
     assert f"{file} is damaged (" in error_of(command("runs digits-1 digits-2"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"splits": 5}', '{"splits": {}, "rejected": 1}'])
+def test_run_with_a_damaged_dataset_has_a_summary(runs, text):
+    run = run_folders.load_by_name(Path("runs"), "digits-2")
+    Path("records").mkdir()
+    Path("records/dataset.json").write_text(text)
+    records = {"records": {"schemaTitle": "system.Dataset", "uri": "records"}}
+    task = Task(name="records", display_name="Records", state="FAILED", artifacts=records)
+    summary = run_summary.summarize(dataclasses.replace(run, tasks=(task,)))
+    assert (summary["dataset"], summary["state"]) == (None, "SUCCEEDED")
 
 
 OTHERS = (None, 5, "text", [5], {"a": 5})
