@@ -86,9 +86,9 @@ def kill_while_it_trains(recipe, folder, *arguments):
         wait_for(saved.exists, seconds=300)
         children = descendants(process)
     wait_for(lambda: not any(map(is_alive, children)))
-    killed = run_folders.load_by_name(folder, "latest")
-    assert killed.state == "KILLED"
-    return killed
+    # The kernel releases a process's lock when its last thread has ended.
+    wait_for(lambda: run_folders.load_by_name(folder, "latest").state == "KILLED", 30)
+    return run_folders.load_by_name(folder, "latest")
 
 
 @pytest.mark.slow
