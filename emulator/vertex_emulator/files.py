@@ -97,9 +97,7 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
 
 def check_types(value: T) -> T:
     """Return a dataclass made of a file's JSON; raise ValueError if a field has another type."""
-    import pydantic_core
-
-    _adapter(type(value)).validate_python(pydantic_core.to_jsonable_python(value))
+    _adapter(type(value)).validate_python(_adapter(Any).dump_python(value, mode="json"))
     return value
 
 
