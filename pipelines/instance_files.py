@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -12,8 +13,10 @@ from trainer.data.images.class_folders import SUFFIXES
 from trainer.data.sources import parse_source
 from trainer.data.tables.columns import AUTO
 from trainer.data.tables.dialect import PLAIN, Dialect, parse_dialect
-from trainer.data.tables.table_source import check_header
+from trainer.data.tables.table_source import check_header, missing_column
 from trainer.errors import InputError
+from trainer.fields import suggest
+from trainer.formats import listing
 
 
 def read(
@@ -65,7 +68,10 @@ def _find_dialect(recipe: Recipe) -> Dialect:
 def _read_rows(
     file: str, dialect: Dialect, columns: Sequence[str] | None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a file in the dialect, or in UTF-8 with commas."""
+    """Yield the rows of a file in the dialect, or in UTF-8 with commas.
+
+    As in a request, values of columns that it lacks are missing; a warning names these columns.
+    """
     from trainer.data.tables import csv_text, sniffing
 
     if dialect.skip_rows or dialect.footer_rows:  # This file need not have a title or a total.
@@ -74,7 +80,7 @@ def _read_rows(
         dialect = sniffing.sniff(file, fields).dialect
     try:
         header = sniffing.read_header(file, dialect, columns or ())
-        check_header(file, header, columns or ())
+        present = _find_present(file, header, columns)
     except InputError as error:
         if dialect == PLAIN:
             raise
@@ -84,16 +90,32 @@ def _read_rows(
             raise error from None
         if not set(columns or ()) <= set(header):
             raise
-        dialect = PLAIN
-    columns = header if columns is None else columns
+        dialect, present = PLAIN, columns or header
+    if absent := [name for name in columns or () if name not in present]:
+        print(f"warning: {file} has no values of {listing(absent)}", file=sys.stderr)
     for block in csv_text.read_blocks(file, 0, header, dialect):
-        rows = block.read(columns)
+        rows = block.read(present)
         for line, reason in rows.rejections:
             raise InputError(f"{file}:{line}: {reason}; fix it")
-        values = zip(*(rows.columns[name].to_pylist() for name in columns), strict=True)
+        values = zip(*(rows.columns[name].to_pylist() for name in present), strict=True)
         for line, row in zip(rows.numbers, values, strict=True):
-            named = zip(columns, row, strict=True)
+            named = zip(present, row, strict=True)
             yield f"{file}:{line}", {name: value or None for name, value in named}
+
+
+def _find_present(file: str, header: Sequence[str], columns: Sequence[str] | None) -> Sequence[str]:
+    """Return the columns that a file has; by default, all of its header.
+
+    Raise InputError if it has none, one twice, or another name that looks like a misspelled one.
+    """
+    present = [name for name in columns or header if name in header]
+    check_header(file, header, present)
+    others = [name for name in header if name not in present]
+    absent = [name for name in columns or () if name not in header]
+    misspelled = [name for name in absent if suggest(name, others, otherwise="")]
+    if wrong := misspelled or (not present and absent):
+        raise missing_column(file, wrong[0], others)
+    return present
 
 
 def _parse_lines(file: str, text: str) -> Iterator[tuple[str, Any]]:

@@ -16,7 +16,7 @@ def newest_checkpoint(base: Path) -> dict[str, np.ndarray]:
 
 
 def exported(base: Path) -> list[tuple[tuple[int, ...], bytes]]:
-    """Read the SavedModel's variables, sorted, because each export numbers them differently."""
+    """Read the SavedModel's variables, sorted by shape and bytes."""
     values = _variables(base / "model" / "variables" / "variables").values()
     return sorted((value.shape, value.tobytes()) for value in values)
 

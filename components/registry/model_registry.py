@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from components.registry import version_aliases
 from components.registry.model_upload import (
     FILES_LABEL,
     MADE_BY,
@@ -214,20 +215,30 @@ class ModelRegistry:
     def roll_back(self, model: str) -> tuple[Version, Version | None]:
         """Make the previous champion the champion again; return it and the withdrawn version.
 
-        After an interruption, another call completes the rollback.
+        After an interruption, another call completes the rollback. Two calls at once withdraw one
+        version. Raise InputError if another version has been promoted in the meantime.
         """
         versions = self.list_versions(model)
+        before = _find_champion(versions)
         if not versions:
-            return self._roll_back(model)
+            return self._roll_back(model, before)
         with Change() as change:
-            with self._hold_lock(self.find_champion(model) or versions[0]):
-                previous, champion = self._roll_back(model)
+            with self._hold_lock(before or versions[0]):
+                previous, champion = self._roll_back(model, before)
                 change.begun = True
             return self._fetch_version(model, previous.version), champion
 
-    def _roll_back(self, model: str) -> tuple[Version, Version | None]:
+    def _roll_back(self, model: str, before: Version | None) -> tuple[Version, Version | None]:
+        """Roll back the champion that the caller has found `before` it took the lock."""
         versions = self.list_versions(model)
         champion = _find_champion(versions)
+        if champion and before and champion.version != before.version:
+            if any(version.promotions for version in versions if version.version == before.version):
+                raise InputError(
+                    f"{champion.name} was promoted in place of {before.name} in the meantime; "
+                    "roll back again if it is to be withdrawn, too"
+                )
+            return champion, before
         promoted = {number: version for version in versions for number in version.promotions}
         withdrawn = []
         # There is more than one if the version that was champion in between has been deleted.
@@ -250,6 +261,9 @@ class ModelRegistry:
         if version.version not in [listed.version for listed in versions]:
             # The number of this promotion depends on the promotions of all listed versions.
             raise InputError(f"{version.name} is no longer listed in {self.parent}; try again")
+        champion = _find_champion(versions)
+        if champion and champion.version == version.version:  # Another process has promoted it.
+            return
         last = max((n for listed in versions for n in listed.promotions), default=0)
         changes = [CHAMPION, _DEFAULT, f"{CHAMPION}-{last + 1}", *aliases]
         if CHALLENGER in version.aliases:
@@ -298,8 +312,7 @@ class ModelRegistry:
         needed = [alias for alias in changes if alias not in version.aliases]
         with Change() as change:
             if needed:
-                request = {"name": version.resource, "version_aliases": needed}
-                self.client.merge_version_aliases(request)
+                version_aliases.merge(self.client, version.resource, needed)
                 change.begun = True
             return self._fetch_version(version.model, version.version)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -66,7 +67,6 @@ def test_program_has_its_arguments_environment_output_and_group(start):
     assert process.returncode == 3
     lines = process.log.read_text().splitlines()
     assert lines == ["preloaded a name ['one', 'two'] True", "to stderr"]
-    assert process.peak_memory
 
 
 def test_error_is_told_and_exits_with_1(start):
@@ -102,6 +102,7 @@ def started_child(process):
 def test_killed_program_ends_with_its_group(start):
     process = start("sleep")
     child = started_child(process)
+    wait_for(lambda: process.peak_memory)
     process.kill()
     assert process.finished.wait(20)
     assert process.returncode == -signal.SIGKILL
@@ -123,6 +124,28 @@ def test_program_of_a_lost_server_ends(environment, tmp_path):
         later = run(guardian, environment, tmp_path / "log")
         assert later.finished.wait(20)
         assert later.returncode == 3
+
+
+HOLDER = """
+import os, signal
+from vertex_emulator.fork_server import ForkServer
+with ForkServer(["blocking"], dict(os.environ)) as server:
+    print(server._process.pid, flush=True)
+    signal.pause()
+"""
+
+
+def test_server_ends_with_a_killed_process_while_it_imports(folder, environment):
+    (folder / "blocking.py").write_text("import signal\nsignal.pause()\n")
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as holder:
+        server = psutil.Process(int(holder.stdout.readline()))
+        try:
+            wait_for(lambda: "blocking" in server.cmdline())
+            holder.kill()
+            wait_for(lambda: not is_alive(server.pid))
+        finally:
+            server.kill() if server.is_running() else None
 
 
 def test_server_that_can_not_import_starts_programs_anew(environment, tmp_path):

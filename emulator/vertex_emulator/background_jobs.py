@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from google.protobuf import json_format
+
 from vertex_emulator import files, job_state, messages
 from vertex_emulator.api_error import ApiError, code_of, not_found
 from vertex_emulator.clock import Clock
@@ -154,6 +156,10 @@ class BackgroundJobs(Resources, Generic[J]):
     jobs: list[J] = dataclasses.field(default_factory=list, init=False)
     # The reason for each job that was refused.
     refusals: list[str] = dataclasses.field(default_factory=list, init=False)
+    # The jobs in files, by folder, with the stamps of the files that they were parsed from.
+    _parsed: dict[pathlib.Path, tuple[tuple[int, ...], Any]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
     # Held while a job is created: trials come from threads of this process.
     _creation: Any = dataclasses.field(default_factory=threading.Lock, init=False)
 
@@ -225,8 +231,10 @@ class BackgroundJobs(Resources, Generic[J]):
         kind = getattr(messages, self.kind)
         if current:
             return kind(current[0])
+        if state_of(stored := self._read_stored(folder)) in ENDED:
+            return kind(stored)
         is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
-        job = kind.from_json(json.dumps(self.read_state(folder)))
+        job = kind(self._read_stored(folder))
         if not is_running and state_of(job) not in ENDED:
             job.state = "JOB_STATE_FAILED"
             job.end_time = job.update_time
@@ -234,17 +242,43 @@ class BackgroundJobs(Resources, Generic[J]):
         return job
 
     def list_all(self) -> list[Any]:
-        return [self.read(folder) for folder in self.find_folders().values()]
+        found = []
+        for folder in self.find_folders().values():
+            try:
+                found.append(self.read(folder))
+            except UsageError as error:
+                warn(str(error))
+        return found
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each job of any process, by its name; leave out damaged files."""
         found = {}
         for folder in self._list_folders():
             try:
-                found[self.read_state(folder)["name"]] = folder
+                found[self._read_stored(folder).name] = folder
             except UsageError as error:
                 warn(str(error))
         return found
+
+    def _read_stored(self, folder: pathlib.Path) -> Any:
+        """Return the job in a folder's file, which is parsed once, and which callers don't change.
+
+        Raise UsageError if the file is damaged or gone.
+        """
+        path = folder / self.file_name
+        try:
+            with files.named(path):
+                stamp = files.stamp(path)
+                if folder not in self._parsed or self._parsed[folder][0] != stamp:
+                    content = self.read_state(folder)
+                    job = getattr(messages, self.kind).from_json(json.dumps(content))
+                    if not job.name:
+                        raise ValueError("it names no job")
+                    self._parsed[folder] = (stamp, job)
+                return self._parsed[folder][1]
+        except (FileNotFoundError, json_format.ParseError) as error:
+            reason = getattr(error, "strerror", error)
+            raise UsageError(f"{path} can't be read ({reason}); remove it") from None
 
     def _list_folders(self) -> list[pathlib.Path]:
         places = [self.directory, *(sorted(self.runs.glob("*/logs")) if self.runs else ())]
@@ -260,7 +294,7 @@ class BackgroundJobs(Resources, Generic[J]):
         folders = self.find_folders()
         if name not in folders:
             for folder in self._list_folders():
-                self.read_state(folder)  # A damaged file may be that of the job.
+                self._read_stored(folder)  # A damaged file may be that of the job.
             raise not_found(name)
         return folders[name]
 

@@ -3,13 +3,15 @@
 A caller that also has files elsewhere passes a module with its own functions of these names.
 """
 
+import contextlib
+import functools
 import glob
 import hashlib
 import json
 import pathlib
 import secrets
-from collections.abc import Mapping
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, TypeVar, cast
 
 from vertex_facts import UsageError
 
@@ -35,6 +37,12 @@ def make_folder(path: str) -> None:
 def open_file(path: str, mode: str) -> BinaryIO:
     """Open a file in mode "rb" or "wb"."""
     return pathlib.Path(path).open(mode)  # type: ignore[return-value]
+
+
+def stamp(path: pathlib.Path) -> tuple[int, ...]:
+    """Return what differs between two contents of a file that is written atomically."""
+    status = path.stat()
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def write_atomically(path: pathlib.Path, content: bytes) -> None:
@@ -82,12 +90,34 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
 
     It has a checksum, unless an earlier version wrote it. Raise FileNotFoundError if there is none.
     """
+    with named(path):
+        content = json.dumps(parse_checked(path.read_bytes()))
+        return cast(T, _adapter(form).validate_json(content))
+
+
+def check_types(value: T) -> T:
+    """Return a dataclass made of a file's JSON; raise ValueError if a field has another type."""
+    _adapter(type(value)).validate_python(_adapter(Any).dump_python(value, mode="json"))
+    return value
+
+
+def _make_adapter(form: Any) -> Any:
+    import pydantic
+
+    return pydantic.TypeAdapter(form)
+
+
+_adapter: Callable[[Any], Any] = functools.cache(_make_adapter)
+
+
+@contextlib.contextmanager
+def named(path: pathlib.Path) -> Iterator[None]:
+    """Raise UsageError, which names the file, if it can't be read or has another form."""
     import pydantic
 
     try:
-        content = json.dumps(parse_checked(path.read_bytes()))
-        return pydantic.TypeAdapter(form).validate_json(content)
-    except FileNotFoundError:
+        yield
+    except (FileNotFoundError, UsageError):
         raise
     except OSError as error:
         raise UsageError(f"{path} can't be read ({error.strerror})") from None
@@ -97,6 +127,10 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
         reason = f"{field and f'{field}: '}{first['msg']}"
     except ValueError as error:
         reason = str(error)
+    except (AttributeError, LookupError, TypeError) as error:
+        reason = repr(error)
+    else:
+        return
     raise UsageError(
         f"{path} can't be read ({reason}): it is damaged, or no run wrote it; remove it"
     )

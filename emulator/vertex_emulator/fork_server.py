@@ -4,11 +4,13 @@
         child = server.fork([sys.executable, "-m", "trainer.task"], environment, log)
 
 Such a process starts in milliseconds, and shares the memory of the imported code. It behaves as one
-of `python -m MODULE` does, except that its parent is the server, which ends with this process.
+of `python -m MODULE` does, except that its parent is the server. It ends with the server, and the
+server with the thread that entered the context, even if that is killed.
 """
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -28,6 +30,8 @@ from typing import Any
 _READ_BY_IMPORTS = ("PYTHON", "TF_", "KERAS_", "LD_", "OMP_", "MKL_", "XLA_", "GRPC_", "GLOG_")
 """Beginnings of names of variables that imports may read, and so can't change afterwards."""
 _READ_LATER = ("TF_CONFIG",)
+_PR_SET_PDEATHSIG = 1
+"""From <sys/prctl.h>."""
 _LONGEST_SECONDS = 60.0
 """Time limit for the server's imports; after it, commands start anew."""
 
@@ -35,8 +39,11 @@ _LONGEST_SECONDS = 60.0
 class ForkServer:
     """A server for commands `python -m`, whose environment imports the modules as its own does."""
 
-    def __init__(self, modules: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._modules, self._environment = modules, environment
+    def __init__(
+        self, modules: Sequence[str], environment: Mapping[str, str], holding: Sequence[int] = ()
+    ) -> None:
+        """`holding` has the file descriptors that the server and its processes keep open."""
+        self._modules, self._environment, self._holding = modules, environment, tuple(holding)
         self._lock = threading.Lock()
         self._forked: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
         self._children: dict[int, Child] = {}
@@ -45,12 +52,13 @@ class ForkServer:
 
     def __enter__(self) -> "ForkServer":
         self._process = subprocess.Popen(
-            [sys.executable, "-u", "-m", __name__, *self._modules],
+            [sys.executable, "-u", "-m", __name__, str(os.getpid()), *self._modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=dict(self._environment),
             start_new_session=True,
+            pass_fds=self._holding,
         )
         threading.Thread(target=self._listen, daemon=True).start()
         return self
@@ -178,8 +186,10 @@ def _serve() -> dict[str, Any]:
                 os.waitpid(request["reap"], 0)
                 continue
             leads, begins = os.pipe()
+            server = os.getpid()
             pid = os.fork()
             if not pid:
+                _end_with(server)
                 os.setsid()
                 for descriptor in (woken, wakes, leads, begins):
                     os.close(descriptor)
@@ -189,6 +199,14 @@ def _serve() -> dict[str, Any]:
             os.close(leads)
             running.add(pid)
             _report(forked=pid)
+
+
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process as soon as its parent has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # It has already ended.
+        os._exit(1)
 
 
 def _report(**message: Any) -> None:
@@ -235,7 +253,8 @@ def _exit_at_once(codes: list[int]) -> None:
 if __name__ == "__main__":
     exit_codes: list[int] = [0]
     atexit.register(_exit_at_once, exit_codes)  # Called last, as it is registered first.
-    for name in sys.argv[1:]:
+    _end_with(int(sys.argv[1]))
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()  # The garbage collector would copy the pages that it looks at.
     exit_codes[0] = _become(**_serve())

@@ -47,39 +47,40 @@ class Guardian:
     """A small process that kills a run's process groups if the run's own process is killed.
 
     The guardian reads from a pipe. When the run ends, even by kill -9, the pipe is closed and the
-    guardian kills all groups that are still watched. Until then it keeps the file descriptors in
-    `holding` open, such as that of a lock. A context manager.
+    guardian kills all groups that are still watched. A guardian that is killed is replaced. The
+    guardian and the processes keep the file descriptors in `holding` open, such as that of a lock,
+    which is so released when all of them have ended. A context manager.
 
     The processes are forked by `fork_server` where it can.
     """
 
     def __init__(self, holding: Sequence[int] = (), fork_server: ForkServer | None = None) -> None:
-        self._holding = tuple(holding)
+        self.holding = tuple(holding)
         self.fork_server = fork_server
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._messages: dict[str, None] = {}  # for the guardian's process, without withdrawn ones
 
     def __enter__(self) -> "Guardian":
-        self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARDIAN],
-            stdin=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            start_new_session=True,
-            pass_fds=self._holding,
-        )
+        self._start()
+        threading.Thread(target=self._replace_killed, name="guardian", daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._send(".\n")
-        assert self._process.stdin
-        self._process.stdin.close()
+        with self._lock:
+            self._ended.set()
+            self._write(".\n")
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.close()
         self._process.wait()
 
     def watch(self, group: int) -> None:
         self._send(f"+{group}\n")
 
     def release(self, group: int) -> None:
-        self._send(f"-{group}\n")
+        with self._lock:
+            self._messages.pop(f"+{group}\n", None)
+            self._write(f"-{group}\n")
 
     def run_after_death(self, command: Sequence[str]) -> None:
         """Run `command` if this process is killed, after the groups have been killed."""
@@ -95,10 +96,38 @@ class Guardian:
         os.mkdir(folder, 0o700)  # noqa: PTH102
         return folder
 
-    def _send(self, line: str) -> None:
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARDIAN],
+            stdin=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
+            pass_fds=self.holding,
+        )
         assert self._process.stdin
-        with self._lock, contextlib.suppress(ValueError, BrokenPipeError):
-            self._process.stdin.write(line)
+        self._stdin = self._process.stdin
+        for message in self._messages:
+            self._write(message)
+
+    def _replace_killed(self) -> None:
+        """Start another guardian's process whenever it is killed, until the end."""
+        while not self._ended.wait(_POLL_SECONDS):
+            self._process.wait()
+            # OSError: too many processes; another attempt follows.
+            with self._lock, contextlib.suppress(OSError):
+                if not self._ended.is_set():
+                    self._start()
+
+    def _send(self, message: str) -> None:
+        with self._lock:
+            self._messages[message] = None
+            self._write(message)
+
+    def _write(self, message: str) -> None:
+        # The guardian's process may just have been killed, or this guardian have ended.
+        with contextlib.suppress(ValueError, BrokenPipeError):
+            self._stdin.write(message)
 
 
 class Process:
@@ -126,6 +155,7 @@ class Process:
                     stderr=subprocess.STDOUT,
                     env=dict(environment),
                     start_new_session=True,
+                    pass_fds=guardian.holding,
                 )
         self.pid = self._child.pid  # also of its group
         self.stdin = self._child.stdin

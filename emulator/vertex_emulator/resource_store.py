@@ -67,9 +67,7 @@ class FolderStore(MutableMapping[str, Any]):
         if len(path.name) > _LONGEST_FILE_NAME:
             raise KeyError(key)
         try:
-            status = path.stat()
-            stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-            resource = copy.deepcopy(_load(path, stamp, self.parse))
+            resource = _copy(_load(path, files.stamp(path), self.parse))
             if self.name_of and (name := self.name_of(resource)) != key:
                 raise ValueError(f"it describes {name}")
             return resource
@@ -111,6 +109,11 @@ class FolderStore(MutableMapping[str, Any]):
 def _load(path: pathlib.Path, stamp: tuple[int, ...], parse: Callable[[str], Any]) -> Any:
     """Read a resource's file, whose content `stamp` identifies: a run takes 10 ms to parse."""
     return parse(json.dumps(files.parse_checked(path.read_bytes())))
+
+
+def _copy(resource: Any) -> Any:
+    """Return a copy of a resource; of a message, several times faster than by `copy.deepcopy`."""
+    return type(resource)(resource) if hasattr(resource, "_pb") else copy.deepcopy(resource)
 
 
 @functools.cache

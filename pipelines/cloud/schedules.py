@@ -83,7 +83,7 @@ def update(
 def fetch_schedules(connection: Connection, recipe: str) -> list[Any]:
     """Return the recipe's schedules that are not completed; raise InputError if there are none.
 
-    There is only one, unless two users replaced it at the same time; the next `apply` keeps one.
+    There is only one, unless `apply` was killed while it replaced it; the next `apply` keeps one.
     """
     with translated(f"looking for the schedule of {recipe!r}"):
         found = _list_current(connection, recipe)
@@ -159,26 +159,33 @@ def _reconcile(
     action, existing = "unchanged", _list_current(connection, recipe)
     for schedule in [] if remove_key else existing:
         _check_keeps_key(recipe, schedule, wanted)
-    create = functools.partial(
-        connection.schedules.create_schedule, parent=connection.settings.parent, schedule=wanted
-    )
-    created = None if existing else create()
-    if created:
+    known = {schedule.name for schedule in existing}
+
+    def create() -> list[Any]:
+        """Create a schedule; return the new ones, the oldest first, which all users keep."""
+        created = connection.schedules.create_schedule(
+            parent=connection.settings.parent, schedule=wanted
+        )
         change.begun = True
-        # If other users create a schedule at the same time, all keep the oldest.
-        action, existing = "created", [created, *_list_current(connection, recipe)]
+        listed = {schedule.name: schedule for schedule in _list_current(connection, recipe)}
+        new = {created.name: created, **listed}
+        return sorted((of for name, of in new.items() if name not in known), key=_age)
 
-    def rank(schedule: Any) -> tuple[bool, float, str]:
-        differs = not created and bool(_find_changes(schedule, wanted))
-        return differs, vertex_jobs.seconds_of(schedule.create_time), schedule.name
-
-    by_name = {schedule.name: schedule for schedule in existing}
-    kept, *others = sorted(by_name.values(), key=rank)
+    if existing:
+        existing.sort(key=lambda schedule: (bool(_find_changes(schedule, wanted)), _age(schedule)))
+    else:
+        action, existing = "created", create()
+    kept, *others = existing
     if changed := _find_changes(kept, wanted):
         updated = _update(connection, kept, wanted, changed)
         change.begun = True
         action = "updated" if updated else "recreated"
-        kept, others = (updated, others) if updated else (create(), [kept, *others])
+        if updated:
+            kept = updated
+        else:
+            known.update(schedule.name for schedule in existing)
+            kept, *newer = create()
+            others = [*existing, *newer]
     paused = any(schedule.state.name == "PAUSED" for schedule in others)
     if paused and kept.state.name == "ACTIVE":
         connection.schedules.pause_schedule(name=kept.name)
@@ -201,6 +208,10 @@ def _keys_of(schedule: Any) -> tuple[str, str]:
     job = schedule.create_pipeline_job_request.pipeline_job
     values = job.runtime_config.parameter_values
     return job.encryption_spec.kms_key_name, values.get("encryption_spec_key_name") or ""
+
+
+def _age(schedule: Any) -> tuple[float, str]:
+    return vertex_jobs.seconds_of(schedule.create_time), schedule.name
 
 
 def _update(connection: Connection, existing: Any, wanted: Any, changed: list[str]) -> Any:

@@ -1,7 +1,6 @@
 """The command `emulator`: emulate Vertex AI on this machine, to practice without a cloud."""
 
 import contextlib
-import fcntl
 import signal
 import threading
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 
 from components.planning.code_digest import code_digest
 from pipelines.commands.arguments import expand_folder
+from pipelines.runs import run_folders
 from trainer.errors import InputError
 
 _FIRE_SECONDS = 1.0
@@ -28,27 +28,23 @@ def emulator(
 ) -> None:
     """Start an emulator of Vertex AI; print the environment that points other commands to it."""
     root = folder.resolve()
-    try:
-        (root / "buckets").mkdir(parents=True, exist_ok=True)
-        lock = (root / ".lock").open("w")
-    except OSError as error:
-        raise InputError(
-            f"--folder {str(folder)!r} can't be created ({error.strerror}); give another folder"
-        ) from None
-    # Imported after the checks, as it takes a second.
-    from pipelines.local.services import start_emulator
-    from vertex_emulator.artifact_registry import REPOSITORY
-    from vertex_emulator.server import to_api_error
-
     ended = threading.Event()
     with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stack.enter_context(lock), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            (root / "buckets").mkdir(parents=True, exist_ok=True)
+            problem = f"--folder {str(folder)!r} is in use by another emulator"
+            held = run_folders.locked(root, problem, "end it, or give another folder")
+            lock = stack.enter_context(held)
+        except OSError as error:
             raise InputError(
-                f"--folder {str(folder)!r} is in use by another emulator; end it, or give another"
+                f"--folder {str(folder)!r} can't be created ({error.strerror}); give another folder"
             ) from None
-        server, schedules = start_emulator(root, stack)
+        # Imported after the checks, as it takes a second.
+        from pipelines.local.services import start_emulator
+        from vertex_emulator.artifact_registry import REPOSITORY
+        from vertex_emulator.server import to_api_error
+
+        server, schedules = start_emulator(root, lock, stack)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: ended.set())
         _print_exports(server.environment, f"{server.endpoint}{REPOSITORY}")

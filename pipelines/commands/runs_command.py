@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,11 +19,12 @@ from pipelines.commands.arguments import (
 )
 from pipelines.printing import Console, make_cell, say, show_table
 from pipelines.runs import run_folders
-from pipelines.runs.run import Run
+from pipelines.runs.run import Run, Trial
 from pipelines.runs.this_machine import read_search
 from pipelines.runs.trial_rows import format_trial
 from trainer.errors import InputError, one_line
 from trainer.formats import clock, count, decimal
+from vertex_facts import UsageError
 
 _COLORS = {
     "SUCCEEDED": "green",
@@ -86,7 +88,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     if resolved.project:
         from pipelines.project.connection import console_link
         from pipelines.runs import experiments, vertex_ai
-        from vertex_facts import UsageError, regions
+        from vertex_facts import regions
 
         try:
             found += vertex_ai.list_runs(resolved, recipe, limit + 1)
@@ -107,7 +109,12 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
     width = max((len(run.name) for run in found[:limit]), default=0)
     for number, run in enumerate(found[:limit]):
         earlier = (other for other in found[number + 1 :] if other.recipe == run.recipe)
-        _show(run, next(earlier, None), width)
+        try:
+            trials = run.trials if run.on_vertex else read_search(pathlib.Path(run.link))
+        except UsageError as error:
+            notes.append(f"trials of {run.name} are not listed: {one_line(error)}")
+            trials = ()
+        _show(run, next(earlier, None), trials, width)
     if len(found) > limit:
         say("older runs are not listed; --limit lists more, --recipe the runs of one recipe")
     say(*notes)
@@ -115,7 +122,7 @@ def list_runs(folder: pathlib.Path, settings: GivenSettings, recipe: str, limit:
         raise failure
 
 
-def _show(run: Run, before: Run | None, width: int) -> None:
+def _show(run: Run, before: Run | None, trials: Sequence[Trial], width: int) -> None:
     """Print a run: a line with its state and result, and one with its recipe and changes."""
     console = Console()
     line = make_cell(f"{run.name:<{width}}  ")
@@ -133,7 +140,6 @@ def _show(run: Run, before: Run | None, width: int) -> None:
         console.print(Padding(details, (0, 0, 0, 4), expand=False))
     else:
         say(f"    {details.plain}")
-    trials = run.trials if run.on_vertex else read_search(pathlib.Path(run.link))
     best = sorted((trial for trial in trials if trial.rank), key=lambda trial: trial.rank)
     for trial in best[:_TRIALS]:
         say(f"    trial {format_trial(trial)}")

@@ -63,20 +63,20 @@ def tensorboard(
 def _choose_runs(folder: pathlib.Path, names: Sequence[str]) -> list[Run]:
     """Return the named runs that have logs, without duplicates; raise InputError if none has."""
     chosen: dict[str, Run] = {}
+    unreadable: list[str] = []
     for name in names:
         if run_folders.is_local(folder, name):
             runs = [run_folders.load_by_name(folder, name)]
         else:
-            runs = run_folders.list_runs(folder, name)
+            runs = run_folders.list_runs(folder, name, unreadable)
             if not runs:
                 raise InputError(
-                    f"{name!r} is neither a run nor a recipe with runs in the folder {folder}; "
-                    "`python -m pipelines runs` lists the runs"
+                    f"{name!r} is neither a run nor a recipe with readable runs in the folder "
+                    f"{folder}; `python -m pipelines runs` lists the runs"
                 )
         chosen.update((run.name, run) for run in runs)
-    unreadable: list[str] = []
-    runs = list(chosen.values()) if names else run_folders.list_runs(folder, errors=unreadable)
-    say(*(f"not shown: {error}" for error in unreadable))
+    runs = list(chosen.values()) if names else run_folders.list_runs(folder, "", unreadable)
+    say(*(f"not shown: {error}" for error in dict.fromkeys(unreadable)))
     logged = [run for run in runs if pathlib.Path(run.training, "logs").is_dir()]
     if not logged:
         elsewhere = " on this machine" if any(is_object(run.training) for run in runs) else ""

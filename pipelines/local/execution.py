@@ -159,7 +159,8 @@ def _execute(
         server = None
         # TensorFlow's libraries for GPUs, and those of macOS, need not survive a fork.
         if not container_engine and sys.platform == "linux" and not preflight.count_gpus():
-            server = stack.enter_context(ForkServer(PRELOADED, component_environment()))
+            environment = component_environment()
+            server = stack.enter_context(ForkServer(PRELOADED, environment, holding=[lock]))
         guardian = stack.enter_context(Guardian(holding=[lock], fork_server=server))
         stack.enter_context(folders.temporary(guardian))
         containers = None

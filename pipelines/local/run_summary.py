@@ -55,7 +55,7 @@ def summarize(run: Run, batch_jobs: Sequence[Mapping[str, Any]] = ()) -> dict[st
             }
             for task in run.tasks
         ],
-        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory)],
+        "custom_jobs": [_summarize_job(job) for job in read_jobs(directory).values()],
         "batch_predictions": [_summarize_batch(job) for job in batch_jobs],
         "metrics": run.metrics,
         "validation": run.validation,
@@ -165,16 +165,18 @@ def _list_uris(run: Run, schema_title: str) -> Iterator[str]:
 
 
 def _summarize_dataset(run: Run) -> dict[str, Any] | None:
-    """Return the counts of the dataset from its dataset.json; None if there is none."""
+    """Return the counts of the dataset from its dataset.json; None if there is none.
+
+    A step that reads records has named a damaged one; that of a user's own step may be another
+    file.
+    """
     for uri in _list_uris(run, "system.Dataset"):
-        text = run_files.read(f"{uri}/dataset.json")
-        if text is None:
-            continue
-        content = json.loads(text)
-        return {
-            "examples": {name: split["examples"] for name, split in content["splits"].items()},
-            "rejected": content["rejected"]["count"],
-        }
+        with contextlib.suppress(AttributeError, LookupError, TypeError, ValueError):
+            content = json.loads(run_files.read(f"{uri}/dataset.json") or "")
+            return {
+                "examples": {name: split["examples"] for name, split in content["splits"].items()},
+                "rejected": content["rejected"]["count"],
+            }
     return None
 
 

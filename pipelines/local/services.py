@@ -87,10 +87,13 @@ def _make_services(
 
 
 def start_emulator(
-    root: pathlib.Path, stack: contextlib.ExitStack
+    root: pathlib.Path, lock: int, stack: contextlib.ExitStack
 ) -> tuple[Emulator, ScheduleService]:
-    """Start an emulator of all services, which `stack` stops; return it and its schedules."""
-    guardian = stack.enter_context(Guardian())
+    """Start an emulator of all services, which `stack` stops; return it and its schedules.
+
+    `lock` is the file descriptor of the lock of its folder `root`.
+    """
+    guardian = stack.enter_context(Guardian(holding=[lock]))
     clock, operations = Clock(root / "clock"), Operations(seconds=1.0)
     stack.enter_context(folders.temporary(guardian))
     engine = PipelineEngine(root, clock, digest_code_of, failures.explain)

@@ -113,10 +113,8 @@ def check_name(name: str) -> None:
         )
 
 
-def list_runs(
-    runs_directory: pathlib.Path, recipe: str = "", errors: list[str] | None = None
-) -> list[Run]:
-    """Return the runs of a folder, of one recipe or of all, the latest first.
+def list_runs(runs_directory: pathlib.Path, recipe: str, errors: list[str]) -> list[Run]:
+    """Return the runs of a folder, of one recipe or, if it is empty, of all, the latest first.
 
     Adds an error for each run that can't be read to `errors`.
     """
@@ -125,9 +123,8 @@ def list_runs(
         try:
             # `latest` is a link to one of the others.
             runs += [] if record.parent.is_symlink() else [load(record.parent)]
-        except InputError as error:
-            if errors is not None:
-                errors.append(str(error))
+        except (InputError, UsageError) as error:
+            errors.append(str(error))
     runs.sort(key=lambda run: (run.started, run.name), reverse=True)
     return [run for run in runs if recipe in ("", run.recipe)]
 
@@ -155,7 +152,10 @@ def exists(runs_directory: pathlib.Path, name: str) -> bool:
 
 
 def load(directory: pathlib.Path) -> Run:
-    """Read the run of a folder; raise InputError if a file that describes it is damaged."""
+    """Read the run of a folder.
+
+    Raise InputError or UsageError if a file that describes it is damaged.
+    """
     record = read_record(directory)
     # Check the lock first: a run writes its state before it releases the lock.
     unfinished = RUNNING if is_locked(directory) else KILLED
@@ -164,12 +164,9 @@ def load(directory: pathlib.Path) -> Run:
     if job is None:
         return _load_summary(record, directory, unfinished)
     _check_start(path, job.get("createTime"), record)
-    try:
-        return as_run(_relocate(job, record, directory), record, directory, unfinished=unfinished)
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{path} can't be read ({error!r}): it is damaged, or no run wrote it; remove it"
-        ) from None
+    with files.named(path):
+        job = _relocate(job, record, directory)
+        return files.check_types(as_run(job, record, directory, unfinished=unfinished))
 
 
 def _relocate(job: dict[str, Any], record: RunRecord, directory: pathlib.Path) -> dict[str, Any]:
@@ -280,10 +277,15 @@ def write_record(record: RunRecord, directory: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: pathlib.Path) -> Iterator[int]:
-    """Hold the lock of a run's folder; yield its file descriptor, which a child may inherit.
+def locked(
+    directory: pathlib.Path,
+    problem: str = "",
+    remedy: str = "wait for its end, or cancel it first",
+) -> Iterator[int]:
+    """Hold the lock of a folder; yield its file descriptor, which children inherit.
 
-    Raises InputError if another process holds it and does not release it within seconds.
+    Raises InputError if another process holds it and does not release it within seconds. By default
+    the `problem` is that the run of this folder is still running.
     """
     descriptor = os.open(directory / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
     deadline = time.monotonic() + _LOCK_SECONDS
@@ -294,10 +296,22 @@ def locked(directory: pathlib.Path) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise InputError(
-                        f"{directory.name} is still running; wait for its end, or cancel it first"
-                    ) from None
+                    holders = ", ".join(_list_holders(directory / _LOCK_FILE_NAME))
+                    problem = problem or f"{directory.name} is still running"
+                    by = holders and f" (process {holders})"
+                    raise InputError(f"{problem}{by}; {remedy}") from None
                 time.sleep(_POLL_SECONDS)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _list_holders(lock: pathlib.Path) -> list[str]:
+    """Return the IDs of the processes that have a file open; none on a system without /proc."""
+    holders = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        # Processes of other users, and those that end now, are left out.
+        with contextlib.suppress(OSError):
+            if str(lock.resolve()) in map(os.readlink, (process / "fd").iterdir()):
+                holders.append(process.name)
+    return holders

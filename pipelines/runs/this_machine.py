@@ -1,6 +1,5 @@
 """Runs on this machine, in a folder of runs."""
 
-import contextlib
 import dataclasses
 import pathlib
 from typing import Any
@@ -17,8 +16,7 @@ from pipelines.runs.run import (
     to_role,
 )
 from trainer.errors import InputError
-from vertex_emulator import job_state
-from vertex_facts import UsageError
+from vertex_emulator import files, job_state
 
 _TAIL_BYTES = 1 << 20
 
@@ -34,10 +32,12 @@ class LocalRuns:
         directory = run_folders.find(self.folder, name)
         run = run_folders.load(directory)
         _check_jobs(run, directory)
-        jobs = tuple(
-            read_job({"name": "", **file.job}, file.replicas) for file in read_jobs(directory)
-        )
-        return dataclasses.replace(run, jobs=jobs, trials=read_search(directory))
+        jobs = []
+        for path, file in read_jobs(directory).items():
+            with files.named(path):
+                job = read_job({"name": "", **file.job}, file.replicas)
+                jobs.append(files.check_types(job))
+        return dataclasses.replace(run, jobs=tuple(jobs), trials=read_search(directory))
 
     def cancel(self, name: str) -> None:
         """Ask a run to end; raise InputError if it has ended."""
@@ -76,18 +76,18 @@ class LocalRuns:
         return run_folders.resume_command(pathlib.Path(run.link))
 
 
-def read_jobs(directory: pathlib.Path) -> list[job_state.JobFile]:
-    """Return the training jobs of the last attempt of a run, oldest first."""
-    files = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
-    jobs = [job_state.read(file.parent) for file in files]
-    return sorted(jobs, key=lambda job: str(job.job.get("createTime", "")))
+def read_jobs(directory: pathlib.Path) -> dict[pathlib.Path, job_state.JobFile]:
+    """Return the training jobs of the last attempt of a run by their files, oldest first."""
+    paths = sorted(directory.glob(f"logs/*/{job_state.FILE_NAME}"))
+    jobs = [(path, job_state.read(path.parent)) for path in paths]
+    return dict(sorted(jobs, key=lambda item: str(item[1].job.get("createTime", ""))))
 
 
 def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
-    """Return the trials of a run's search; none if its file is damaged."""
+    """Return the trials of a run's search, if it has one; raise UsageError for a damaged file."""
     for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
-        with contextlib.suppress(UsageError):
-            return read_trials(job_state.read_message(path))
+        with files.named(path):
+            return tuple(map(files.check_types, read_trials(job_state.read_message(path))))
     return ()
 
 
@@ -106,16 +106,17 @@ def _check_jobs(run: Run, directory: pathlib.Path) -> None:
 
 
 def read_batches(run: Run) -> list[dict[str, Any]]:
-    """Return the entries of a run's summary.json about its batch predictions."""
+    """Return the entries of a run's summary.json about its batch predictions.
+
+    Raise InputError if the file is damaged.
+    """
     path = pathlib.Path(run.link) / run_folders.SUMMARY_FILE_NAME
-    with contextlib.suppress(InputError):
-        if summary := run_folders.read_json(path, run_folders.Summary):
-            return summary.batch_predictions
-    return []
+    summary = run_folders.read_json(path, run_folders.Summary)
+    return summary.batch_predictions if summary else []
 
 
 def _choose_logs(directory: pathlib.Path, run: Run, replica: str | None) -> list[pathlib.Path]:
-    replicas = [state for job in read_jobs(directory) for state in job.replicas]
+    replicas = [state for job in read_jobs(directory).values() for state in job.replicas]
     if replica == "all":
         return [state.log for state in replicas]
     if replica is not None:

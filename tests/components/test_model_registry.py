@@ -17,6 +17,7 @@ from tests import registry_service
 from tests.refusals import refused
 from tests.registry_service import NUMBER, ModelService, registry_at
 from trainer.errors import InputError
+from vertex_emulator.api_error import ApiError
 
 PARENT = "projects/my-project/locations/us-central1"
 METRICS = {"auRoc": 0.5, "confusionMatrix": {"rows": [[3, 1], [0, 4]]}}
@@ -170,6 +171,68 @@ def test_two_equal_runs_at_once_leave_one_champion(service):
             (version,) = registry_at(service.environment).list_versions(model)
             assert set(version.aliases) >= {"champion", "default"}
             assert not any(alias.startswith("promoting-") for alias in version.aliases)
+
+
+@pytest.fixture
+def strict(service, monkeypatch):
+    """Let the registry refuse to remove an alias that a version does not have."""
+    call = service.call
+
+    def strict_call(name, function, request):
+        def refuse_missing(request):
+            present = service.store.find(request.name).version_aliases
+            for alias in request.version_aliases:
+                if alias.startswith("-") and alias[1:] not in present:
+                    raise ApiError("NOT_FOUND", f"there is no alias {alias[1:]}")
+            return function(request)
+
+        merges = name == "MergeVersionAliases"
+        return call(name, refuse_missing if merges else function, request)
+
+    monkeypatch.setattr(service, "call", strict_call)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("change", ["rollback", "promotion"])
+def test_two_changes_of_one_champion_at_once_are_one(registry, service, change):
+    promote_each(registry, "one", "two", "three", "four")
+    if change == "promotion":
+        registry.roll_back("digits")
+    barrier = threading.Barrier(2)
+
+    def act(_):
+        other = registry_at(service.environment)
+        # Both have read the champion, and neither has the lock.
+        listed = other.list_versions
+        waits = iter([barrier.wait])
+
+        def list_and_wait(model):
+            found = listed(model)
+            next(waits, lambda _: None)(60)
+            return found
+
+        object.__setattr__(other, "list_versions", list_and_wait)
+        if change == "rollback":
+            return [version.name for version in other.roll_back("digits")]
+        return [other.promote("digits", "4").name]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(act, range(2))
+    assert first == second == (["digits@3", "digits@4"] if change == "rollback" else ["digits@4"])
+    left = aliases(registry)
+    assert [number for number in left if "champion" in left[number]] == [first[0][-1]]
+    promotions = {alias for found in left.values() for alias in found if "-" in alias}
+    ended = {"champion-4"} if change == "promotion" else set()
+    assert promotions == {"champion-1", "champion-2", "champion-3", COMMIT, *ended}
+
+
+def test_rollback_of_a_champion_that_was_replaced_is_refused(registry, service, other_run):
+    promote_each(registry, "one", "two", "three")
+    registry.promote("digits", "2")
+    service.before("MergeVersionAliases", lambda: other_run.promote("digits", "3"))
+    message = refused(registry.roll_back, "digits")
+    assert "digits@3 was promoted in place of digits@2 in the meantime" in message
+    assert registry.find_champion("digits").name == "digits@3"
 
 
 def test_lock_left_by_a_crash_expires_after_a_word(registry, monkeypatch, capfd):

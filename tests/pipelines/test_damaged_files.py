@@ -1,10 +1,12 @@
 """A damaged file of a champion, the registry or a run is named in one line, and never believed."""
 
+import dataclasses
 import json
 import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from components.registry.model_upload import MADE_BY
 from pipelines import api
 from pipelines.local import run_summary
 from pipelines.runs import run_folders
+from pipelines.runs.run import Task
 from tests.pipelines.test_runs_command import KEYS, leave
 from tests.refusals import refused
 from tests.registry_service import ModelService, candidate, exported, registry_at
@@ -22,7 +25,7 @@ from trainer.data.schema import EXTRA_ASSETS
 from trainer.exported import model_files
 from trainer.exported.results import HISTORY
 from trainer.serving.predictor import Predictor
-from vertex_emulator import job_state
+from vertex_emulator import files, job_state
 from vertex_emulator.engine.output_cache import Journal
 from vertex_emulator.engine.task_inputs import Artifact
 from vertex_emulator.job_state import JobFile, ReplicaState
@@ -149,6 +152,12 @@ def runs(elsewhere):
     job.mkdir(parents=True)
     replica = ReplicaState(role="chief", index=0, log=job / "chief-0.log", state="SUCCEEDED")
     job_state.write(job, JobFile(job={}, retries=0, replicas=[replica]))
+    trial = {"id": "1", "state": "SUCCEEDED", "parameters": [{"parameterId": "rate", "value": 1}]}
+    measured = {"finalMeasurement": {"metrics": [{"metricId": "validation_loss", "value": 0.5}]}}
+    search = Path("runs/digits-1/logs/search")
+    search.mkdir()
+    content = {"name": "1", "trials": [{**trial, **measured}, {**trial, "id": "2"}]}
+    files.write_checked(search / job_state.TUNING_FILE_NAME, content)
 
 
 @pytest.fixture
@@ -202,9 +211,13 @@ def test_summary_of_another_run_is_named(command, runs):
         ("run.json", "status digits-1"),
         ("summary.json", "status digits-1"),
         ("logs/custom-training-job/job.json", "status digits-1"),
+        ("logs/search/tuning_job.json", "status digits-1"),
+        ("logs/search/tuning_job.json", "runs digits-1/1 digits-1/2"),
+        ("logs/search/tuning_job.json", "runs"),
         ("run.json", "runs digits-1 digits-2"),
         ("summary.json", "runs digits-1 digits-2"),
         ("predictions.csv", "runs digits-1 digits-2"),
+        (".completed/evaluate-model.json", "runs digits-1 digits-2"),
         ("artifacts/plan-training/training/history.csv", "runs digits-1 digits-2"),
         ("run.json", "runs"),
         ("summary.json", "runs"),
@@ -257,3 +270,44 @@ def test_damaged_predictions_without_a_checksum_are_named(command, runs, content
     file = Path("runs/digits-1/predictions.csv")
     file.write_bytes(content.encode(errors="surrogateescape"))
     assert f"{file} is damaged (" in error_of(command("runs digits-1 digits-2"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"splits": 5}', '{"splits": {}, "rejected": 1}'])
+def test_run_with_a_damaged_dataset_has_a_summary(runs, text):
+    run = run_folders.load_by_name(Path("runs"), "digits-2")
+    Path("records").mkdir()
+    Path("records/dataset.json").write_text(text)
+    records = {"records": {"schemaTitle": "system.Dataset", "uri": "records"}}
+    task = Task(name="records", display_name="Records", state="FAILED", artifacts=records)
+    summary = run_summary.summarize(dataclasses.replace(run, tasks=(task,)))
+    assert (summary["dataset"], summary["state"]) == (None, "SUCCEEDED")
+
+
+OTHERS = (None, 5, "text", [5], {"a": 5})
+
+
+def other_forms(value) -> Iterator[Any]:
+    """Yield JSON that differs from a value in the type of one part."""
+    yield from (other for other in OTHERS if other != value)
+    parts = enumerate(value) if isinstance(value, list) else getattr(value, "items", tuple)()
+    for key, part in list(parts):
+        for other in other_forms(part):
+            yield [other] if isinstance(value, list) else {**value, key: other}
+
+
+@pytest.mark.parametrize("line", ["status digits-1", "runs"])
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "summary.json", "pipeline_job.json", "logs/custom-training-job/job.json",
+     "logs/search/tuning_job.json"],
+)  # fmt: skip
+def test_json_of_another_form_is_named_or_harmless(command, jobs, name, line):
+    file = Path("runs/digits-1", name)
+    if name == "summary.json":
+        Path("runs/digits-1/pipeline_job.json").unlink()
+    content = json.loads(file.read_bytes())
+    del content["sha256"]
+    for other in other_forms(content):
+        file.write_text(json.dumps(other))
+        code, shown, errors = command(line)
+        assert code == 0 or file.name in error_of((code, shown, errors)), other

@@ -1,5 +1,6 @@
 """The command line lists, compares, shows and resumes runs of this machine; tensorboard."""
 
+import csv
 import functools
 import json
 import re
@@ -133,6 +134,22 @@ def test_runs_on_the_same_records_are_compared_in_pairs(succeed):
     assert page.count("<svg") == 2
     assert "loss by epoch" in page
     assert "more than noise" in page
+
+
+def test_classes_may_have_any_name_in_predictions(succeed):
+    for number in (1, 2):
+        leave(f"digits-{number}", number, wrong=KEYS[:number])
+        file = Path(f"runs/digits-{number}/predictions.csv")
+        classes = "probability_a,squared_error,log_loss,weight", 'probability_"b"\n,weight\n', "c\r"
+        with file.open(newline="") as table:
+            header, *rows = csv.reader(table)
+        with file.open("w", newline="", encoding="utf-8") as table:
+            csv.writer(table, lineterminator="\n").writerows(
+                [[*header, *classes], *([*row, "=cmd|' /C calc'!A0", "0.5", "0.5"] for row in rows)]
+            )
+    out = succeed("runs digits-1 digits-2")
+    assert "Accuracy: digits-1 is better by 0.01" in out
+    assert "100 test records in pairs" in out
 
 
 def test_comparison_claims_no_difference_without_evidence(succeed):
@@ -275,4 +292,4 @@ def test_unknown_run_is_refused(elsewhere, refused):
     leave("flowers-1", 9)
     assert "no run in the folder runs has TensorBoard logs yet" in refused("tensorboard")
     error = refused("tensorboard", "digits")
-    assert "'digits' is neither a run nor a recipe with runs in the folder runs" in error
+    assert "'digits' is neither a run nor a recipe with readable runs in the folder runs" in error

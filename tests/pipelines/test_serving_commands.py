@@ -210,6 +210,24 @@ def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, r
     assert "trips takes files that end in .csv, .jsonl; save the table as CSV in UTF-8" in error
 
 
+def test_column_that_a_file_lacks_is_missing_as_in_a_request(command, trips):
+    Path("rows.csv").write_text("payment,price,miles\ncard,2,3\n,2,\ncash,2,\n")
+    code, _, errors = command("predict trips rows.csv")
+    assert code == 2
+    assert errors.endswith("error: rows.csv:3 has no value: each of its columns is missing\n")
+    Path("rows.csv").write_text("payment,price,miles\ncard,2,3\ncash,2,\n")
+    Path("rows.jsonl").write_text('{"payment": "card", "miles": "3"}\n{"payment": "cash"}\n')
+    code, of_csv, warning = command("predict --json trips rows.csv")
+    assert (code, warning) == (0, "warning: rows.csv has no values of hour, company, Zone Id\n")
+    code, of_json, errors = command("predict --json trips rows.jsonl")
+    assert (code, errors) == (0, "")
+    answers = [
+        [json.loads(line)["probabilities"] for line in shown.splitlines()]
+        for shown in (of_csv, of_json)
+    ]
+    assert_close(*answers)
+
+
 def test_only_a_newline_ends_a_line_of_json(predicted, tmp_path, trips):
     lines = '{"payment": "a\u2028b\x85c"}\r\n\n{"hour": 1}\n'
     (tmp_path / "rows.jsonl").write_text(lines, encoding="utf-8", newline="")

@@ -70,6 +70,19 @@ def test_recipe_stays_without_a_better_trial(searched, digit_records):
     assert "is no better than the recipe's values beyond noise" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    "damaged", ["", "{", "[]", '{"values": 5}', '{"values": {}, "sha256": "0"}']
+)
+def test_damaged_values_of_a_trial_are_named(searched, digit_records, tmp_path, damaged):
+    shutil.copytree(searched / "trials", tmp_path / "trials")
+    file = tmp_path / "trials" / "run" / "2" / "trial.json"
+    file.write_text(damaged)
+    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    folders = str(searched / "defaults"), str(tmp_path / "trials")
+    message = refused(judge_search, digit_records, *folders, **options)
+    assert f"{file} is {'damaged (' if damaged else 'missing'}" in message
+
+
 def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_path):
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
     message = refused(

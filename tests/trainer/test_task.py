@@ -17,6 +17,7 @@ from tests.child_processes import ROOT
 from tests.conftest import TRAINED
 from tests.learned_weights import assert_equal_arrays, exported, newest_checkpoint
 from tests.trainer.data.picture_folders import flip
+from trainer import checked_json
 from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import load_dataset
@@ -119,7 +120,7 @@ def test_trial_of_a_search_learns_as_any_run_and_reports(
     flags = [f"--dataset={digit_records.uri}", *words]
     replicas.run("trainer.task", flags, replicas.ALONE, tmp_path / "logs")
     assert exported(tmp_path / "3") == exported(trained)
-    begun = json.loads((tmp_path / "3" / "trial.json").read_text())
+    begun = checked_json.parse((tmp_path / "3" / "trial.json").read_text())
     assert begun == {"trial": 3, "values": values}
     reported = [json.loads(line) for line in file.read_text().splitlines()]
     with (tmp_path / "3" / "history.csv").open() as history:

@@ -4,7 +4,9 @@
     roses/12.jpg,roses,tulips,1.7307,0.17716,0.82284
 
 The columns after the key are the task's: label, prediction, the loss of the example, and others.
-If the records have weights, `weight` is the last column.
+If the records have weights, `weight` is the last column. Keys and classes are written as they are,
+because programs join them with the records: a spreadsheet may run one that begins with = + - or @
+as a formula, so its columns are to be imported as text.
 
 Two models with predictions for the same examples can be compared pair by pair; see
 trainer.metrics.comparison.
@@ -63,7 +65,9 @@ def parse(content: bytes) -> Predictions:
     # Imported here, because the command line must not wait for it.
     from pyarrow import csv as arrow_csv
 
-    names = content.partition(b"\n")[0].decode().split(",")
+    lines = io.BytesIO(content)
+    names = next(csv.reader(line.decode() for line in lines), [])
+    start = lines.tell()  # The header has several lines if a class has a line break.
     (loss,) = COMPARISONS.keys() & set(names)
     of_numbers = COMPARISONS[loss] == ("r2",)
     kind = pa.float64() if of_numbers else pa.string()
@@ -71,7 +75,8 @@ def parse(content: bytes) -> Predictions:
     if _WEIGHT in names:
         types[_WEIGHT] = pa.float64()
     table = arrow_csv.read_csv(
-        pa.BufferReader(content),
+        pa.BufferReader(pa.py_buffer(content)[start:]),
+        read_options=arrow_csv.ReadOptions(column_names=names),
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
     )

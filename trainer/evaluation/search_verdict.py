@@ -6,13 +6,13 @@ better, one is called better with a probability of at most 1 - confidence.
 """
 
 import dataclasses
-import json
 import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from trainer import checked_json
 from trainer.data import storage
 from trainer.data.read.model_inputs import parse_weights
 from trainer.data.schema import Dataset
@@ -130,8 +130,10 @@ def count_measured(trials: list[Trial]) -> int:
 
 
 def read_trial(directory: str, metric: str, name: str = "") -> Trial:
-    """Return the trial in a folder, or the training with the recipe's values."""
-    begun = json.loads(storage.read_text(join(directory, TRIAL)) or '{"values": {}}')
+    """Return the trial in a folder or, without a `name`, the training with the recipe's values.
+
+    Raise InputError if a file of it is damaged.
+    """
     history = storage.read_text(join(directory, HISTORY)) or ""
     value = math.nan
     if storage.exists(join(directory, METRICS)):
@@ -139,10 +141,22 @@ def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     return Trial(
         name=name,
         directory=directory,
-        values=begun["values"],
+        values=_read_values(join(directory, TRIAL), finished=not math.isnan(value)) if name else {},
         history=parse_history(history.encode(), directory),
         value=value,
     )
+
+
+def _read_values(uri: str, *, finished: bool) -> dict[str, Any]:
+    """Return the values that a trial was given; none if it was killed before it wrote them."""
+    text = storage.read_text(uri)
+    if text is None and not finished:
+        return {}
+    try:
+        return dict(checked_json.parse(text or "")["values"])
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"damaged ({error})" if text else "missing"
+        raise InputError(f"{uri} is {problem}; restore it, or search again") from None
 
 
 def estimate_optimism(sums: np.ndarray, examples: int) -> float:

@@ -93,7 +93,7 @@ class ImageInstances:
         part = Part(DEFAULT, list(range(len(instances))), {self._name: instances})
         return Request([None] * len(instances), [part])
 
-    def make_blank(self) -> list[Any]:
+    def make_blank(self) -> Request:
         """Return an instance for each signature for images, to warm up the model."""
         buffer = io.BytesIO()
         pixels = np.zeros(self._shape, np.uint8)
@@ -103,7 +103,8 @@ class ImageInstances:
         if self.records:
             is_raw = self.records.feature.encoding == "raw"
             content = self._build_example(pixels.tobytes() if is_raw else content)
-        return [pixels.tolist(), {"b64": base64.b64encode(content).decode()}]
+        blank = [pixels.tolist(), {"b64": base64.b64encode(content).decode()}]
+        return self.decode_files(self.parse(blank))
 
     def decode_files(self, request: Request) -> Request:
         """Decode the files of a request in this process; raise as `merge_files`."""

@@ -95,7 +95,7 @@ class Predictor:
             self._parser = RowInstances(columns, trained_on)
             # Rows take little memory, and a call has the overhead of a few hundred rows.
             self.batch = MAX_INSTANCES
-        self.predict(self.preprocess({"instances": self._parser.make_blank()}))
+        self.predict(self._parser.make_blank())
 
     def decode(self, body: bytearray) -> Any:
         """Parse a request's JSON for `preprocess`; raise ValueError if it is not JSON."""
@@ -117,7 +117,10 @@ class Predictor:
 
     def parse(self, prediction_input: Any) -> Request:
         """Check and convert instances as `preprocess` does, but leave images in `Request.files`."""
-        return self._parser.parse(instances_of(prediction_input))
+        request = self._parser.parse(instances_of(prediction_input))
+        if isinstance(self._parser, RowInstances):
+            self._parser.check_values(request)
+        return request
 
     def merge_files(self, request: Request, outcomes: Sequence[Outcome]) -> Request:
         """Return a request with the decoded images of its files; raise BadInstancesError."""

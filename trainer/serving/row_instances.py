@@ -27,6 +27,7 @@ from trainer.serving.instances import (
     DEFAULT,
     EXAMPLES,
     KEY,
+    BadInstancesError,
     InstanceError,
     Request,
     decode_base64,
@@ -66,9 +67,21 @@ class RowInstances:
             instances, self._parse_instance, self._build_inputs, has_keys=self._has_keys
         )
 
-    def make_blank(self) -> list[Any]:
-        """Return an instance to warm up the model."""
-        return [dict.fromkeys(self._columns)]
+    def make_blank(self) -> Request:
+        """Return a row without values, to warm up the model."""
+        return self.parse([dict.fromkeys(self._columns)])
+
+    def check_values(self, request: Request) -> None:
+        """Raise BadInstancesError for rows without any value, which no model can tell apart."""
+        problems = {
+            index: "has no value: each of its columns is missing"
+            for part in request.parts
+            if part.signature == DEFAULT
+            for index, *row in zip(part.indices, *part.inputs.values(), strict=True)
+            if all(map(_is_missing, row))
+        }
+        if problems:
+            raise BadInstancesError(problems, request.keys)
 
     def _parse_instance(self, instance: Any) -> tuple[str, Any]:
         b64 = isinstance(instance, dict) and "b64" in instance and "b64" not in self._known
@@ -164,6 +177,13 @@ def _convert_numbers(values: list[Any]) -> tuple[np.ndarray, list[int]]:
             if numbers.ndim == 1 and not (np.abs(numbers) > MAX_FLOAT).any():
                 return numbers, []
     return _convert_each(_to_number, values, np.full(len(values), math.nan))
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value of an argument of the model stands for a missing one."""
+    if isinstance(value, bytes):
+        return not value.decode().strip()
+    return bool(np.isnan(value) or (isinstance(value, np.integer) and value == MISSING["int64"]))
 
 
 def _convert_each(

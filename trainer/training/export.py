@@ -23,7 +23,7 @@ from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import EXTRA_ASSETS, FILE_NAME, Dataset
 from trainer.data.storage import join
-from trainer.exported import model_files
+from trainer.exported import model_files, reproducible_model
 from trainer.tasks import task_of
 
 _BATCH = 256
@@ -32,6 +32,7 @@ _BATCH = 256
 def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None:
     """Write `model`, which maps the inputs of `model_inputs` to outputs, as a SavedModel to `uri`.
 
+    Equal weights give equal bytes, also if the training was killed and resumed.
     Last come the digests of its files and of the files `beside` the folder; see `model_files`.
     """
     task = task_of(dataset).calibrate(_answer_validation(model, dataset))
@@ -42,8 +43,12 @@ def export(model: keras.Model, dataset: Dataset, uri: str, *beside: str) -> None
     archive = keras.export.ExportArchive()
     archive.track(model)
     for name, (function, taken) in open_inputs(dataset).signatures(predict).items():
-        archive.add_endpoint(name, function, [taken])
+        graph = archive.add_endpoint(name, function, [taken]).get_concrete_function().graph
+        # TensorFlow collects variables in a set, whose order differs from process to process.
+        captured = {id(handle): at for at, handle in enumerate(graph.external_captures)}
+        graph.variables = sorted(graph.variables, key=lambda used: captured.get(id(used.handle), 0))
     archive.write_out(uri, verbose=False)
+    reproducible_model.rewrite(uri)
     # The model's dataset.json is in TensorFlow's folder for files that it does not read.
     folder = join(uri, EXTRA_ASSETS)
     storage.make_folder(folder)

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
+from trainer import checked_json
 from trainer.data import storage
 from trainer.data.storage import join
 from trainer.exported.results import TRIAL
@@ -51,6 +52,7 @@ def begin(job: Job) -> None:
     """Write a trial's number and values to its folder; do nothing elsewhere."""
     if number := _number():
         content = {"trial": int(number), "values": dict(job.values)}
+        content = checked_json.with_checksum(content)
         storage.write_json(join(job.base_output_directory, TRIAL), content)
 
 

@@ -5,7 +5,7 @@
 The request is one line:
 `{"endpoint": "unix:PATH", "labels": the job's, "log": path, "arguments": [...]}`.
 It may come long after the start: importing Google's SDK takes seconds, so the process starts
-with the pipeline's first tasks. If the input ends without a request, the process exits.
+with the pipeline's first tasks. When the input ends, because the run has, the process exits.
 
 Three parts of the launcher are replaced: the client's endpoint, which is hard-coded; the
 cancel request, a REST call; and the polling interval of 20 seconds. Of Google's SDK, whose import
@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -43,6 +44,7 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
+    threading.Thread(target=_end_with_input, daemon=True).start()
     request = json.loads(line)
     _write_to(request["log"])
     # Vertex AI Pipelines sets this variable, too: the launcher copies the labels to the job.
@@ -68,6 +70,11 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os._exit(1)
 
 
 def _write_to(log: str) -> None:

@@ -5,7 +5,6 @@ checksum of itself. It is used only while they match. Paths in a folder that may
 are stored relative to it.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import pathlib
@@ -97,10 +96,13 @@ class Journal:
         return read_entry(path, self._directory, self._run, may_have_grown=True)
 
     def checksum_of(self, path: str) -> str:
-        """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown."""
+        """Return the SHA-256 of a file when the task ended that wrote it; empty if unknown.
+
+        Raise UsageError for a damaged entry, which may be that of the file.
+        """
         # The last one: an earlier task may have seen what an interrupted attempt had written.
         for entry in sorted(self._folder.rglob("*.json"), key=_changed, reverse=True):
-            with contextlib.suppress(OSError, *_DAMAGED):  # Then the file itself may be intact.
+            with files.named(entry):
                 content = _load(entry, self._directory)
                 if recorded := content["files"].get(path, ""):
                     return str(recorded)

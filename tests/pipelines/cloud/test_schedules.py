@@ -258,6 +258,19 @@ def test_concurrent_applies_leave_one_schedule(vertex, command, apply):
     assert apply()[0].startswith("unchanged")
 
 
+def test_concurrent_replacements_leave_one_schedule(vertex, command, apply, declared):
+    apply()
+    declared(END, "")
+    applied = []
+    vertex.before("CreateSchedule", lambda: applied.append(command("schedule apply digits")))
+    out, schedule = apply()
+    (others,) = applied
+    assert others[0] == 0
+    assert out.startswith(f"recreated (end_time): {schedule.name}\n")
+    assert f"recreated (end_time): {schedule.name}\n" in others[1]
+    assert not schedule.end_time
+
+
 def test_commands_handle_all_schedules_of_a_recipe(vertex, succeed, apply):
     def double():
         twin = types.Schedule(apply()[1])

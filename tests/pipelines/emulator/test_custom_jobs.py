@@ -1,6 +1,7 @@
 """CustomJobs of the emulator are created, cancelled and deleted, whichever process runs them."""
 
 import contextlib
+import json
 import os
 
 import pytest
@@ -10,6 +11,7 @@ from google.cloud.aiplatform_v1 import JobServiceClient
 from components.vertex.vertex_client import connect_service, local_credentials
 from tests.pipelines.emulator.idle_services import PARENT, POOL, REQUESTS, changed
 from tests.pipelines.local.conftest import is_alive, wait_for
+from vertex_emulator import files, job_state
 from vertex_emulator.job_service import JobService
 from vertex_emulator.operations import Operations
 from vertex_emulator.processes import Guardian, Process
@@ -66,15 +68,36 @@ def test_job_in_the_folder_of_a_deleted_run_is_not_mistaken_for_its_job(clients,
         client.get_custom_job(name=earlier)
 
 
+def test_file_of_a_job_is_parsed_once_until_it_changes(clients, tmp_path, monkeypatch):
+    first, second = clients
+    name = first.create_custom_job(parent=PARENT, custom_job=JOB).name
+    first.cancel_custom_job(name=name)
+    (folder,) = (tmp_path / "jobs").iterdir()
+    wait_for(lambda: not job_state.is_locked(folder))
+    parsed, parse = [], files.parse_checked
+    monkeypatch.setattr(files, "parse_checked", lambda text: parsed.append(text) or parse(text))
+    for _ in range(3):
+        (listed,) = second.list_custom_jobs(parent=PARENT)
+    assert (listed.state.name, len(parsed)) == ("JOB_STATE_CANCELLED", 1)
+    content = job_state.read(folder)
+    content.job["displayName"] = "another"
+    job_state.write(folder, content)
+    (listed,) = second.list_custom_jobs(parent=PARENT)
+    assert listed.display_name == "another"
+
+
 def test_damaged_job_state_is_reported_to_clients(clients, tmp_path):
     first, second = clients
     name = first.create_custom_job(parent=PARENT, custom_job=JOB).name
     first.cancel_custom_job(name=name)
     (folder,) = (tmp_path / "jobs").iterdir()
     wait_for(lambda: '"JOB_STATE_CANCELLED"' in (folder / "job.json").read_text())
-    (folder / "job.json").write_text("[]")
-    with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
-        second.get_custom_job(name=name)
+    for job in ({}, {"name": name, "state": []}, {"name": name, "text": 5}, None):
+        content = {"job": job, "retries": 0, "replicas": []} if job is not None else []
+        (folder / "job.json").write_text(json.dumps(content))
+        with pytest.raises(exceptions.GoogleAPICallError, match=r"job\.json can't be read"):
+            second.get_custom_job(name=name)
+        assert not [*second.list_custom_jobs(parent=PARENT)]
     assert first.get_custom_job(name=name).state.name == "JOB_STATE_CANCELLED"
 
 

@@ -4,6 +4,7 @@ Only through its command, its port and its files.
 """
 
 import concurrent.futures
+import contextlib
 
 import psutil
 import pytest
@@ -33,6 +34,11 @@ def to_rest(content):
 
 def below(pid):
     return psutil.Process(pid).children(recursive=True)
+
+
+def is_sleeping(process):
+    """Return whether a process is the replica of the job of `create_job`, once it has begun."""
+    return process.cmdline() == ["sleep", "600"]
 
 
 def create_job(rehearsal):
@@ -89,6 +95,32 @@ def test_jobs_of_a_killed_emulator_have_failed(tmp_path):
             assert state_of(rehearsal, path) == "FAILED"
             rehearsal.ask("DELETE", path)
             assert rehearsal.ask("GET", kind) == {}
+
+
+@pytest.mark.slow
+def test_emulator_does_not_start_beside_processes_that_survived_another(tmp_path):
+    with emulated(tmp_path) as rehearsal:
+        create_job(rehearsal)
+        emulator = psutil.Process(rehearsal.process.pid)
+        wait_for(lambda: any(map(is_sleeping, emulator.children())))
+        children = below(emulator.pid)
+        replicas = [*filter(is_sleeping, children)]
+        try:
+            # Both are killed before the emulator can replace its guardian.
+            emulator.suspend()
+            for child in children:
+                if child not in replicas:
+                    child.kill()
+            rehearsal.kill()
+            with started("emulator", cwd=tmp_path) as other:
+                assert other.wait(60) == 2
+                error = other.stderr.read()
+            assert "'emulated' is in use by another emulator (process " in error
+            assert all(str(replica.pid) in error for replica in replicas)
+        finally:
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
 """`run --local --in-containers`: refusals, mounts, clean-up, and a run in real containers."""
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from components.machines.worker_pools import IMAGE
@@ -93,6 +95,9 @@ with Guardian() as guardian:
         log = pathlib.Path(sys.argv[1] + ".log")
         Process(["/bin/sleep", "600"], environment={}, log=log, guardian=guardian)
     print("ready", flush=True)
+    for line in sys.stdin:
+        Process(["/bin/sleep", "600"], environment={}, log=log, guardian=guardian)
+        print("ready", flush=True)
     time.sleep(600)
 """
 
@@ -104,6 +109,31 @@ def test_command_runs_after_the_death_of_a_killed_run(tmp_path, children):
     with started(command, cwd=ROOT) as run:
         assert run.stdout.readline() == "ready\n"
     wait_for(made.is_dir, 60)
+
+
+def test_killed_guardian_is_replaced(tmp_path):
+    made = tmp_path / "made"
+    command = [sys.executable, "-c", _GUARDED, str(made), "1"]
+    with started(command, cwd=ROOT, stdin=subprocess.PIPE) as run:
+        try:
+            assert run.stdout.readline() == "ready\n"
+            children = psutil.Process(run.pid).children()
+            (guardian,) = (child for child in children if "-I" in child.cmdline())
+            guardian.kill()
+            wait_for(lambda: psutil.Process(run.pid).children() != children, 30)
+            wait_for(lambda: len(psutil.Process(run.pid).children()) == 2, 30)
+            # The guardian watches the next process, and so those before.
+            run.stdin.write("\n")
+            run.stdin.flush()
+            assert run.stdout.readline() == "ready\n"
+            children += psutil.Process(run.pid).children()
+            run.kill()
+            assert not psutil.wait_procs(children, 60)[1]
+            wait_for(made.is_dir, 60)
+        finally:
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
 
 
 def test_command_after_death_does_not_run_after_a_normal_end(tmp_path):

@@ -52,8 +52,9 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     assert not list(killed.glob("logs/attempt-*"))
     yaml.write_text(text)
     latest.unlink()
+    wait_for(lambda: run_folders.load_by_name(tmp_path, killed.name).state == "KILLED", 60)
     run = run_folders.load_by_name(tmp_path, killed.name)
-    assert (run.state, run.recipe, run.parameters["accuracy"]) == ("KILLED", "small", 0.9)
+    assert (run.recipe, run.parameters["accuracy"]) == ("small", 0.9)
     monkeypatch.chdir(tmp_path)
     result = resume(Path(killed.name))
     assert (result.state, result.directory) == ("SUCCEEDED", killed)
@@ -72,13 +73,41 @@ def test_killed_run_continues_after_its_last_task(small_package, tmp_path, monke
     assert "has succeeded; there is nothing to resume" in refused(resume, killed)
 
 
+def test_run_is_not_resumed_beside_processes_that_survived_it(small_package, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folders, "_LOCK_SECONDS", 0.1)
+    with started_process(small_package, tmp_path, "--chief=serve", "--worker=serve") as process:
+        wait_for_replicas(tmp_path)
+        children = psutil.Process(process.pid).children(recursive=True)
+        replicas = {
+            replica["pid"] for job in job_states(tmp_path / "latest") for replica in job["replicas"]
+        }
+        try:
+            # Both are killed before the run can replace its guardian.
+            process.send_signal(signal.SIGSTOP)
+            (guardian,) = (child for child in children if "-I" in child.cmdline())
+            guardian.kill()
+            process.kill()
+            others = [child for child in children if child.pid not in replicas]
+            assert not psutil.wait_procs(others, 60)[1]
+            run = run_folders.load_by_name(tmp_path, "latest")
+            message = refused(resume, Path(run.link))
+            assert run.state == "RUNNING"
+            assert all(is_alive(pid) and str(pid) in message for pid in replicas)
+        finally:
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+    wait_for(lambda: run_folders.load_by_name(tmp_path, "latest").state == "KILLED", 60)
+
+
 def test_task_without_its_files_is_run_again(records_package, tmp_path, monkeypatch):
     # The second task's source is "once-again", which fails.
     result, _ = run_package(records_package, tmp_path, {"source": "once"})
     ended = {"create-records": "SUCCEEDED", "create-records-2": "FAILED"}
     assert states(result.summary) == ended
     monkeypatch.setattr(run_folders, "_LOCK_SECONDS", 0.1)
-    running = pytest.raises(InputError, match="is still running; wait for its end")
+    here = rf"is still running \(process {os.getpid()}\); wait for its end"
+    running = pytest.raises(InputError, match=here)
     with run_folders.locked(result.directory), running:
         resume(result.directory)
     records = result.directory / "artifacts" / "create-records" / "records"
