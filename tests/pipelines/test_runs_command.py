@@ -149,7 +149,7 @@ def test_classes_may_have_any_name_in_predictions(succeed):
             )
     out = succeed("runs digits-1 digits-2")
     assert "Accuracy: digits-1 is better by 0.01" in out
-    assert "100 test records in pairs" in out
+    assert "paired on 100 test records" in out
 
 
 def test_comparison_claims_no_difference_without_evidence(succeed):

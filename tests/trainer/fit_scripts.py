@@ -103,7 +103,6 @@ def optimizer_of_a_part():
     return prepare(model)
 
 
-@scenario
 def optimizers_by_variable():
     first = keras.optimizers.Adam(0.05, global_clipnorm=0.1)
     second = keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=2)
@@ -115,6 +114,10 @@ def optimizers_by_variable():
         "mse",
     )
     return prepare(model)
+
+
+if hasattr(keras.optimizers, "MultiOptimizer"):  # Keras 3.12, the last for Python 3.10, has none.
+    scenario(optimizers_by_variable)
 
 
 @refused("applies the optimizer")

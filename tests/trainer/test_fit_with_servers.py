@@ -17,7 +17,6 @@ REFUSED = {
     "own_step": "a generator or a PyDataset can't be read by the workers",
     "periodic_updates": "gradient_accumulation_steps=3 can't be used with parameter servers",
     "generator_without_weights": "a generator or a PyDataset can't be read by the workers",
-    "optimizers_by_variable": "gradient_accumulation_steps=2 can't be used with parameter servers",
     "layers_in_data": "the data use variables, as Keras' layers",
 }
 QUICK = ["weighted_dataset", "optimizer_in_a_list", *REFUSED]

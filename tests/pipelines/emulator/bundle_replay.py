@@ -32,6 +32,8 @@ STAND_INS = {
 """Names in place of placeholders, by kind; of another kind: replayed-KIND-1."""
 HEX = re.compile(r"(?=\d*[a-f])[0-9a-f]{12,}")
 """Digests of pipelines, commits and IDs of requests, which differ from run to run."""
+LOCK = re.compile(r"(promoting-\d+)(-[0-9a-f]+)?")
+"""The alias of a promotion that is under way, to which newer versions add a token."""
 LENGTH = re.compile(r"^\d+ bytes of ")
 PIPELINE = re.compile(r"<PIPELINE-\d+>")
 
@@ -55,6 +57,7 @@ def identify(call, query, body):
     body = LENGTH.sub("", body) if isinstance(body, str) else body or None
     text = json.dumps([call, query or None, body], sort_keys=True)
     text = json.dumps(json.loads(text, object_hook=shorten), sort_keys=True)
+    text = LOCK.sub(r"\1", text)
     return HEX.sub("<HEX>", TIME.sub("", text))
 
 
@@ -69,7 +72,7 @@ class Replay(JsonServer):
     def __init__(self, bundle):
         super().__init__(self._reply)
         self.url = f"127.0.0.1:{self.server_address[1]}"
-        self.problems, self._known = [], {}
+        self.problems, self._known, self._locks = [], {}, {}
         self._pipelines = dict(bundle["pipelines"])
         settings = bundle["about"]["settings"]
         self._hosts = [settings.get(name, "") for name in ("endpoint", "template_repository")]
@@ -92,6 +95,7 @@ class Replay(JsonServer):
 
         value = json.loads(json.dumps(value), object_hook=complete)
         text = PLACEHOLDER.sub(name, json.dumps(value))
+        text = LOCK.sub(lambda match: self._locks.get(match[1], match[0]), text)
         return json.loads(HEX.sub(lambda match: self._known.get(match[0], match[0]), text))
 
     @contextlib.contextmanager
@@ -118,6 +122,7 @@ class Replay(JsonServer):
                 return status, {"error": {"code": status, "message": "not in the bundle"}}
             pair = next((pair for pair in queue if not pair[0]), queue[-1])
             pair[0], exchange = True, pair[1]
+            self._locks.update((match[1], match[0]) for match in LOCK.finditer(json.dumps(body)))
             self._learn([exchange["call"], exchange.get("body")], [call, body])
             return exchange["status"], self.fill(exchange.get("answer"))
 
