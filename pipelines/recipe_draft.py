@@ -54,10 +54,10 @@ def _to_item(value: Any) -> Item:
         return value
     if isinstance(value, Mapping):
         table = tomlkit.inline_table()
-        table.update(value)
+        table.update({key: _to_item(part) for key, part in value.items()})
         return table
     if isinstance(value, list):
         array = tomlkit.array()
-        array.extend(value)
+        array.extend(map(_to_item, value))
         return array
     return tomlkit.item(value)
