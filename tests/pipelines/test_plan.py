@@ -64,7 +64,7 @@ def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
     monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
     (line,) = labeled("digits-search")["network"]
     assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
-    assert line.endswith("while they run, no training runs on another network")
+    assert line.endswith("while they run, no training in the region runs on another network")
     (line,) = labeled("digits", worker_count=63)["network"]
     assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
 
