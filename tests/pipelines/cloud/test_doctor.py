@@ -219,6 +219,19 @@ def test_needs_of_bigquery_and_dataflow_are_checked(
     assert wrong[1].startswith(f"✗ service account {ACCOUNT}: no roles/{role}  -> gcloud projects")
 
 
+def test_tensorboard_needs_the_role_of_its_page(cloud, command, succeed, monkeypatch):
+    board = "projects/1/locations/us-central1/tensorboards/2"
+    line = f"✗ service account {ACCOUNT}: no roles/storage.admin  -> gcloud storage buckets add-iam"
+    flags = f"--set tensorboard={board} --set service_account={ACCOUNT}"
+    code, out, _ = command(f"doctor digits {flags}")
+    assert (code, line in out) == (1, True), out
+    monkeypatch.setenv("VERTEX_TENSORBOARD", board)
+    code, out, _ = command("doctor")
+    assert (code, line in out) == (1, True), out
+    cloud.project.roles.append("roles/storage.admin")
+    succeed("doctor")
+
+
 def test_missing_serving_image_is_named(cloud, command, succeed, monkeypatch):
     monkeypatch.delenv("VERTEX_SERVING_IMAGE")
     assert "serving" not in succeed("doctor")
