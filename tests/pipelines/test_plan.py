@@ -175,10 +175,10 @@ def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, count
 
 def test_search_needs_quota_and_a_step_beside_its_training(labeled):
     alone, searching = labeled("digits")["quota"], labeled("digits-search")
-    # Two trials at once, and the training with the recipe's values.
+    # Two trials at once, the training with the recipe's values, and the step on an e2-standard-4.
     amounts = [int(line.split()[0]) for line in searching["quota"]]
-    assert amounts == [3 * int(line.split()[0]) for line in alone]
-    assert len(amounts) == 2
+    cpus, disks = (3 * int(line.split()[0]) for line in alone)
+    assert amounts == [cpus + 4, disks]
     small = price_table.load_table().rates["e2-standard-4"]
     assert searching["step"][0].startswith(f"search, which waits for its trials: {small:.2f} USD")
 

@@ -187,9 +187,9 @@ def test_deployment_needs_quota_of_serving(cloud, command, own_recipe):
 
 
 def test_search_needs_quota_of_its_trials_too(cloud, command):
-    cloud.project.limits.update(custom_model_training_cpus=23)
+    cloud.project.limits.update(custom_model_training_cpus=27)
     code, out, _ = command("doctor digits-search")
-    line = "✗ quota custom_model_training_cpus: 24 needed, 23 in us-central1  -> ask for 24"
+    line = "✗ quota custom_model_training_cpus: 28 needed, 27 in us-central1  -> ask for 28"
     assert (code, line in out) == (1, True), out
 
 
