@@ -79,7 +79,7 @@ def describe_network(
         )
         yield (
             f"network   {count(jobs, 'job')} of {count(replicas, 'replica')} at the same time: "
-            f"{need}; while they run, no training runs on another network"
+            f"{need}; while they run, no training in the region runs on another network"
         )
 
 

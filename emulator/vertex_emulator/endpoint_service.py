@@ -77,7 +77,7 @@ class EndpointService(Resources):
         known = _deployed_by_id(endpoint)
         taken = {*known, *(number for name, number in self.deploying if name == endpoint.name)}
         check_deployed_model(deployed, taken, parent_of(endpoint.name))
-        self._check_replicas(deployed)
+        self._check_replicas(deployed, parent_of(endpoint.name))
         model = self.models.find_servable(deployed.model)
         deployed.id = deployed.id or str(max(map(int, taken), default=0) + 1)
         deployed.model, deployed.model_version_id = model.name, model.version_id
@@ -164,9 +164,10 @@ class EndpointService(Resources):
         with self.changing(name) as endpoint:
             endpoint.model_deployment_monitoring_job = job
 
-    def _check_replicas(self, deployed: Any) -> None:
-        """Refuse a model with whose replicas the project would have more than its limit."""
-        models = [model for endpoint in self.list_all() for model in endpoint.deployed_models]
+    def _check_replicas(self, deployed: Any, parent: str) -> None:
+        """Refuse a model with whose replicas the project's region would exceed the limit."""
+        here = [endpoint for endpoint in self.list_all() if parent_of(endpoint.name) == parent]
+        models = [model for endpoint in here for model in endpoint.deployed_models]
         count = sum(model.dedicated_resources.min_replica_count for model in [*models, deployed])
         beyond = count > MAX_REPLICAS
         refuse_state(beyond, f"{count} replicas would be deployed; at most {MAX_REPLICAS}")

@@ -18,7 +18,7 @@ from vertex_emulator.environment import Program, run_command
 from vertex_emulator.field_rules import refuse_state
 from vertex_emulator.http_rules import to_json
 from vertex_emulator.job_rules import LONGEST_SECONDS
-from vertex_emulator.messages import id_of, state_of
+from vertex_emulator.messages import id_of, parent_of, state_of
 from vertex_emulator.processes import Guardian, Process, new_folder
 from vertex_emulator.replica_process import Replica, create_replicas
 from vertex_facts.jobs import ENDED, ROLES
@@ -178,12 +178,12 @@ class JobService(BackgroundJobs[CustomJob]):
 
     def check(self, job: Any, parent: str) -> None:
         job_rules.check(job, parent)
-        self.check_network(job.job_spec.network)
+        self.check_network(job.job_spec.network, parent)
 
-    def check_network(self, network: str) -> None:
-        """Refuse a network other than that of a job that has not ended."""
+    def check_network(self, network: str, parent: str) -> None:
+        """Refuse a network other than that of a job in the region that has not ended."""
         for other in self.list_all() if network else ():
-            used = other.job_spec.network
+            used = other.job_spec.network if parent_of(other.name) == parent else ""
             busy = used not in ("", network) and state_of(other) not in ENDED
             refuse_state(busy, f"network {network}: {other.name} still runs on {used}")
 

@@ -203,7 +203,7 @@ class TuningService(BackgroundJobs[TuningJob]):
 
     def check(self, job: Any, parent: str) -> None:
         tuning_rules.check(job, parent)
-        self.trials.check_network(job.trial_job_spec.network)
+        self.trials.check_network(job.trial_job_spec.network, parent)
 
     def begin(self, job: Any) -> None:
         directory = self._take_over(job) or new_folder(self.logs_of(job), name_folder(job))

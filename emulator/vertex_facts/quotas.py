@@ -15,6 +15,11 @@ SERVING_CPUS = f"{_SERVICE}/custom_model_serving_cpus"
 MAX_REPLICAS = 200
 """Replicas of deployed models in a project and region; the quota is DEPLOYED_REPLICAS at first."""
 DEPLOYED_REPLICAS = 100
+_STEP_MACHINE = "e2-standard-4"
+"""Machine type of a pipeline's step by default, on which it runs as a CustomJob.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/pipelines/machine-types
+"""
 _PARALLEL_JOBS = {8: (63, 31, 15), 16: (31, 15, 7), 32: (15, 7, 3)}
 """Training jobs that a reserved range of /16, /17 and /18 allows, by the largest job's replicas.
 
@@ -40,9 +45,9 @@ def list_quotas(
 ) -> dict[str, int]:
     """Return the amount of each Vertex AI quota that a run needs, sorted by metric.
 
-    `jobs` training jobs with these pools run at the same time. A step with an accelerator runs as
-    a separate CustomJob after them. The vCPUs of its machine are not counted, because Vertex AI
-    chooses the machine.
+    `jobs` training jobs with these pools run at the same time; if there are several, a step waits
+    for them. Other steps run before or after them. The vCPUs of a step with a larger machine or an
+    accelerator are not counted, because Vertex AI chooses the machine.
 
     "Custom-trained model quotas":
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/quotas
@@ -61,6 +66,10 @@ def list_quotas(
             amounts[f"{prefix}{accelerator.quota}"] += replicas * machine["accelerator_count"]
         kind = disk["boot_disk_type"].replace("-", "_")
         amounts[f"{training}{kind}"] += replicas * disk["boot_disk_size_gb"]
+    step = types()[_STEP_MACHINE]
+    cpus = f"{training}{step.quota}"
+    beside = amounts[cpus] if jobs > 1 else 0
+    amounts[cpus] = max(amounts[cpus], beside + step.vcpus)
     if step_accelerator:
         metric = f"{training}{accelerators()[step_accelerator].quota}"
         amounts[metric] = max(amounts[metric], 1)

@@ -50,12 +50,15 @@ def check_serving_machine(name: str, region: str) -> None:
         )
 
 
-def is_within(region: str, location: str, *, table: bool = False) -> bool:
+def is_within(region: str, location: str, *, table: bool = False, view: bool = False) -> bool:
     """Return whether a location of Cloud Storage or BigQuery is a region, or contains it.
 
-    Of a location with two regions, True. In Europe, a BigQuery table must be in the region itself.
+    Of a location with two regions, True. In Europe, a BigQuery table must be in the region itself,
+    and a view everywhere.
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/predictions/get-batch-predictions
+    https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/locations
     """
     if location in _MULTI_REGIONS:
-        return region.startswith(_MULTI_REGIONS[location]) and not (table and location == "eu")
+        regional = view or (table and location == "eu")
+        return region.startswith(_MULTI_REGIONS[location]) and not regional
     return location == region or not _REGION.fullmatch(location)

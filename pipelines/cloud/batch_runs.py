@@ -20,7 +20,7 @@ from pipelines.runs import launch as launching
 from trainer.data.file_listing import list_objects
 from trainer.errors import InputError
 from vertex_facts import regions, resource_names
-from vertex_facts.resource_names import is_prebuilt
+from vertex_facts.resource_names import TABLE, is_prebuilt
 
 _FORBIDDEN = 403
 _PREBUILT_FORMATS = ("jsonl", "bigquery")
@@ -130,13 +130,15 @@ def _check_regions(connection: Connection, values: Mapping[str, Any]) -> None:
     """Raise InputError for input or output that is in another region than the model."""
     region = connection.settings.region
     for name in ("input", "output"):
-        uri, location = values[name], ""
+        uri, location, view = values[name], "", False
         with translated(f"looking for {uri}"), tolerated(NOT_FOUND, _FORBIDDEN):
             location = _find_location(connection, uri).lower()
-        if location and not regions.is_within(region, location, table=uri.startswith(BIGQUERY)):
+            view = name == "input" and _is_view(connection, uri)
+        table = uri.startswith(BIGQUERY)
+        if location and not regions.is_within(region, location, table=table, view=view):
             raise InputError(
-                f"{name}={uri!r} is in {location}, but the model is in {region}; copy it to "
-                f"{region}, or give another"
+                f"{name}={uri!r} is {'a view ' if view else ''}in {location}, but the model is in "
+                f"{region}; copy it to {region}, or give another"
             )
 
 
@@ -151,3 +153,12 @@ def _find_location(connection: Connection, uri: str) -> str:
         return ""
     path = f"bigquery/v2/projects/{project}/datasets/{rest[0]}"
     return str(connection.call_api("bigquery", "GET", path).get("location", ""))
+
+
+def _is_view(connection: Connection, uri: str) -> bool:
+    """Return whether a URI names a view in BigQuery."""
+    if not TABLE.fullmatch(uri):
+        return False
+    project, dataset, table = uri.removeprefix(BIGQUERY).split(".")
+    path = f"bigquery/v2/projects/{project}/datasets/{dataset}/tables/{table}"
+    return connection.call_api("bigquery", "GET", path).get("type") == "VIEW"

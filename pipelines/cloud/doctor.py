@@ -44,6 +44,11 @@ ACCOUNT_ROLES = (
 last only to run a pipeline that was uploaded to Artifact Registry."""
 DEPLOYMENT_ROLES = (("roles/aiplatform.user", "aiplatform.endpoints.deploy"),)
 """The same for the permission that deploy_champion also needs."""
+TENSORBOARD_ROLES = (("roles/storage.admin", "storage.buckets.update"),)
+"""The same for a job that streams to a TensorBoard, whose page names only the role.
+
+https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/experiments/tensorboard-setup
+"""
 DATAFLOW_APIS = ("dataflow.googleapis.com", "compute.googleapis.com")
 DATAFLOW_ROLES = (
     ("roles/dataflow.developer", "dataflow.jobs.create"),
@@ -104,6 +109,8 @@ def _list_checks(
     """Return, by name, the checks that need credentials."""
     settings = connection.settings
     apis, roles = _list_needs(parameters) if parameters else ((), ())
+    if settings.tensorboard or (parameters and parameters.job.tensorboard):
+        roles += TENSORBOARD_ROLES
     checks: dict[str, Callable[..., Finding]] = {
         "Vertex AI": _examine_vertex,
         **{f"API {name}": partial(examine_api, name=name) for name in (*APIS, *apis)},

@@ -34,6 +34,7 @@ _UPDATED = (
     "model_deployment_monitoring_objective_configs",
     "logging_sampling_strategy",
     "model_monitoring_alert_config",
+    "log_ttl",
 )
 _TYPES = {"numeric": "number", "bucketized": "number", "identity": "integer"}
 """JSON types of columns; the others are strings."""
@@ -75,9 +76,8 @@ def set_up(connection: Connection, recipe: Recipe, endpoint: Any) -> Any:
     with Change() as change:
         if existing := _list_jobs(connection, endpoint):
             job.name = existing[0].name
-            paths = [*_UPDATED, *(["log_ttl"] if monitoring.keep_days else [])]
             operation = connection.jobs.update_model_deployment_monitoring_job(
-                model_deployment_monitoring_job=job, update_mask={"paths": paths}
+                model_deployment_monitoring_job=job, update_mask={"paths": list(_UPDATED)}
             )
             connection.finish(operation)
         else:

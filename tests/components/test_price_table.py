@@ -139,7 +139,8 @@ def test_every_price_has_a_source_a_date_and_a_status():
 )
 def test_quota_has_the_names_of_vertex_ai(values, strategy, quota):
     service = "aiplatform.googleapis.com/custom_model_training"
-    expected = {f"{service}_{name}": amount for name, amount in quota.items()}
+    steps = {"cpus": 4}  # of the pipeline's steps, each on an e2-standard-4
+    expected = {f"{service}_{name}": amount for name, amount in {**steps, **quota}.items()}
     assert list_quotas(pools(**values), strategy) == expected
 
 

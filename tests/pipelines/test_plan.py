@@ -64,7 +64,7 @@ def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
     monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
     (line,) = labeled("digits-search")["network"]
     assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
-    assert line.endswith("while they run, no training runs on another network")
+    assert line.endswith("while they run, no training in the region runs on another network")
     (line,) = labeled("digits", worker_count=63)["network"]
     assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
 
@@ -175,10 +175,10 @@ def test_evaluation_needs_quota_of_training(labeled, own_recipe, settings, count
 
 def test_search_needs_quota_and_a_step_beside_its_training(labeled):
     alone, searching = labeled("digits")["quota"], labeled("digits-search")
-    # Two trials at once, and the training with the recipe's values.
+    # Two trials at once, the training with the recipe's values, and the step on an e2-standard-4.
     amounts = [int(line.split()[0]) for line in searching["quota"]]
-    assert amounts == [3 * int(line.split()[0]) for line in alone]
-    assert len(amounts) == 2
+    cpus, disks = (3 * int(line.split()[0]) for line in alone)
+    assert amounts == [cpus + 4, disks]
     small = price_table.load_table().rates["e2-standard-4"]
     assert searching["step"][0].startswith(f"search, which waits for its trials: {small:.2f} USD")
 

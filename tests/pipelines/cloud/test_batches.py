@@ -125,16 +125,19 @@ def test_tables_are_in_the_region_of_the_model(vertex, succeed, refused, champio
     places = {"near": "us-central1", "wide": "US", "far": "EU"}
 
     def reply(method, path, headers, body):
-        return 200, {"location": places[path.rpartition("/")[2]]}
+        dataset, _, table = path.partition("/datasets/")[2].partition("/tables/")
+        return 200, {"type": "VIEW" if table == "v" else "TABLE", "location": places[dataset]}
 
     with JsonServer(reply) as server:
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_BIGQUERY", url)
-        line = "run digits --detach --batch bq://p.{}.t --set output=bq://p.{}"
-        succeed(line.format("near", "wide"))
-        assert "output='bq://p.far' is in eu, but the m" in refused(line.format("near", "far"))
-        assert "input='bq://p.far.t' is in eu, but the" in refused(line.format("far", "near"))
-    assert len(vertex.sent("CreatePipelineJob")) == 1
+        line = "run digits --detach --batch bq://p.{} --set output=bq://p.{}"
+        for table in ("near.t", "near.v", "wide.t"):
+            succeed(f"{line.format(table, 'wide')} --name {table.replace('.', '-')}")
+        assert "output='bq://p.far' is in eu, but the m" in refused(line.format("near.t", "far"))
+        assert "input='bq://p.far.t' is in eu, but the" in refused(line.format("far.t", "near"))
+        assert "'bq://p.wide.v' is a view in us, but the" in refused(line.format("wide.v", "near"))
+    assert len(vertex.sent("CreatePipelineJob")) == 3
 
 
 def test_late_listing_of_the_input_is_announced(vertex, storage, command, champion, monkeypatch):

@@ -187,9 +187,9 @@ def test_deployment_needs_quota_of_serving(cloud, command, own_recipe):
 
 
 def test_search_needs_quota_of_its_trials_too(cloud, command):
-    cloud.project.limits.update(custom_model_training_cpus=23)
+    cloud.project.limits.update(custom_model_training_cpus=27)
     code, out, _ = command("doctor digits-search")
-    line = "✗ quota custom_model_training_cpus: 24 needed, 23 in us-central1  -> ask for 24"
+    line = "✗ quota custom_model_training_cpus: 28 needed, 27 in us-central1  -> ask for 28"
     assert (code, line in out) == (1, True), out
 
 
@@ -217,6 +217,19 @@ def test_needs_of_bigquery_and_dataflow_are_checked(
     wrong = [text for text in out.splitlines() if not text.startswith("✓")]
     assert wrong[0].startswith(f"✗ API {api}.googleapis.com  -> gcloud services enable {api}.goo")
     assert wrong[1].startswith(f"✗ service account {ACCOUNT}: no roles/{role}  -> gcloud projects")
+
+
+def test_tensorboard_needs_the_role_of_its_page(cloud, command, succeed, monkeypatch):
+    board = "projects/1/locations/us-central1/tensorboards/2"
+    line = f"✗ service account {ACCOUNT}: no roles/storage.admin  -> gcloud storage buckets add-iam"
+    flags = f"--set tensorboard={board} --set service_account={ACCOUNT}"
+    code, out, _ = command(f"doctor digits {flags}")
+    assert (code, line in out) == (1, True), out
+    monkeypatch.setenv("VERTEX_TENSORBOARD", board)
+    code, out, _ = command("doctor")
+    assert (code, line in out) == (1, True), out
+    cloud.project.roles.append("roles/storage.admin")
+    succeed("doctor")
 
 
 def test_missing_serving_image_is_named(cloud, command, succeed, monkeypatch):

@@ -105,7 +105,6 @@ def test_monitoring_covers_new_versions_until_undeploy(vertex, succeed, refused,
     (sent,) = vertex.sent("UpdateModelDeploymentMonitoringJob")
     (job,) = vertex.monitoring_jobs.values()
     assert sent.model_deployment_monitoring_job.name == job.name
-    assert "log_ttl" in sent.update_mask.paths
     objectives = job.model_deployment_monitoring_objective_configs
     assert [objective.deployed_model_id for objective in objectives] == ["1", "2"]
     succeed("deploy trips --undeploy")
@@ -122,6 +121,13 @@ def monitored(vertex, succeed, trips):
     succeed("deploy trips --monitor")
     (name,) = vertex.monitoring_jobs
     return functools.partial(vertex.monitoring_jobs.get, name)
+
+
+def test_requests_are_kept_again_without_an_end(monitored, succeed, trips_recipe):
+    assert monitored().log_ttl.days == 30
+    trips_recipe("csv:gs://data/trips", MONITORED.replace("keep_days = 30", ""))
+    assert "and kept until you delete them" in succeed("deploy trips --monitor")
+    assert not monitored().log_ttl
 
 
 def set_state(vertex, job, state):

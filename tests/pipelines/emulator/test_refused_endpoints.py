@@ -64,6 +64,8 @@ def test_project_has_a_limit_of_deployed_replicas(services, endpoint):
     deploy("2", 199).result()
     with pytest.raises(exceptions.BadRequest, match="201 replicas would be deployed; at m"):
         services.deploy(services.create("endpoint").result().name, {})
+    elsewhere = PARENT.replace("us-central1", "europe-west4")
+    services.deploy(services.create("endpoint", parent=elsewhere).result().name, {})
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,8 @@ def test_training_uses_one_network_at_a_time(services):
             services.create(kind, **fields)
     for network in ("", NETWORK):
         services.create("custom_job", job_spec=spec(POOL, network=network))
+    elsewhere = PARENT.replace("us-central1", "europe-west4")
+    services.create("custom_job", parent=elsewhere, job_spec=spec(POOL, network=other))
     services.job.cancel_custom_job(name=running.name)
 
     def has_ended():
