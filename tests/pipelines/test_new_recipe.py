@@ -183,6 +183,20 @@ def test_numbers_are_read_in_the_form_that_people_write(tmp_path, write, entry):
     assert found == {"type": "numeric", **entry}
 
 
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ([*"1369", "12", "unlimited"], "numeric"),
+        (["non-stop", "1 stop", "2 stops", "3 stops"], "vocabulary"),
+        ([*"1369", "12", "unlimited", "trial"], "vocabulary"),
+    ],
+)
+def test_one_frequent_word_among_numbers_is_a_missing_value(tmp_path, texts, kind):
+    found, _, notes = column_of(tmp_path, texts * 40)
+    assert found["type"] == kind
+    assert any(("missing" in note) == (kind == "numeric") for note in notes)
+
+
 def label_of(tmp_path, values: list[str]) -> dict:
     """Return what is proposed for a label with these texts."""
     rows = [[f"{n % 17}", values[n % len(values)]] for n in range(400)]

@@ -39,6 +39,8 @@ _FEWEST = 10
 """Rows that a table must have."""
 MOST_INDICATORS, MOST_VALUES = 32, 1000
 """Different texts up to which a column has indicators, and a vocabulary."""
+_FEW_NUMBERS = 5
+"""Different texts up to which a word among numbers makes all of them names."""
 MARKED, RARE = 0.5, 0.05
 """Shares of rows: most of them, and few."""
 EXAMPLES, SHOWN = 3, 40
@@ -95,6 +97,9 @@ class Values:
         found = self.found
         if not found or not found.fits or found.readings or self.is_padded:
             return False
+        # A single word is a missing value, which a model tells from the numbers.
+        if len(found.settings.get("missing", ())) == 1 and len(self.given) > _FEW_NUMBERS:
+            return True
         # With frequent words among few numbers, such as non-stop, 1 stop, 2 stops, all are names.
         return found.unread <= RARE * self.rows or len(self.given) > MOST_INDICATORS
 
