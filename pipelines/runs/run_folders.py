@@ -119,10 +119,12 @@ def list_runs(runs_directory: pathlib.Path, recipe: str, errors: list[str]) -> l
     Adds an error for each run that can't be read to `errors`.
     """
     runs = []
-    for record in sorted(runs_directory.glob(f"*/{RECORD_FILE_NAME}")):
+    written = (RECORD_FILE_NAME, JOB_FILE_NAME)
+    folders = {path.parent for name in written for path in runs_directory.glob(f"*/{name}")}
+    for folder in sorted(folders):
         try:
             # `latest` is a link to one of the others.
-            runs += [] if record.parent.is_symlink() else [load(record.parent)]
+            runs += [] if folder.is_symlink() else [load(folder)]
         except (InputError, UsageError) as error:
             errors.append(str(error))
     runs.sort(key=lambda run: (run.started, run.name), reverse=True)

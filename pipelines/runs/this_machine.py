@@ -84,8 +84,13 @@ def read_jobs(directory: pathlib.Path) -> dict[pathlib.Path, job_state.JobFile]:
 
 
 def read_search(directory: pathlib.Path) -> tuple[Trial, ...]:
-    """Return the trials of a run's search, if it has one; raise UsageError for a damaged file."""
-    for path in sorted(directory.glob(f"logs/*/{job_state.TUNING_FILE_NAME}")):
+    """Return the trials of a run's search, if it has one.
+
+    Raise UsageError if their file is damaged, or missing beside the folders of the trials.
+    """
+    files_of_search = (job_state.TUNING_FILE_NAME, "trial-*")
+    folders = {path.parent for name in files_of_search for path in directory.glob(f"logs/*/{name}")}
+    for path in (folder / job_state.TUNING_FILE_NAME for folder in sorted(folders)):
         with files.named(path):
             return tuple(map(files.check_types, read_trials(job_state.read_message(path))))
     return ()

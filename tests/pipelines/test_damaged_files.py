@@ -237,6 +237,25 @@ def test_damaged_file_of_a_run_is_named_or_harmless(command, runs, name, line, f
     assert named >= flips // 2
 
 
+@pytest.mark.parametrize("line", ["status digits-1", "runs"])
+def test_missing_trials_of_a_search_are_named(command, runs, line):
+    file = Path("runs/digits-1/logs/search", job_state.TUNING_FILE_NAME)
+    (file.parent / "trial-1").mkdir()
+    assert f"{file} can't be read" not in command(line)[1]
+    file.unlink()
+    result = command(line)
+    shown = result[1] if line == "runs" else error_of(result)
+    assert f"{file} can't be read (No such file or directory)" in shown
+
+
+def test_run_without_its_record_is_named(command, jobs):
+    Path("runs/digits-1/run.json").unlink()
+    code, shown, _ = command("runs")
+    assert code == 0
+    assert "not listed: runs/digits-1 is not the folder of a run: it has no run.json" in shown
+    assert "digits-2  SUCCEEDED" in shown
+
+
 def test_missing_predictions_with_a_checksum_are_named(command, runs):
     file = Path("runs/digits-1/predictions.csv")
     file.unlink()
