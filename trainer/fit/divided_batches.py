@@ -1,6 +1,7 @@
 """Batches of any data that Keras' `fit` takes, divided among the replicas of a job."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -66,8 +67,14 @@ class DividedBatches(EpochIterator):
         return self._dataset
 
     def __next__(self) -> Any:
+        return next(self._epoch_iterator)
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        """End an epoch with its data; raise InputError for a batch that can't be divided."""
         try:
-            return next(self._epoch_iterator)
+            with super().catch_stop_iteration():
+                yield
         except tf.errors.InvalidArgumentError as error:
             if _UNEQUAL not in str(error):
                 raise

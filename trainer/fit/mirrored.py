@@ -119,7 +119,7 @@ class MirroredFit(FitLoop):
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        measured = measured or flatten_logs(model.get_metrics_result())
+        measured = measured or self._measure()
         # As in Keras: a step's own values are those of the last batch.
         return pythonify_logs(measured if set(logs) == set(measured) else logs)
 
@@ -134,8 +134,13 @@ class MirroredFit(FitLoop):
         if is_tried and int(count_rows(rows)) == 1:
             self._untried.add(function.__name__)
         elif is_tried:
+            # An epoch that goes on after a restart has metrics.
+            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            states = [np.array(variable) for variable in variables]
             self.model.reset_metrics()
             scales = find_scales(self.model, self.strategy, function, rows)
+            for variable, state in zip(variables, states, strict=True):
+                variable.assign(state)
         share = replica_sums.Share()
         others = others_refused(self.model)
         optimizers = list_optimizers(self.model)
@@ -179,6 +184,18 @@ class MirroredFit(FitLoop):
                 return self.take_first(self.strategy.run(replica_step, args=arguments))
 
         return step
+
+    def _measure(self) -> dict[str, Any]:
+        """Return the metrics of all replicas, for an epoch that a restart finds done."""
+
+        @tf.function(autograph=False)
+        def measure() -> dict[str, Any]:
+            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            sums = replica_sums.add_all([tf.convert_to_tensor(variable) for variable in variables])
+            with keras.StatelessScope([*zip(variables, sums, strict=True)]):
+                return flatten_logs(self.model.get_metrics_result())
+
+        return self.take_first(self.strategy.run(measure)) if self.model.metrics else {}
 
     def _check_weights(self) -> None:
         """Raise InputError if the workers' weights differ."""
