@@ -283,6 +283,121 @@ def generator_without_weights():
     return model, {"x": batches, "steps_per_epoch": 4}
 
 
+@scenario
+def decorated_step():
+    class Decorated(Step):
+        @tf.function
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return super().train_step(data)
+
+        @tf.function
+        def call(self, inputs: Any) -> Any:
+            return self.network(self.drop(inputs, training=True))
+
+    model = Decorated(square)
+    model.drop = keras.layers.Dropout(0.5, seed=3)
+    return prepare(model)
+
+
+@scenario
+def weights_with_noise():
+    """Draws of a shape that is a multiple of a replica's rows, whose number is known."""
+
+    class Noisy(keras.layers.Layer):
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], 6))
+            self.seeds = keras.random.SeedGenerator(5)
+
+        def call(self, inputs: Any) -> Any:
+            noise = keras.random.normal(self.kernel.shape, seed=self.seeds)
+            return ops.matmul(inputs, self.kernel + 0.3 * noise)
+
+    drop = keras.layers.Dropout(0.5, noise_shape=(1, 6), seed=3)
+    model = keras.Sequential([keras.Input((4,)), Noisy(), drop, keras.layers.Dense(1)])
+    model, arguments = compiled("mse", model)
+    rows = tf.data.Dataset.from_tensor_slices((arguments["x"], arguments["y"]))
+    return model, {"x": rows.batch(3, drop_remainder=True)}
+
+
+@scenario
+def values_named_as_metrics():
+    class Named(Step):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {"loss": ops.sqrt(super().train_step(data)["shown"]), "tracker": self.rate}
+
+    class Follow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.1 * min(1.0, float(logs["tracker"]))
+
+    model = Named(square)
+    model.rate = 0.3
+    return prepare(model, callbacks=[Follow()])
+
+
+@scenario
+def metric_of_integers():
+    class Positive(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="positive")
+            self.counts = self.add_variable((2,), initializer="zeros", dtype="int32")
+
+        def update_state(self, y: Any, outputs: Any, sample_weight: Any = None) -> None:
+            self.counts.assign_add(ops.stack([ops.sum(ops.cast(y > 0, "int32")), ops.size(y)]))
+
+        def result(self) -> Any:
+            return {"part": self.counts[0] / self.counts[1], "number": self.counts[1]}
+
+        def reset_state(self) -> None:
+            self.counts.assign(ops.zeros_like(self.counts))
+
+    return compiled("mse", metrics=[Positive()])
+
+
+@refused("if it is 10000 times as large")
+def clipped_later():
+    class Clipped(Step):
+        def change(self, gradients: Any) -> Any:
+            return [tf.clip_by_value(gradient, -100.0, 100.0) for gradient in gradients]
+
+    return prepare(Clipped(square))
+
+
+@refused("to a variable of shape []")
+def rows_counted():
+    def find(model: Any, y: Any, outputs: Any) -> Any:
+        model.seen.assign_add(ops.shape(y)[0])
+        return square(model, y, outputs)
+
+    model = Step(find)
+    model.seen = model.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+    return prepare(model)
+
+
+@refused("by keras.ops.shape(x)[0]")
+def number_of_rows_while_traced():
+    model, arguments = prepare(Step(lambda _, y, outputs: ops.sum((y - outputs) ** 2) / y.shape[0]))
+    rows = tf.data.Dataset.from_tensor_slices((arguments["x"], arguments["y"]))
+    return model, {"x": rows.batch(12, drop_remainder=True)}
+
+
+@refused("different numbers of rows")
+def row_for_all_rows():
+    inputs = keras.Input((4,)), keras.Input((4,))
+    outputs = keras.layers.Dense(1)(keras.layers.Add()(inputs))
+    model, arguments = compiled("mse", keras.Model(inputs, outputs))
+    rows = tf.data.Dataset.from_tensor_slices((arguments["x"], arguments["y"])).batch(BATCH)
+    return model, {"x": rows.map(lambda x, y: ((x, tf.ones((1, 4))), y))}
+
+
+@refused("the first batch has a single row")
+def single_row_first():
+    model, arguments = compiled(lambda y, outputs: ops.sum((y - outputs) ** 2))
+    x, y = arguments["x"], arguments["y"]
+    begins = [0, 1, 9] * 9
+    batches = ((x[begin : begin * 2 + 1], y[begin : begin * 2 + 1]) for begin in begins)
+    return model, {"x": batches, "steps_per_epoch": 3}
+
+
 @refused("the loss of 11 rows is neither")
 def root_of_a_mean():
     return compiled(lambda y, outputs: ops.sqrt(ops.mean(ops.square(y - outputs))))

@@ -1,6 +1,7 @@
 """Batches of any data that Keras' `fit` takes, divided among the replicas of a job."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -12,6 +13,8 @@ from trainer.training.cluster import Cluster
 
 ROWS_TRIED = 32
 """Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
+
+_UNEQUAL = "the parts of a batch have different numbers of rows and cannot be divided"
 
 
 class DividedBatches(EpochIterator):
@@ -39,13 +42,15 @@ class DividedBatches(EpochIterator):
             self._dataset = dataset.map(self._divide)
         else:
             self._dataset = dataset.map(self._divide, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-        self.specification = self._dataset.element_spec
+        self.specification = _without_rows(self._dataset.element_spec)
 
     def _divide(self, number: tf.Tensor, batch: Any) -> Any:
         """Return the element of a batch; a replica without rows gets one that does not count."""
         data = unwrap(batch)
         tensors = [part for part in keras.tree.flatten(data) if tf.is_tensor(part)]
         total = count_rows(data)
+        for tensor in tensors:
+            tf.debugging.Assert(tf.equal(tf.shape(tensor)[0], total), [_UNEQUAL])
         parts = []
         for replica in self._own_replicas:
             start = replica * total // self._replicas
@@ -63,6 +68,34 @@ class DividedBatches(EpochIterator):
 
     def __next__(self) -> Any:
         return next(self._epoch_iterator)
+
+    @contextlib.contextmanager
+    def catch_stop_iteration(self) -> Iterator[None]:
+        """End an epoch with its data; raise InputError for a batch that can't be divided."""
+        try:
+            with super().catch_stop_iteration():
+                yield
+        except tf.errors.InvalidArgumentError as error:
+            if _UNEQUAL not in str(error):
+                raise
+            raise InputError(
+                f"{_UNEQUAL} among replicas; give each part one row for each example"
+            ) from None
+
+
+def _without_rows(specification: Any) -> Any:
+    """Return a specification for any number of rows.
+
+    Otherwise a draw of a constant shape, as of weights, looks like one of a replica's rows.
+    """
+    return keras.tree.map_structure(
+        lambda spec: (
+            tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+            if isinstance(spec, tf.TensorSpec) and spec.shape.rank
+            else spec
+        ),
+        specification,
+    )
 
 
 def count_rows(data: Any) -> tf.Tensor:
@@ -94,4 +127,9 @@ def check_dense(dataset: tf.data.Dataset) -> None:
         if isinstance(spec, tf.RaggedTensorSpec | tf.SparseTensorSpec):
             raise InputError(
                 f"the data has {spec}, which can't be divided among replicas; make it dense"
+            )
+        if isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0:
+            raise InputError(
+                f"the data has {spec}, which has no rows to divide among replicas; batch the data, "
+                "or repeat the value for each row"
             )

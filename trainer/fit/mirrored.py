@@ -16,6 +16,7 @@ from trainer.errors import InputError
 from trainer.fit import replica_sums
 from trainer.fit.divided_batches import DividedBatches, count_rows
 from trainer.fit.fit_loop import FitLoop
+from trainer.fit.inlined_functions import inlined_functions
 from trainer.fit.scales import Scale, Scales, flatten_logs
 from trainer.fit.step_trial import find_scales, is_trial_needed
 from trainer.training import draws
@@ -25,6 +26,11 @@ _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "
     "augmentation differs, rows are learned twice or never: import trainer.fit, or call "
     "keras.utils.set_random_seed, before the data is shuffled, or seed every shuffle."
+)
+_UNTRIED = (
+    "several replicas can't compute {name} of the model {model!r} for a batch of several rows, "
+    "because the first batch has a single row, which does not show how rows add up; begin with a "
+    "larger batch, or train on one replica"
 )
 
 
@@ -38,7 +44,8 @@ class MirroredFit(FitLoop):
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         # A step is made with the first rows of its data.
-        self._steps: dict[str, Callable[..., tuple[dict[str, Any], tf.Tensor]]] = {}
+        self._untried: set[str] = set()
+        self._steps: dict[str, Callable[..., tuple[Any, tf.Tensor]]] = {}
         if validation:
             self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
 
@@ -85,6 +92,7 @@ class MirroredFit(FitLoop):
         """Run a step on every batch after those that are done; return the logs of all replicas."""
         model = self.model
         logs: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         stops = tf.zeros([])
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
@@ -101,13 +109,19 @@ class MirroredFit(FitLoop):
                 if first < done:
                     continue
                 for local, total, *_ in batches:
+                    if name in self._untried and int(total) > 1:
+                        raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
-                    logs, stops = self._steps[name](local, total, float(model.stop_training))
+                    (logs, measured), stops = self._steps[name](
+                        local, total, float(model.stop_training)
+                    )
                 end(last, logs)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        return pythonify_logs(logs or model.get_metrics_result())
+        measured = measured or self._measure()
+        # As in Keras: a step's own values are those of the last batch.
+        return pythonify_logs(measured if set(logs) == set(measured) else logs)
 
     def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
@@ -117,9 +131,16 @@ class MirroredFit(FitLoop):
         function = self.model._autoconvert_optionals(function)
         is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
         scales = Scales()
-        if is_tried and int(count_rows(rows)) > 1:
+        if is_tried and int(count_rows(rows)) == 1:
+            self._untried.add(function.__name__)
+        elif is_tried:
+            # An epoch that goes on after a restart has metrics.
+            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            states = [np.array(variable) for variable in variables]
             self.model.reset_metrics()
             scales = find_scales(self.model, self.strategy, function, rows)
+            for variable, state in zip(variables, states, strict=True):
+                variable.assign(state)
         share = replica_sums.Share()
         others = others_refused(self.model)
         optimizers = list_optimizers(self.model)
@@ -130,8 +151,7 @@ class MirroredFit(FitLoop):
             part, offset, count = local[replica - parts.first]
             share.value = tf.cast(count / total, tf.float32)
             scales.begin()
-            number = keras.tree.flatten(part)[0].shape[0]  # None if it differs between batches.
-            draws.set_rows(offset, number or tf.maximum(count, 1))
+            draws.set_rows(offset, tf.maximum(count, 1))
             variables = [variable for metric in self.model.metrics for variable in metric.variables]
             before = [tf.convert_to_tensor(variable) for variable in variables]
             logs = function(part)
@@ -143,8 +163,8 @@ class MirroredFit(FitLoop):
                 variable.value.assign(state)
             stops, *sums = replica_sums.add_all([stop, *states])
             with keras.StatelessScope([*zip(variables, sums, strict=True)]):
-                measured = self.model.get_metrics_result()
-            return _name_logs(logs, measured, scales, share), stops
+                measured = flatten_logs(self.model.get_metrics_result())
+            return (_name_logs(logs, measured, scales, share), measured), stops
 
         @tf.function(autograph=False, input_signature=[*parts.specification[:2], tf.TensorSpec([])])
         def step(*arguments: Any) -> Any:
@@ -154,6 +174,7 @@ class MirroredFit(FitLoop):
                 replica_sums.moments_of_all_rows(share),
                 replica_sums.batch_means(share, scales),
                 draws.by_row(),
+                inlined_functions(),
                 others,
                 *(replica_sums.sum_gradients(one, share, scales) for one in optimizers),
             ]
@@ -163,6 +184,18 @@ class MirroredFit(FitLoop):
                 return self.take_first(self.strategy.run(replica_step, args=arguments))
 
         return step
+
+    def _measure(self) -> dict[str, Any]:
+        """Return the metrics of all replicas, for an epoch that a restart finds done."""
+
+        @tf.function(autograph=False)
+        def measure() -> dict[str, Any]:
+            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            sums = replica_sums.add_all([tf.convert_to_tensor(variable) for variable in variables])
+            with keras.StatelessScope([*zip(variables, sums, strict=True)]):
+                return flatten_logs(self.model.get_metrics_result())
+
+        return self.take_first(self.strategy.run(measure)) if self.model.metrics else {}
 
     def _check_weights(self) -> None:
         """Raise InputError if the workers' weights differ."""
@@ -188,15 +221,14 @@ class MirroredFit(FitLoop):
 
 
 def _name_logs(logs: Any, measured: dict[str, Any], scales: Scales, share: Any) -> dict[str, Any]:
-    """Return a step's logs of all replicas, as Keras names them; `measured` are its metrics."""
-    flat = flatten_logs(logs)
-    if set(flat) == set(measured):
-        return measured
+    """Return a step's logs of all replicas; `measured` are its metrics."""
     named = {}
-    for name, value in flat.items():
-        if name in scales.metrics:
-            named[name] = measured[scales.metrics[name]]
-        else:
+    for name, value in flatten_logs(logs).items():
+        metric = scales.metrics.get(name, name)
+        metric = metric if metric in measured else name
+        if name in scales.logs or metric not in measured:
             scale = scales.logs.get(name, Scale.SHARE)
             named[name] = replica_sums.all_reduce(share.weigh(tf.cast(value, tf.float32), scale))
+        else:
+            named[name] = measured[metric]
     return named

@@ -10,6 +10,7 @@ The trial is not needed for models that consist of Keras' layers, losses and met
 
 import contextlib
 import dataclasses
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from tensorflow.python.distribute import distribute_lib
 
 from trainer.errors import InputError, first_line
 from trainer.fit.divided_batches import count_rows, slice_rows
+from trainer.fit.inlined_functions import inlined_functions
 from trainer.fit.replica_sums import means_of_local_rows
 from trainer.fit.scales import Scale, Scales, flatten_logs
 from trainer.training import draws
@@ -35,6 +37,9 @@ _PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
 _CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05
 """Relative errors that are rounding; the last one in 16 bits."""
+_GRADIENT = "the gradient for the optimizer"
+_FACTOR = 1e4
+"""Factor of gradients with which a limit is reached, to which a step may clip them."""
 _READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 """Types of operations that don't assign to a variable."""
 _BATCHWISE = {"circle", "dice", "tversky"}
@@ -76,6 +81,7 @@ def _is_of_rows(layer: keras.Layer) -> bool:
     functions = [getattr(layer, name, None) for name in ("activation", "activity_regularizer")]
     return (
         _is_of_keras(type(layer))
+        and not getattr(layer, "stateful", False)  # States of so many rows.
         and not module.startswith(_MIXING)
         and all(_is_of_keras(function) for function in functions if function is not None)
     )
@@ -98,6 +104,9 @@ class _Values:
         self.ratios: list[tf.Tensor] = []
         """Of each masked loss, entries divided by valid ones."""
         self.results: list[tuple[Any, str]] = []
+        self.gradients: list[Any] = []
+        """Of the tapes, as they are before the step changes them."""
+        self.has_changed_gradients = False
 
     def add(self, name: str, value: tf.Tensor) -> None:
         self.names.append(name)
@@ -120,6 +129,8 @@ class _Pass:
         self._is_whole = ratios is None
         self.names: list[str] = []
         self.metrics: dict[str, str] = {}
+        self.has_changed_gradients = False
+        """The step applies other gradients than those that its tapes have computed."""
         self._ratios = ratios or []
         specification = keras.tree.map_structure(
             lambda tensor: (
@@ -129,10 +140,13 @@ class _Pass:
             ),
             rows,
         )
-        number = tf.TensorSpec([], tf.int32)
+        number, factor = tf.TensorSpec([], tf.int32), tf.TensorSpec([])
         self._step = tf.function(self._trace, autograph=False)
         with self._patches():
-            self._concrete = self._step.get_concrete_function(specification, number)
+            try:
+                self._concrete = self._step.get_concrete_function(specification, number, factor)
+            except (TypeError, ValueError) as error:
+                raise self._refuse(error) from error
 
     @contextlib.contextmanager
     def _patches(self) -> Iterator[None]:
@@ -152,11 +166,12 @@ class _Pass:
                     ),
                 )
             )
-            for change in (means_of_local_rows(), draws.by_row(), draws.repeated()):
+            changes = means_of_local_rows(), draws.by_row(), draws.repeated(), inlined_functions()
+            for change in changes:
                 stack.enter_context(change)
             yield
 
-    def _trace(self, rows: Any, offset: tf.Tensor) -> Any:
+    def _trace(self, rows: Any, offset: tf.Tensor, factor: tf.Tensor) -> Any:
         per_replica: list[_Values] = []
         local = threading.local()
 
@@ -177,16 +192,26 @@ class _Pass:
             per_replica.append(values)
             return values.tensors, own, values.ratios
 
-        with self._recorded(local):
+        with self._recorded(local, factor):
             results = self._strategy.run(replica_step)
         self.names = per_replica[0].names
+        self.has_changed_gradients = per_replica[0].has_changed_gradients
         first = self._strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: first(value)[0], results)
 
     @contextlib.contextmanager
-    def _recorded(self, local: threading.local) -> Iterator[None]:
-        """Record gradients and values of metrics."""
+    def _recorded(self, local: threading.local, factor: tf.Tensor) -> Iterator[None]:
+        """Record values of metrics, and gradients times a factor."""
         update, mask = Mean.update_state, keras_loss.apply_mask
+        differentiate = tf.GradientTape.gradient
+
+        def gradients_times(*arguments: Any, **options: Any) -> Any:
+            found = differentiate(*arguments, **options)
+            scaled = tf.nest.map_structure(
+                lambda gradient: None if gradient is None else _times(gradient, factor), found
+            )
+            local.values.gradients += tf.nest.flatten(scaled)
+            return scaled
 
         def update_recorded(self: Any, values: Any, sample_weight: Any = None) -> Any:
             if sample_weight is None and tf.convert_to_tensor(values).shape.rank == 0:
@@ -216,8 +241,12 @@ class _Pass:
                 def record(
                     gradients: Any, variables: Any = None, name: str = optimizer.name
                 ) -> None:
+                    gradients = [*gradients]
+                    of_tapes = {id(gradient) for gradient in local.values.gradients}
+                    if any(id(gradient) not in of_tapes for gradient in gradients):
+                        local.values.has_changed_gradients = True
                     summary = [_project(one) for one in gradients if one is not None]
-                    local.values.add(f"the gradient for the optimizer {name!r}", tf.stack(summary))
+                    local.values.add(f"{_GRADIENT} {name!r}", tf.stack(summary))
 
                 stack.enter_context(mock.patch.object(optimizer, "apply", record))
                 stack.enter_context(mock.patch.object(optimizer, "scale_loss", lambda loss: loss))
@@ -225,12 +254,13 @@ class _Pass:
 
                 def result(metric: Any = metric, result: Any = metric.result) -> Any:
                     found = result()
-                    if tf.is_tensor(found):
-                        local.values.results.append((found, metric.name))
+                    flat = flatten_logs({metric.name: found})
+                    local.values.results += [(value, name) for name, value in flat.items()]
                     return found
 
                 stack.enter_context(mock.patch.object(metric, "result", result))
             stack.enter_context(mock.patch.object(Mean, "update_state", update_recorded))
+            stack.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradients_times))
             for name, change in (
                 ("apply_mask", mask_by_whole),
                 ("unscale_loss_for_distribution", loss_recorded),
@@ -238,18 +268,14 @@ class _Pass:
                 stack.enter_context(mock.patch.object(keras_loss, name, change))
             yield
 
-    def run(self, rows: Any, offset: int) -> "_Result":
+    def run(self, rows: Any, offset: int, factor: float) -> "_Result":
         """Compute the step of some rows, and undo its assignments."""
         handles = self._list_assigned()
         before = {id(handle): _read(handle) for handle in handles}
         try:
-            values, logs, ratios = self._concrete(rows, tf.constant(offset))
+            values, logs, ratios = self._concrete(rows, tf.constant(offset), tf.constant(factor))
         except tf.errors.InvalidArgumentError as error:
-            raise InputError(
-                f"several replicas can't compute {self._function.__name__} of the model "
-                f"{self._model.name!r}, which fails with fewer rows: "
-                f"{first_line(error)}; let it take batches of any size, or train on one replica"
-            ) from None
+            raise self._refuse(error) from None
         after = {id(handle): _read(handle) for handle in handles}
         for handle in handles:
             raw_ops.AssignVariableOp(resource=handle, value=before[id(handle)])
@@ -259,6 +285,16 @@ class _Pass:
             ratios=[np.array(ratio) for ratio in ratios],
             begin=before,
             end=after,
+        )
+
+    def _refuse(self, error: Exception) -> InputError:
+        reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
+        return InputError(
+            f"several replicas can't compute {self._function.__name__} of the model "
+            f"{self._model.name!r}, which fails with fewer rows, or a number that is not known "
+            f"when it is traced: {first_line(ValueError(reason))}; let it take batches of any "
+            "size, by keras.ops.shape(x)[0], and update metrics and optimizers outside of tf.cond, "
+            "or train on one replica"
         )
 
     def _list_assigned(self) -> list[Any]:
@@ -300,46 +336,69 @@ def find_scales(
     """
     number = int(count_rows(rows))
     whole_pass = _Pass(model, strategy, function, rows)
-    whole = whole_pass.run(rows, 0)
+    whole = whole_pass.run(rows, 0, 1.0)
     part_pass = _Pass(model, strategy, function, rows, whole.ratios)
-    cuts = []
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
-    for cut in sorted(places):
-        pairs = ((0, cut), (cut, number))
-        cuts.append(
-            [
-                (part_pass.run(slice_rows(rows, *pair), pair[0]), (pair[1] - pair[0]) / number)
-                for pair in pairs
-            ]
-        )
     tolerance = _find_tolerance(model)
 
-    def find(kind: str, key: Any) -> Scale | None:
-        expected = getattr(whole, kind)[key]
-        for scale in Scale:
-            totals = [
-                sum(
-                    getattr(part, kind)[key] * np.array(scale.factor(share, _PARTS))
-                    for part, share in parts
-                )
-                for parts in cuts
+    def run_parts(factor: float) -> list[list[tuple[_Result, float]]]:
+        return [
+            [
+                (part_pass.run(slice_rows(rows, begin, end), begin, factor), (end - begin) / number)
+                for begin, end in ((0, cut), (cut, number))
             ]
-            if all(_is_close(total, expected, tolerance) for total in totals):
-                return scale
-        return None
+            for cut in sorted(places)
+        ]
 
+    def add_up(scale: Scale, whole: _Result, cuts: Any, kind: str, key: Any) -> bool:
+        expected = getattr(whole, kind)[key]
+        for parts in cuts:
+            terms = [
+                getattr(part, kind)[key] * np.array(scale.factor(share, _PARTS))
+                for part, share in parts
+            ]
+            # Terms may cancel each other, as gradients do near a minimum.
+            largest = max(np.max(np.abs(term), initial=0) for term in terms)
+            if not _is_close(sum(terms), expected, tolerance, tolerance * largest + 1e-12):
+                return False
+        return True
+
+    def find(kind: str, key: Any) -> Scale | None:
+        return next((one for one in Scale if add_up(one, whole, cuts, kind, key)), None)
+
+    def refuse(name: str, remedy: str) -> InputError:
+        return InputError(
+            f"several replicas can't compute {function.__name__} of the model {model.name!r}: "
+            f"{name} of {number} rows is neither the mean nor the sum of those of two parts of "
+            f"them, {remedy}, or train on one replica"
+        )
+
+    cuts = run_parts(1.0)
     scales = Scales()
     scales.metrics = whole_pass.metrics
     for index, name in enumerate(whole_pass.names):
         scale = find("values", index)
         if scale is None:
-            raise InputError(
-                f"several replicas can't compute {function.__name__} of the model {model.name!r}: "
-                f"{name} of {number} rows is neither the mean nor the sum of those of two parts of "
-                "them, as when rows are compared with each other; make it a mean over rows, or "
-                "train on one replica"
+            raise refuse(
+                name, "as when rows are compared with each other; make it a mean over rows"
             )
         scales.values.append(scale)
+        if not any(np.any(one.values[index]) for one in (whole, *(cut[0][0] for cut in cuts))):
+            warnings.warn(
+                f"{name} is 0 for the first {number} rows, which does not show that it is a mean "
+                "over rows: if it is none, it differs from that of one process",
+                stacklevel=2,
+            )
+    if whole_pass.has_changed_gradients:
+        larger, larger_cuts = whole_pass.run(rows, 0, _FACTOR), run_parts(_FACTOR)
+        for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
+            if name.startswith(_GRADIENT) and not add_up(
+                scale, larger, larger_cuts, "values", index
+            ):
+                raise refuse(
+                    f"{name}, if it is {_FACTOR:.0f} times as large,",
+                    "as when it is clipped; let the optimizer do that, by clipnorm or clipvalue",
+                )
     for name in whole.logs:
         scale = find("logs", name)
         if scale is None:
@@ -377,10 +436,11 @@ def _check_assigned(
         for component in strategy.experimental_local_results(variable.value)
     }
     for key, begin in whole.begin.items():
-        if not begin.dtype.is_floating:
+        if not (begin.dtype.is_floating or begin.dtype.is_integer):
             continue
-        changes = [np.array(result.end[key] - begin) for result in (whole, *parts)]
-        rounding = 1e-6 * np.max(np.abs(begin), initial=0)
+        start = np.array(begin, np.float64)
+        changes = [np.array(result.end[key], np.float64) - start for result in (whole, *parts)]
+        rounding = 1e-6 * np.max(np.abs(start), initial=0) * begin.dtype.is_floating
         if key in states:
             if not _is_close(changes[1] + changes[2], changes[0], tolerance, rounding):
                 raise InputError(
@@ -403,6 +463,14 @@ def _is_close(found: Any, expected: Any, tolerance: float, rounding: float = 1e-
     size = np.max(np.abs(expected), axis=-1, keepdims=True) if np.ndim(expected) else expected
     least = 1e-6 * np.max(np.abs(expected), initial=0) + rounding
     return bool(np.all(np.abs(found - expected) <= tolerance * np.abs(size) + least))
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            _times(gradient.values, factor), gradient.indices, gradient.dense_shape
+        )
+    return gradient * tf.cast(factor, gradient.dtype)
 
 
 def _project(gradient: Any) -> tf.Tensor:
