@@ -431,6 +431,21 @@ def clipped_by_hand():
     return prepare(Clipped(square))
 
 
+@refused("the gradient for the optimizer")
+def contrast_that_begins_later():
+    def find(model: Any, y: Any, outputs: Any) -> Any:
+        weight = ops.minimum(1.0, ops.cast(model.optimizer.iterations, "float32") / 10)
+        return square(model, y, outputs) + weight * ops.var(outputs)
+
+    return prepare(Step(find))
+
+
+@refused("the gradient for the optimizer")
+def contrast_of_outputs_that_begin_at_zero():
+    model = network(kernel_initializer="zeros")
+    return compiled(lambda y, outputs: ops.mean(ops.square(y - outputs)) + ops.var(outputs), model)
+
+
 @refused("the loss of 11 rows is neither")
 def rows_that_meet():
     class Centered(keras.layers.Layer):

@@ -31,12 +31,14 @@ from trainer.fit.inlined_functions import inlined_functions
 from trainer.fit.replica_sums import means_of_local_rows
 from trainer.fit.scales import Scale, Scales, flatten_logs
 from trainer.training import draws
-from trainer.training.applied_optimizers import list_optimizers, others_refused
+from trainer.training.applied_optimizers import list_inner, list_optimizers, others_refused
 
 _PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
 _CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05
 """Relative errors that are rounding; the last one in 16 bits."""
+_STEPS = 1000
+"""Steps that a model seems to have trained in a trial."""
 _GRADIENT = "the gradient for the optimizer"
 _FACTOR = 1e4
 """Factor of gradients with which a limit is reached, to which a step may clip them."""
@@ -334,6 +336,44 @@ def find_scales(
 
     `function` is the model's train_step or test_step, `rows` a batch of two rows or more.
     """
+    with _trained_for_long(model):
+        return _find_scales(model, strategy, function, rows)
+
+
+@contextlib.contextmanager
+def _trained_for_long(model: keras.Model) -> Iterator[None]:
+    """Let a model have no zeros that hide what its step compares later.
+
+    A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
+    """
+    optimizers = list_optimizers(model)
+    counts = [one.iterations for outer in optimizers for one in (outer, *list_inner(outer))]
+    zeros = [
+        weight
+        for weight in model.weights
+        if "float" in weight.dtype and not np.any(keras.ops.convert_to_numpy(weight))
+    ]
+    before = [int(count.numpy()) for count in counts]
+    try:
+        for count, value in zip(counts, before, strict=True):
+            count.assign(value + _STEPS)
+        for weight in zeros:
+            places = np.arange(np.prod(weight.shape)).reshape(weight.shape)
+            weight.assign(0.01 * (1.5 + np.cos(places)))
+        yield
+    finally:
+        for count, value in zip(counts, before, strict=True):
+            count.assign(value)
+        for weight in zeros:
+            weight.assign(keras.ops.zeros_like(weight))
+
+
+def _find_scales(
+    model: keras.Model,
+    strategy: tf.distribute.Strategy,
+    function: Callable[[Any], Any],
+    rows: Any,
+) -> Scales:
     number = int(count_rows(rows))
     whole_pass = _Pass(model, strategy, function, rows)
     whole = whole_pass.run(rows, 0, 1.0)
