@@ -136,7 +136,7 @@ class MirroredFit(FitLoop):
         elif is_tried:
             # An epoch that goes on after a restart has metrics.
             variables = [variable for metric in self.model.metrics for variable in metric.variables]
-            states = [np.array(variable) for variable in variables]
+            states = [variable.numpy() for variable in variables]
             self.model.reset_metrics()
             scales = find_scales(self.model, self.strategy, function, rows)
             for variable, state in zip(variables, states, strict=True):

@@ -351,7 +351,7 @@ def _trained_for_long(model: keras.Model) -> Iterator[None]:
     zeros = [
         weight
         for weight in model.weights
-        if "float" in weight.dtype and not np.any(keras.ops.convert_to_numpy(weight))
+        if "float" in weight.dtype and not np.any(weight.numpy())
     ]
     before = [int(count.numpy()) for count in counts]
     try:
