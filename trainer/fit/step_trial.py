@@ -349,9 +349,7 @@ def _trained_for_long(model: keras.Model) -> Iterator[None]:
     optimizers = list_optimizers(model)
     counts = [one.iterations for outer in optimizers for one in (outer, *list_inner(outer))]
     zeros = [
-        weight
-        for weight in model.weights
-        if "float" in weight.dtype and not np.any(weight.numpy())
+        weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
     ]
     before = [int(count.numpy()) for count in counts]
     try:

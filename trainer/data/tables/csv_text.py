@@ -457,6 +457,10 @@ def split_fields(row: bytes, dialect: Dialect = PLAIN) -> list[str]:
     if not dialect.escape and (not dialect.quote or dialect.quote not in text):
         fields = text.split(dialect.delimiter)
         return [field.lstrip(" ") for field in fields] if dialect.skip_initial_space else fields
+    if not (dialect.escape or dialect.skip_initial_space) and text.count(dialect.quote) == 1:
+        before, _, _ = text.partition(dialect.quote)
+        if not before or before.endswith(dialect.delimiter):  # Faster than the csv module.
+            raise BadRowError(f"is quoted wrongly: {_UNCLOSED}")
     try:
         return next(_read_fields(text, dialect))
     except csv.Error as error:
