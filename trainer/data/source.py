@@ -82,7 +82,7 @@ class SourceKind:
     keeps_shards: ClassVar[bool] = True
     """True if a shard depends on its own examples alone, so that a records_store can keep it."""
     billed: ClassVar[str] = ""
-    """What reading the source costs beside the machine that reads it; empty: nothing."""
+    """Says what is billed beside the machine that reads the source; empty if nothing is."""
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings of the names of a table's files; a pattern may match other names."""
 

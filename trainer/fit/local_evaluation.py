@@ -1,4 +1,4 @@
-"""What fails in Keras for a model on several replicas: evaluations, predictions and float().
+"""Evaluations, predictions and float(), which fail in Keras for a model on several replicas.
 
 Each process that evaluates or predicts computes it alone, for all data.
 """

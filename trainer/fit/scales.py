@@ -1,4 +1,4 @@
-"""How the values of a step add up over the replicas."""
+"""Scales by which the values of a step add up over the replicas."""
 
 import enum
 import threading

@@ -98,7 +98,7 @@ def _is_mean(loss: Any) -> bool:
 
 
 class _Values:
-    """What a replica's step has computed, recorded instead of applied."""
+    """Values that a replica's step has computed, recorded instead of applied."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
