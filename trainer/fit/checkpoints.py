@@ -16,6 +16,7 @@ from trainer.errors import InputError
 from trainer.training import draws
 from trainer.training.applied_optimizers import list_optimizers
 from trainer.training.cluster import Cluster
+from trainer.training.compile_checks import list_states
 
 _NUMBERS = "numbers/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -74,7 +75,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._initial: dict[str, dict[str, Any]] = {}
         self._history, self._callbacks = history, callbacks
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
-        self._measured = [variable for metric in model.metrics for variable in metric.variables]
+        self._measured = list_states(model)
         measured = {id(variable) for variable in self._measured}
         variables = [variable for variable in model.variables if id(variable) not in measured]
         variables += [

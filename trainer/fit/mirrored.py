@@ -21,6 +21,7 @@ from trainer.fit.scales import Scale, Scales, flatten_logs
 from trainer.fit.step_trial import find_scales, is_trial_needed
 from trainer.training import draws
 from trainer.training.applied_optimizers import list_optimizers, others_refused
+from trainer.training.compile_checks import list_states
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "
@@ -135,7 +136,7 @@ class MirroredFit(FitLoop):
             self._untried.add(function.__name__)
         elif is_tried:
             # An epoch that goes on after a restart has metrics.
-            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            variables = list_states(self.model)
             states = [variable.numpy() for variable in variables]
             self.model.reset_metrics()
             scales = find_scales(self.model, self.strategy, function, rows)
@@ -152,7 +153,7 @@ class MirroredFit(FitLoop):
             share.value = tf.cast(count / total, tf.float32)
             scales.begin()
             draws.set_rows(offset, tf.maximum(count, 1))
-            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            variables = list_states(self.model)
             before = [tf.convert_to_tensor(variable) for variable in variables]
             logs = function(part)
             states = [
@@ -170,7 +171,7 @@ class MirroredFit(FitLoop):
         def step(*arguments: Any) -> Any:
             changes = [
                 replica_sums.means_of_local_rows(),
-                replica_sums.masks_of_all_rows(share),
+                replica_sums.masks_of_all_rows(share.average),
                 replica_sums.moments_of_all_rows(share),
                 replica_sums.batch_means(share, scales),
                 draws.by_row(),
@@ -190,7 +191,7 @@ class MirroredFit(FitLoop):
 
         @tf.function(autograph=False)
         def measure() -> dict[str, Any]:
-            variables = [variable for metric in self.model.metrics for variable in metric.variables]
+            variables = list_states(self.model)
             sums = replica_sums.add_all([tf.convert_to_tensor(variable) for variable in variables])
             with keras.StatelessScope([*zip(variables, sums, strict=True)]):
                 return flatten_logs(self.model.get_metrics_result())

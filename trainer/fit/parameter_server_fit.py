@@ -30,7 +30,13 @@ from trainer.errors import InputError
 from trainer.fit.divided_batches import unwrap
 from trainer.fit.fit_loop import FitLoop
 from trainer.training.applied_optimizers import list_optimizers, others_refused
-from trainer.training.compile_checks import check_additive, check_compiled, is_own_metric
+from trainer.training.compile_checks import (
+    check_additive,
+    check_compiled,
+    is_own_metric,
+    list_metrics,
+    list_states,
+)
 from trainer.training.parameter_servers import STEPS_AHEAD, Steps
 
 
@@ -56,9 +62,7 @@ class AsynchronousFit(FitLoop):
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         check_compiled(self.model)  # A MultiOptimizer chooses its optimizers when it is built.
         self._check_metrics()
-        self._variables = [
-            variable for metric in self.model.metrics for variable in metric.variables
-        ]
+        self._variables = list_states(self.model)
         self.model.reset_metrics()
         self._initial = [np.array(variable) for variable in self._variables]
         self._workers = len(self.cluster.addresses["worker"])
@@ -115,9 +119,7 @@ class AsynchronousFit(FitLoop):
 
     def _check_metrics(self) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
-        metrics = self.model.metrics
-        listed = [metric for outer in metrics for metric in getattr(outer, "metrics", [outer])]
-        own = [metric for metric in listed if is_own_metric(metric)]
+        own = [metric for metric in list_metrics(self.model) if is_own_metric(metric)]
         if not own:
             return
         data = unwrap(next(iter(self.data)))

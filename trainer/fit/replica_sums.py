@@ -5,7 +5,7 @@ A replica's share is the part of the global batch's rows that it has.
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -51,6 +51,10 @@ class Share(threading.local):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return _multiply(value, scale.factor(self.value, replicas))
 
+    def average(self, value: tf.Tensor) -> tf.Tensor:
+        """Return the mean over all rows of a value that is a mean over a replica's rows."""
+        return all_reduce(_multiply(value, self.value))
+
 
 @contextlib.contextmanager
 def means_of_local_rows() -> Iterator[None]:
@@ -64,17 +68,18 @@ def means_of_local_rows() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def masks_of_all_rows(share: Share) -> Iterator[None]:
+def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[None]:
     """Let masked losses be sums divided by the valid entries of the batch, as on one process.
 
-    Keras divides them by those of the replica.
+    Keras divides them by those of the replica. `average` returns the share of entries that are
+    valid in the batch, from that in a replica's rows.
     """
     apply_mask = keras_loss.apply_mask
 
     def apply_batch_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
         if mask is None or reduction == "sum":
             return apply_mask(sample_weight, mask, dtype, reduction)
-        valid = all_reduce(_multiply(tf.reduce_mean(tf.cast(mask, tf.float32)), share.value))
+        valid = average(tf.reduce_mean(tf.cast(mask, tf.float32)))
         weight = apply_mask(sample_weight, mask, dtype, "sum")
         return weight * tf.cast(tf.math.reciprocal_no_nan(valid), weight.dtype)
 

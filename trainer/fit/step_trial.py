@@ -28,10 +28,11 @@ from tensorflow.python.distribute import distribute_lib
 from trainer.errors import InputError, first_line
 from trainer.fit.divided_batches import count_rows, slice_rows
 from trainer.fit.inlined_functions import inlined_functions
-from trainer.fit.replica_sums import means_of_local_rows
+from trainer.fit.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.fit.scales import Scale, Scales, flatten_logs
 from trainer.training import draws
 from trainer.training.applied_optimizers import list_inner, list_optimizers, others_refused
+from trainer.training.compile_checks import is_own_metric, list_metrics
 
 _PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
@@ -64,14 +65,9 @@ def is_trial_needed(model: keras.Model) -> bool:
     if not all(_is_mean(loss) for loss in tf.nest.flatten(model.loss) if loss is not None):
         return True
     return not all(
-        _is_of_keras(type(metric)) and _is_of_keras(getattr(metric, "_fn", Mean))
+        not is_own_metric(metric) and _is_of_keras(getattr(metric, "_fn", Mean))
         for metric in list_metrics(model)
     )
-
-
-def list_metrics(model: keras.Model) -> list[keras.Metric]:
-    """Return a model's metrics, and each of those that `compile` was given."""
-    return [one for outer in model.metrics for one in getattr(outer, "metrics", [outer])]
 
 
 def _is_of_keras(thing: Any) -> bool:
@@ -103,8 +99,8 @@ class _Values:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.tensors: list[tf.Tensor] = []
-        self.ratios: list[tf.Tensor] = []
-        """Of each masked loss, entries divided by valid ones."""
+        self.valid: list[tf.Tensor] = []
+        """Of each masked loss, the share of entries that are valid."""
         self.results: list[tuple[Any, str]] = []
         self.gradients: list[Any] = []
         """Of the tapes, as they are before the step changes them."""
@@ -124,16 +120,16 @@ class _Pass:
         strategy: tf.distribute.Strategy,
         function: Callable[[Any], Any],
         rows: Any,
-        ratios: list[np.ndarray] | None = None,
+        valid: list[np.ndarray] | None = None,
     ) -> None:
-        """Trace the step for rows of any number; without `ratios`, as one process's."""
+        """Trace the step for rows of any number; without `valid`, as one process's."""
         self._model, self._strategy, self._function = model, strategy, function
-        self._is_whole = ratios is None
+        self._is_whole = valid is None
         self.names: list[str] = []
         self.metrics: dict[str, str] = {}
         self.has_changed_gradients = False
         """The step applies other gradients than those that its tapes have computed."""
-        self._ratios = ratios or []
+        self._valid = valid or []
         specification = keras.tree.map_structure(
             lambda tensor: (
                 tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
@@ -192,7 +188,7 @@ class _Pass:
                 if name not in self.metrics
             }
             per_replica.append(values)
-            return values.tensors, own, values.ratios
+            return values.tensors, own, values.valid
 
         with self._recorded(local, factor):
             results = self._strategy.run(replica_step)
@@ -204,7 +200,7 @@ class _Pass:
     @contextlib.contextmanager
     def _recorded(self, local: threading.local, factor: tf.Tensor) -> Iterator[None]:
         """Record values of metrics, and gradients times a factor."""
-        update, mask = Mean.update_state, keras_loss.apply_mask
+        update = Mean.update_state
         differentiate = tf.GradientTape.gradient
 
         def gradients_times(*arguments: Any, **options: Any) -> Any:
@@ -225,16 +221,10 @@ class _Pass:
             local.values.add("the loss", tf.cast(loss, tf.float32))
             return tf.zeros_like(loss)
 
-        def mask_by_whole(weight: Any, masked: Any, dtype: Any, reduction: Any) -> Any:
-            if masked is None or reduction == "sum":
-                return mask(weight, masked, dtype, reduction)
-            ratios = local.values.ratios
-            if self._is_whole:
-                valid = tf.reduce_mean(tf.cast(masked, tf.float32))
-                ratios.append(tf.math.reciprocal_no_nan(valid))
-            else:
-                ratios.append(tf.constant(self._ratios[len(ratios)]))
-            return mask(weight, masked, dtype, "sum") * tf.cast(ratios[-1], dtype)
+        def average_of_whole(valid: tf.Tensor) -> tf.Tensor:
+            known = local.values.valid
+            known.append(valid if self._is_whole else tf.constant(self._valid[len(known)]))
+            return known[-1]
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(others_refused(self._model))
@@ -263,11 +253,10 @@ class _Pass:
                 stack.enter_context(mock.patch.object(metric, "result", result))
             stack.enter_context(mock.patch.object(Mean, "update_state", update_recorded))
             stack.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradients_times))
-            for name, change in (
-                ("apply_mask", mask_by_whole),
-                ("unscale_loss_for_distribution", loss_recorded),
-            ):
-                stack.enter_context(mock.patch.object(keras_loss, name, change))
+            stack.enter_context(masks_of_all_rows(average_of_whole))
+            stack.enter_context(
+                mock.patch.object(keras_loss, "unscale_loss_for_distribution", loss_recorded)
+            )
             yield
 
     def run(self, rows: Any, offset: int, factor: float) -> "_Result":
@@ -275,7 +264,7 @@ class _Pass:
         handles = self._list_assigned()
         before = {id(handle): _read(handle) for handle in handles}
         try:
-            values, logs, ratios = self._concrete(rows, tf.constant(offset), tf.constant(factor))
+            values, logs, valid = self._concrete(rows, tf.constant(offset), tf.constant(factor))
         except tf.errors.InvalidArgumentError as error:
             raise self._refuse(error) from None
         after = {id(handle): _read(handle) for handle in handles}
@@ -284,7 +273,7 @@ class _Pass:
         return _Result(
             values=[np.array(value) for value in values],
             logs={name: np.array(value) for name, value in logs.items()},
-            ratios=[np.array(ratio) for ratio in ratios],
+            valid=[np.array(share) for share in valid],
             begin=before,
             end=after,
         )
@@ -315,7 +304,7 @@ class _Pass:
 class _Result:
     values: list[np.ndarray]
     logs: dict[str, np.ndarray]
-    ratios: list[np.ndarray]
+    valid: list[np.ndarray]
     begin: dict[int, tf.Tensor]
     end: dict[int, tf.Tensor]
     """Values of the variables that the step has assigned, by id of handle."""
@@ -375,7 +364,7 @@ def _find_scales(
     number = int(count_rows(rows))
     whole_pass = _Pass(model, strategy, function, rows)
     whole = whole_pass.run(rows, 0, 1.0)
-    part_pass = _Pass(model, strategy, function, rows, whole.ratios)
+    part_pass = _Pass(model, strategy, function, rows, whole.valid)
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
     tolerance = _find_tolerance(model)
 

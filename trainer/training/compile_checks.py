@@ -18,6 +18,16 @@ def is_own_metric(metric: keras.Metric) -> bool:
     return not type(metric).__module__.startswith("keras.")
 
 
+def list_metrics(model: keras.Model) -> list[keras.Metric]:
+    """Return a model's metrics, and each of those that `compile` was given."""
+    return [one for outer in model.metrics for one in getattr(outer, "metrics", [outer])]
+
+
+def list_states(model: keras.Model) -> list[keras.Variable]:
+    """Return the variables in which a model's metrics keep their states."""
+    return [variable for metric in model.metrics for variable in metric.variables]
+
+
 def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
     """Raise InputError unless what two halves of a batch add to a state is what the batch adds."""
     if not np.allclose(whole, first + second, rtol=1e-3, atol=1e-5):
