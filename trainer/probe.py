@@ -28,9 +28,9 @@ from trainer.data import storage
 from trainer.data.read.reader import read_for_keras
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
+from trainer.engine.cluster import Cluster, from_environment
 from trainer.errors import first_line
 from trainer.fit import create_strategy, fit
-from trainer.training.cluster import Cluster, from_environment
 
 CHECKPOINT_STEPS = 2
 WARM_UP = 2

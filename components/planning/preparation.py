@@ -11,12 +11,12 @@ from trainer.data import storage
 from trainer.data.read.input_share import check_batch_size
 from trainer.data.schema import load_to_train
 from trainer.data.storage import join
+from trainer.engine.cluster import check_strategy
 from trainer.errors import InputError
 from trainer.evaluation.gate_options import check_floors
 from trainer.formats import count
 from trainer.models import find_model_class, prepare_model
 from trainer.tasks.label_kinds import check_label_options, kind_of_records
-from trainer.training.cluster import check_strategy
 from trainer.training.config import TrainingConfig, phases
 
 MAX_PADDING = 0.9

@@ -21,9 +21,9 @@ import tensorflow as tf
 
 from tests import replicas
 from tests.benchmarks.measuring import Row
-from trainer.training import embeddings
-from trainer.training.cluster import from_environment
-from trainer.training.strategies import create_strategy
+from trainer.engine import embeddings
+from trainer.engine.cluster import from_environment
+from trainer.engine.strategies import create_strategy
 
 ROWS = (1_000_000, 10_000_000, 100_000_000)
 LOOKED_UP = (128, 20)

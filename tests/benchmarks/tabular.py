@@ -16,8 +16,8 @@ from tests import tables
 from tests.benchmarks.measuring import Row, median_ratio
 from trainer.data.read.reader import InputShare, read_training_batches
 from trainer.data.schema import Dataset
+from trainer.engine.cluster import Cluster
 from trainer.models import open_model_for
-from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 from trainer.training.loop import TrainingLoop

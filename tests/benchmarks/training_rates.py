@@ -20,7 +20,7 @@ from tests import replicas
 from tests.benchmarks.measuring import Row, in_turns
 from tests.small_records import write_records
 from trainer.data.schema import Dataset
-from trainer.training.cluster import Cluster
+from trainer.engine.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.job import Job
 

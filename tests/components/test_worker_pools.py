@@ -7,7 +7,7 @@ from google_cloud_pipeline_components.container.v1.gcp_launcher.utils import jso
 from components.machines.worker_pools import MachineOptions, build_worker_pool_specs
 from tests.refusals import refused
 from trainer import fields
-from trainer.training.cluster import check_strategy
+from trainer.engine.cluster import check_strategy
 from vertex_facts.machine_types import accelerators
 
 T4 = "accelerator_type=NVIDIA_TESLA_T4"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer import quiet
-from trainer.training.cluster import from_environment
+from trainer.engine.cluster import from_environment
 from trainer.training.job import parse
 
 

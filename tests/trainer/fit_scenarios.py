@@ -19,11 +19,11 @@ import numpy as np
 import tensorflow as tf
 
 from tests.trainer.fit_scripts import REFUSED, ROWS, SCENARIOS, draw, scenario
+from trainer.engine import strategies
+from trainer.engine.applied_optimizers import list_optimizers
+from trainer.engine.cluster import from_environment
 from trainer.errors import InputError
 from trainer.fit import create_strategy, fit
-from trainer.training import strategies
-from trainer.training.applied_optimizers import list_optimizers
-from trainer.training.cluster import from_environment
 
 
 def dense(**options: Any) -> keras.Model:

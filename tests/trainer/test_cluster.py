@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.refusals import refused
-from trainer.training.cluster import Cluster, from_environment
+from trainer.engine.cluster import Cluster, from_environment
 
 TRAINERS = {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
 MEMBERS = {**TRAINERS, "ps": ["d:1"]}

@@ -12,12 +12,12 @@ from tests import replicas
 from tests.child_processes import ROOT
 from tests.trainer import fit_scenarios
 from tests.trainer.fit_scripts import REFUSED, SCRIPTS
+from trainer.engine import draws
+from trainer.engine.strategies import LOGICAL_CPUS
 from trainer.errors import InputError
 from trainer.fit import fit
 from trainer.fit.checkpoints import find_done
-from trainer.training import draws
 from trainer.training.program import Trained
-from trainer.training.strategies import LOGICAL_CPUS
 
 MODULE = fit_scenarios.__name__
 QUICK = ["weighted_dataset", "random_layers", "rate_by_the_batch"]

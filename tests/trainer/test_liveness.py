@@ -6,7 +6,7 @@ from trainer.errors import RETRY_EXIT_CODE
 
 PROGRAM = """
 import threading
-from trainer.training.liveness import StepWatch
+from trainer.engine.liveness import StepWatch
 
 with StepWatch("worker 1", seconds=1) as watch:
     for _ in range(3):

@@ -21,8 +21,8 @@ from trainer import checked_json
 from trainer.data.images.preprocessing import decode_and_resize
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import load_dataset
+from trainer.engine.cluster import Cluster
 from trainer.training import logs
-from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig
 from trainer.training.progress import Progress, Sums
 

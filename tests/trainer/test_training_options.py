@@ -16,12 +16,13 @@ from tests.trainer.training_runs import train
 from trainer import checked_json
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
+from trainer.engine import embeddings, strategies
+from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
 from trainer.tasks.classification import Classification
-from trainer.training import embeddings, loop, strategies
+from trainer.training import loop
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.training.checkpoint import Checkpoints
-from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, read_saved, write_config
 from trainer.training.job import parse
 from trainer.training.optimization import LearningRate, create_optimizer

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainer.engine import draws
+from trainer.engine.applied_optimizers import list_optimizers
+from trainer.engine.cluster import Cluster
+from trainer.engine.compile_checks import list_states
 from trainer.errors import InputError
-from trainer.training import draws
-from trainer.training.applied_optimizers import list_optimizers
-from trainer.training.cluster import Cluster
-from trainer.training.compile_checks import list_states
 
 _NUMBERS = "numbers/.ATTRIBUTES/VARIABLE_VALUE"
 

@@ -19,17 +19,17 @@ from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDat
 from keras.src.trainers.epoch_iterator import EpochIterator
 from tensorflow.python.eager import context
 
+from trainer.engine import parameter_servers, strategies
+from trainer.engine.building import build, build_without_data
+from trainer.engine.cluster import Cluster, from_environment
+from trainer.engine.compile_checks import check_compiled
 from trainer.errors import InputError
 from trainer.fit import checkpoints, local_evaluation
-from trainer.fit.building import build, build_without_data
 from trainer.fit.checkpoints import CheckpointCallback
 from trainer.fit.data_order import check_order, skip_epochs, skip_validations
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
 from trainer.fit.parameter_server_fit import AsynchronousFit
-from trainer.training import parameter_servers, strategies
-from trainer.training.cluster import Cluster, from_environment
-from trainer.training.compile_checks import check_compiled
 
 _WRITERS = (
     keras.callbacks.CSVLogger,

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 from keras.src.trainers.epoch_iterator import EpochIterator
 
+from trainer.engine.batches import count_rows, slice_rows, unwrap
+from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
-from trainer.training.cluster import Cluster
 
 ROWS_TRIED = 32
 """Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
@@ -96,23 +97,6 @@ def _without_rows(specification: Any) -> Any:
         ),
         specification,
     )
-
-
-def count_rows(data: Any) -> tf.Tensor:
-    """Return the number of rows of a batch, int32 []."""
-    return tf.shape(next(part for part in keras.tree.flatten(data) if tf.is_tensor(part)))[0]
-
-
-def slice_rows(data: Any, start: Any, stop: Any) -> Any:
-    """Return some rows of a batch, whose missing parts are tf.experimental.Optional."""
-    return keras.tree.map_structure(
-        lambda part: part[start:stop] if tf.is_tensor(part) else part, data
-    )
-
-
-def unwrap(batch: Any) -> Any:
-    """Return what train_step is given for a batch: without labels, the inputs alone."""
-    return batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
 
 
 def _hash(tensors: Sequence[Any]) -> tf.Tensor:

@@ -12,10 +12,10 @@ import keras
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
-from trainer.fit.building import build
-from trainer.fit.scales import flatten_logs
-from trainer.training import draws, strategies
-from trainer.training.cluster import Cluster
+from trainer.engine import draws, strategies
+from trainer.engine.building import build
+from trainer.engine.cluster import Cluster
+from trainer.engine.scales import flatten_logs
 
 
 class FitLoop(abc.ABC):

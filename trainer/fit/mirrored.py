@@ -12,16 +12,16 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
+from trainer.engine import draws, replica_sums
+from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.batches import count_rows
+from trainer.engine.compile_checks import list_states
+from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.scales import Scale, Scales, flatten_logs
+from trainer.engine.step_trial import find_scales, is_trial_needed
 from trainer.errors import InputError
-from trainer.fit import replica_sums
-from trainer.fit.divided_batches import DividedBatches, count_rows
+from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop
-from trainer.fit.inlined_functions import inlined_functions
-from trainer.fit.scales import Scale, Scales, flatten_logs
-from trainer.fit.step_trial import find_scales, is_trial_needed
-from trainer.training import draws
-from trainer.training.applied_optimizers import list_optimizers, others_refused
-from trainer.training.compile_checks import list_states
 
 _DIFFERENT = (
     "The workers read different batches, and each learns from its rows of its own. If more than "

@@ -26,18 +26,18 @@ from tensorflow.python.distribute.coordinator.values import (
     serialize_dataset_to_graph,
 )
 
-from trainer.errors import InputError
-from trainer.fit.divided_batches import unwrap
-from trainer.fit.fit_loop import FitLoop
-from trainer.training.applied_optimizers import list_optimizers, others_refused
-from trainer.training.compile_checks import (
+from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.batches import unwrap
+from trainer.engine.compile_checks import (
     check_additive,
     check_compiled,
     is_own_metric,
     list_metrics,
     list_states,
 )
-from trainer.training.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.errors import InputError
+from trainer.fit.fit_loop import FitLoop
 
 
 class AsynchronousFit(FitLoop):

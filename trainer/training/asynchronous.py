@@ -8,7 +8,7 @@ The number of steps is exact: the chief counts steps when they are reported done
 
 * A worker: its step is rescheduled on another worker. A restarted worker rejoins when all lost
   workers are back. A step that was applied but not reported is done twice and counted once. A
-  frozen worker is treated as lost (trainer/training/liveness.py).
+  frozen worker is treated as lost (trainer/engine/liveness.py).
 * A parameter server: the chief restarts itself, waits for the server and resumes from the newest
   checkpoint. A frozen parameter server ends this attempt of the job.
 * The chief: after a restart, it resumes from the newest checkpoint.
@@ -30,13 +30,14 @@ import tensorflow as tf
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.schema import load_to_train
-from trainer.training import embeddings, evaluator, liveness, loop, parameter_servers, trial
-from trainer.training.cluster import Cluster
+from trainer.engine import embeddings, liveness, parameter_servers
+from trainer.engine.cluster import Cluster
+from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.strategies import create_strategy
+from trainer.training import evaluator, loop, trial
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import TerminatedError, TrainingLoop
-from trainer.training.parameter_servers import STEPS_AHEAD, Steps
-from trainer.training.strategies import create_strategy
 
 EVALUATOR_SECONDS = 30.0
 """Time that the chief waits for the evaluator at the end before it validates the model itself."""

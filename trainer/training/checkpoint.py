@@ -18,9 +18,9 @@ from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
+from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
 from trainer.training import rejoin
-from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, read_saved
 from trainer.training.progress import Progress
 

@@ -21,13 +21,13 @@ from trainer.data import storage
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples
 from trainer.data.storage import join
+from trainer.engine.cluster import Cluster
+from trainer.engine.strategies import create_strategy
 from trainer.models import prepare_model
 from trainer.tasks import task_of
 from trainer.training import checkpoint, loop
-from trainer.training.cluster import Cluster
 from trainer.training.job import Job
 from trainer.training.objective import make_objective
-from trainer.training.strategies import create_strategy
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0

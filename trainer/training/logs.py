@@ -9,9 +9,9 @@ import tensorflow as tf
 from trainer import formats
 from trainer.data import storage
 from trainer.data.storage import join
+from trainer.engine.cluster import Cluster
 from trainer.exported.results import HISTORY
 from trainer.training import trial
-from trainer.training.cluster import Cluster
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.progress import Progress
 

@@ -23,23 +23,24 @@ import tensorflow as tf
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
+from trainer.engine import draws, embeddings
+from trainer.engine.cluster import Cluster
+from trainer.engine.compile_checks import check_compiled
+from trainer.engine.liveness import STEP_SECONDS, StepWatch
+from trainer.engine.periodic_updates import branch_across_replicas
+from trainer.engine.strategies import barrier, create_strategy, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
 from trainer.tasks import task_of
-from trainer.training import checkpoint, draws, embeddings, logs, weights
+from trainer.training import checkpoint, logs, weights
 from trainer.training.augmentation import add_augmentation
-from trainer.training.cluster import Cluster
-from trainer.training.compile_checks import check_compiled
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
-from trainer.training.liveness import STEP_SECONDS, StepWatch
 from trainer.training.objective import Objective, make_objective
 from trainer.training.optimization import LearningRate, create_optimizer, leave_sums_to_step
-from trainer.training.periodic_updates import branch_across_replicas
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Sums
-from trainer.training.strategies import barrier, create_strategy, resolve
 
 
 class TerminatedError(Exception):

@@ -10,9 +10,9 @@ from keras.src.losses.loss import unscale_loss_for_distribution
 
 from trainer.data.read import reader
 from trainer.data.read.model_inputs import open_inputs
+from trainer.engine.compile_checks import check_additive, is_own_metric
 from trainer.errors import InputError
 from trainer.tasks import Task
-from trainer.training.compile_checks import check_additive, is_own_metric
 from trainer.training.config import TrainingConfig
 from trainer.training.progress import Sums
 

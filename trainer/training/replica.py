@@ -14,20 +14,12 @@ from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset, load_to_train
 from trainer.data.storage import join
+from trainer.engine import parameter_servers, strategies
+from trainer.engine.cluster import Cluster, from_environment
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported.results import HISTORY, METRICS
 from trainer.models import find_model_class
-from trainer.training import (
-    asynchronous,
-    evaluator,
-    loop,
-    parameter_servers,
-    program,
-    strategies,
-    trial,
-    weights,
-)
-from trainer.training.cluster import Cluster, from_environment
+from trainer.training import asynchronous, evaluator, loop, program, trial, weights
 from trainer.training.export import export
 from trainer.training.job import Job
 from trainer.training.loop import PeerTerminatedError, TerminatedError, TrainingLoop

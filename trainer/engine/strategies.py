@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from trainer.engine.cluster import Cluster, check_strategy
 from trainer.errors import InputError
-from trainer.training.cluster import Cluster, check_strategy
 
 LOGICAL_CPUS = "LOGICAL_CPUS"
 """Environment variable with the number of logical devices into which the CPU is divided."""

@@ -25,14 +25,14 @@ from keras.src.metrics.reduction_metrics import Mean
 from tensorflow import raw_ops
 from tensorflow.python.distribute import distribute_lib
 
+from trainer.engine import draws
+from trainer.engine.applied_optimizers import list_inner, list_optimizers, others_refused
+from trainer.engine.batches import count_rows, slice_rows
+from trainer.engine.compile_checks import is_own_metric, list_metrics
+from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
+from trainer.engine.scales import Scale, Scales, flatten_logs
 from trainer.errors import InputError, first_line
-from trainer.fit.divided_batches import count_rows, slice_rows
-from trainer.fit.inlined_functions import inlined_functions
-from trainer.fit.replica_sums import masks_of_all_rows, means_of_local_rows
-from trainer.fit.scales import Scale, Scales, flatten_logs
-from trainer.training import draws
-from trainer.training.applied_optimizers import list_inner, list_optimizers, others_refused
-from trainer.training.compile_checks import is_own_metric, list_metrics
 
 _PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""

@@ -11,8 +11,8 @@ from unittest import mock
 import keras
 import tensorflow as tf
 
-from trainer.fit.divided_batches import unwrap
-from trainer.training.applied_optimizers import list_optimizers
+from trainer.engine.applied_optimizers import list_optimizers
+from trainer.engine.batches import unwrap
 
 
 def build_without_data(model: keras.Model) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from trainer.training import liveness
-from trainer.training.cluster import Cluster
-from trainer.training.strategies import create_strategy
+from trainer.engine import liveness
+from trainer.engine.cluster import Cluster
+from trainer.engine.strategies import create_strategy
 
 STEPS_AHEAD = 2
 """Number of steps per worker that are scheduled ahead, so that no worker waits for the chief."""

@@ -15,9 +15,9 @@ from keras.src.backend.tensorflow import nn as keras_nn
 from keras.src.losses import loss as keras_loss
 from keras.src.metrics.reduction_metrics import Mean
 
-from trainer.fit.scales import Scale, Scales
-from trainer.training.applied_optimizers import list_inner
-from trainer.training.periodic_updates import branch_across_replicas
+from trainer.engine.applied_optimizers import list_inner
+from trainer.engine.periodic_updates import branch_across_replicas
+from trainer.engine.scales import Scale, Scales
 
 
 def all_reduce(values: tf.Tensor) -> tf.Tensor:

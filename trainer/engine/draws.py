@@ -82,7 +82,7 @@ def _check_functions() -> None:
             if not np.array_equal(whole[4:], rows):
                 raise RuntimeError(
                     f"Keras {keras.__version__} with TensorFlow {tf.__version__} draws by other "
-                    "operations than trainer.training.draws divides among replicas"
+                    "operations than trainer.engine.draws divides among replicas"
                 )
 
 

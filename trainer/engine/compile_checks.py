@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from trainer.engine.applied_optimizers import list_inner, list_optimizers
 from trainer.errors import InputError
-from trainer.training.applied_optimizers import list_inner, list_optimizers
 
 _MEANS = ("mean", "sum_over_batch_size")
 """Reductions of losses that are means over the rows."""

@@ -1,0 +1,1 @@
+"""The engine that trains Keras models on the replicas of a job."""
