@@ -40,10 +40,14 @@ def assert_same(results, expected):
         assert result["epochs"] == expected[name]["epochs"]
         assert set(result["history"]) == set(expected[name]["history"])
         for key, values in result["history"].items():
-            np.testing.assert_allclose(values, expected[name]["history"][key], atol=tolerance)
+            np.testing.assert_allclose(
+                values, expected[name]["history"][key], atol=tolerance, err_msg=f"{name} {key}"
+            )
         assert set(result) == set(expected[name])
         for key in {"weights", "evaluated", "predicted"} & set(result):
-            np.testing.assert_allclose(result[key], expected[name][key], atol=tolerance)
+            np.testing.assert_allclose(
+                result[key], expected[name][key], atol=tolerance, err_msg=f"{name} {key}"
+            )
 
 
 @pytest.mark.parametrize("names", [QUICK, pytest.param([], marks=pytest.mark.slow)])

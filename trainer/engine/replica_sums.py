@@ -26,11 +26,20 @@ def all_reduce(values: tf.Tensor) -> tf.Tensor:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
 
 
-def add_all(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the sums over the replicas of small tensors, which are sent as one."""
-    flat = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values]
-    sizes = [tf.size(part) for part in flat]
-    parts = tf.split(all_reduce(tf.concat(flat, 0)), sizes, num=len(flat))
+def all_reduce_each(values: list[Any]) -> list[Any]:
+    """Return the sums over the replicas of each tensor, which are sent together."""
+    context = tf.distribute.get_replica_context()
+    return [*context.all_reduce(tf.distribute.ReduceOp.SUM, values)]
+
+
+def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return small tensors as one, float32 [n]."""
+    return tf.concat([tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values], 0)
+
+
+def _split(flat: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return the parts of a joined tensor in the shapes of `values`."""
+    parts = tf.split(flat, [tf.size(value) for value in values], num=len(values))
     return [
         tf.cast(tf.ensure_shape(tf.reshape(part, tf.shape(value)), value.shape), value.dtype)
         for part, value in zip(parts, values, strict=True)
@@ -180,41 +189,65 @@ def _has_fixed_rows(gradient: Any) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def sum_gradients(optimizer: keras.Optimizer, share: Share, scales: Scales) -> Iterator[None]:
-    """Let an optimizer apply the gradients of the batch, summed over the replicas by their scale.
+class Gradients:
+    """Gradients that optimizers apply: those of the batch, summed over the replicas by their scale.
 
     Keras would sum them after it has clipped those of each replica.
     """
-    apply = optimizer.apply
 
-    def apply_sum(grads: Any, trainable_variables: Any = None) -> Any:
-        replica_context = tf.distribute.get_replica_context()
-        scale = scales.take()
-        parts = [share.weigh(gradient, scale) for gradient in grads if gradient is not None]
-        fixed = [_has_fixed_rows(gradient) for gradient in parts]
-        sent = [
-            gradient.values if keeps else gradient
-            for gradient, keeps in zip(parts, fixed, strict=True)
-        ]
-        summed = replica_context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
-        for index, gradient in enumerate(parts):
-            if fixed[index]:
-                summed[index] = tf.IndexedSlices(
-                    summed[index], gradient.indices, gradient.dense_shape
+    def __init__(self, share: Share, scales: Scales, *, wait: bool) -> None:
+        """With `wait`, gradients are applied when other values are added up, in one message."""
+        self._share, self._scales, self._wait = share, scales, wait
+        self._waiting = threading.local()  # tf.distribute traces each replica in its own thread.
+
+    @contextlib.contextmanager
+    def of(self, optimizer: keras.Optimizer) -> Iterator[None]:
+        """Let an optimizer apply the gradients of the batch."""
+        apply = optimizer.apply
+
+        def apply_sum(grads: Any, trainable_variables: Any = None) -> None:
+            scale = self._scales.take()
+            parts = [
+                None if gradient is None else self._share.weigh(gradient, scale)
+                for gradient in grads
+            ]
+            known = [part for part in parts if part is not None]
+            fixed = [_has_fixed_rows(part) for part in known]
+            sent = [
+                part.values if keeps else part for part, keeps in zip(known, fixed, strict=True)
+            ]
+
+            def apply_summed(summed: list[Any]) -> None:
+                for index, part in enumerate(known):
+                    if fixed[index]:
+                        summed[index] = tf.IndexedSlices(
+                            summed[index], part.indices, part.dense_shape
+                        )
+                of_known = iter(summed)
+                apply(
+                    [None if part is None else next(of_known) for part in parts],
+                    trainable_variables,
                 )
-        known = iter(summed)
-        return apply(
-            [gradient if gradient is None else next(known) for gradient in grads],
-            trainable_variables,
-        )
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
-        for one in (optimizer, *list_inner(optimizer)):
-            stack.enter_context(
-                mock.patch.object(one, "_all_reduce_sum_gradients", lambda pairs: pairs)
-            )
-            if not list_inner(one):
-                stack.enter_context(branch_across_replicas(one))
-        yield
+            if self._wait:
+                self._waiting.gradients = sent, apply_summed
+            else:
+                apply_summed(all_reduce_each(sent))
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
+            for one in (optimizer, *list_inner(optimizer)):
+                stack.enter_context(
+                    mock.patch.object(one, "_all_reduce_sum_gradients", lambda pairs: pairs)
+                )
+                if not list_inner(one):
+                    stack.enter_context(branch_across_replicas(one))
+            yield
+
+    def add(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return the sums over the replicas of small tensors; apply gradients that wait."""
+        sent, apply = getattr(self._waiting, "gradients", ([], lambda summed: None))
+        self._waiting.gradients = [], lambda summed: None
+        *summed, flat = all_reduce_each([*sent, _join(values)])
+        apply(summed)
+        return _split(flat, values)

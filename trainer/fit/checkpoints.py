@@ -17,6 +17,7 @@ from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.cluster import Cluster
 from trainer.engine.compile_checks import list_states
 from trainer.errors import InputError
+from trainer.fit.fit_loop import FitLoop
 
 _NUMBERS = "numbers/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -68,6 +69,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         steps: int,
         epochs: int,
         done: Done,
+        loop: FitLoop | None,
     ) -> None:
         super().__init__()
         self._every, self._epoch, self._step = steps, done.epoch, 0
@@ -75,8 +77,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._initial: dict[str, dict[str, Any]] = {}
         self._history, self._callbacks = history, callbacks
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
-        self._measured = list_states(model)
-        measured = {id(variable) for variable in self._measured}
+        self._loop = loop
+        measured = {id(variable) for variable in list_states(model)}
         variables = [variable for variable in model.variables if id(variable) not in measured]
         variables += [
             variable for optimizer in list_optimizers(model) for variable in optimizer.variables
@@ -119,8 +121,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         self.restore()
         self.on_train_begin()
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
-        for number, variable in enumerate(self._measured):
-            variable.assign(arrays[f"metrics/{number}"])
+        totals = self._loop.totals
+        self._loop.totals = [arrays[f"metrics/{number}"] for number in range(len(totals))]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
@@ -179,8 +181,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         }
         if step:
             named |= {
-                f"metrics/{number}": np.array(variable)
-                for number, variable in enumerate(self._measured)
+                f"metrics/{number}": np.array(total)
+                for number, total in enumerate(self._loop.totals)
             }
         np.savez(arrays, **named)
         counts = {

@@ -131,6 +131,7 @@ def fit(
             steps=checkpoint_steps,
             epochs=epochs,
             done=done,
+            loop=loop,
         )
         callback_list.append(saved)
         saved.restore()

@@ -10,12 +10,11 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.engine import draws, strategies
 from trainer.engine.building import build
 from trainer.engine.cluster import Cluster
-from trainer.engine.scales import flatten_logs
+from trainer.engine.metric_states import MetricStates
 
 
 class FitLoop(abc.ABC):
@@ -41,6 +40,8 @@ class FitLoop(abc.ABC):
         self._unseeded = draws.get_unseeded(strategy)
         with draws.shared_by_threads(self._unseeded):
             build(model, strategy, self.data.element_spec)
+            self.states = MetricStates(model)
+            self.totals = self.states.make_totals()
             self.make_steps(validation)
 
     @abc.abstractmethod
@@ -83,10 +84,11 @@ class FitLoop(abc.ABC):
         with draws.shared_by_threads(self._unseeded):
             for epoch in range(initial_epoch, epochs):
                 called.on_epoch_begin(epoch)
-                model.reset_metrics()
+                self.totals = self.states.make_totals()
                 if restore_begun_epoch:
                     restore_begun_epoch()
                 logs = self.train_epoch(called, initial_step)
+                self.states.assign(self.totals)
                 initial_step, restore_begun_epoch = 0, None
                 # As Keras' fit decides it; there is no public function.
                 if self.is_validated and model._should_eval(epoch, validation_freq):
@@ -112,13 +114,6 @@ class FitLoop(abc.ABC):
     def is_stopped(self) -> bool:
         """Return whether a callback of any process has stopped the training."""
         return bool(self.model.stop_training)
-
-    def get_logs(self, logs: dict[str, Any]) -> dict[str, float]:
-        """Return an epoch's logs, from those of its last batch and the metrics' states."""
-        measured, logs = self.model.get_metrics_result(), flatten_logs(logs)
-        # A train_step of the user's own may return other values: those of the last batch are shown.
-        found = {name: measured.get(name, value) for name, value in logs.items()} or measured
-        return pythonify_logs(keras.tree.map_structure(tf.convert_to_tensor, found))
 
     def take_first(self, results: Any) -> Any:
         """Return what the first of this process's replicas has returned."""

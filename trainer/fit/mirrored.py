@@ -1,6 +1,5 @@
 """Training by `trainer.fit` on several replicas, which compute each step together."""
 
-import contextlib
 import itertools
 import warnings
 import zlib
@@ -12,12 +11,10 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
-from trainer.engine import draws, replica_sums
-from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine import replica_sums
 from trainer.engine.batches import count_rows
-from trainer.engine.compile_checks import list_states
-from trainer.engine.inlined_functions import inlined_functions
-from trainer.engine.scales import Scale, Scales, flatten_logs
+from trainer.engine.scales import Scales
+from trainer.engine.step import Step
 from trainer.engine.step_trial import find_scales, is_trial_needed
 from trainer.errors import InputError
 from trainer.fit.divided_batches import DividedBatches
@@ -46,7 +43,7 @@ class MirroredFit(FitLoop):
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         # A step is made with the first rows of its data.
         self._untried: set[str] = set()
-        self._steps: dict[str, Callable[..., tuple[Any, tf.Tensor]]] = {}
+        self._steps: dict[str, Callable[..., Any]] = {}
         if validation:
             self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
 
@@ -56,15 +53,19 @@ class MirroredFit(FitLoop):
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
-        logs = self._run_epoch(self._training, "train_step", begin, end, done)
+        logs, self.totals = self._run_epoch(
+            self._training, "train_step", self.totals, begin, end, done
+        )
         self._check_weights()
         return logs
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        self.model.reset_metrics()
         self._validation.reset()  # Each epoch is validated on the same steps.
         begin, end = called.on_test_batch_begin, called.on_test_batch_end
-        return self._run_epoch(self._validation, "test_step", begin, end)
+        totals = self.states.make_totals()
+        logs, totals = self._run_epoch(self._validation, "test_step", totals, begin, end)
+        self.states.assign(totals)
+        return logs
 
     def train(
         self, *arguments: Any, initial_epoch: int, initial_step: int = 0, **options: Any
@@ -86,14 +87,14 @@ class MirroredFit(FitLoop):
         self,
         parts: DividedBatches,
         name: str,
+        totals: list[Any],
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
         done: int = 0,
-    ) -> dict[str, float]:
-        """Run a step on every batch after those that are done; return the logs of all replicas."""
+    ) -> tuple[dict[str, float], list[Any]]:
+        """Run a step on every batch after those that are done; return the logs, and the totals."""
         model = self.model
         logs: dict[str, Any] = {}
-        measured: dict[str, Any] = {}
         stops = tf.zeros([])
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
@@ -109,20 +110,19 @@ class MirroredFit(FitLoop):
                         self._steps[name] = self._make_step(getattr(model, name), parts, rows)
                 if first < done:
                     continue
-                for local, total, *_ in batches:
-                    if name in self._untried and int(total) > 1:
+                for local, size, *_ in batches:
+                    if name in self._untried and int(size) > 1:
                         raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
-                    (logs, measured), stops = self._steps[name](
-                        local, total, float(model.stop_training)
+                    logs, totals, stops = self._steps[name](
+                        local, size, totals, float(model.stop_training)
                     )
+                self.totals = totals
                 end(last, logs)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        measured = measured or self._measure()
-        # As in Keras: a step's own values are those of the last batch.
-        return pythonify_logs(measured if set(logs) == set(measured) else logs)
+        return pythonify_logs(logs or self.states.measure(totals)), totals
 
     def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
@@ -135,68 +135,23 @@ class MirroredFit(FitLoop):
         if is_tried and int(count_rows(rows)) == 1:
             self._untried.add(function.__name__)
         elif is_tried:
-            # An epoch that goes on after a restart has metrics.
-            variables = list_states(self.model)
-            states = [variable.numpy() for variable in variables]
-            self.model.reset_metrics()
             scales = find_scales(self.model, self.strategy, function, rows)
-            for variable, state in zip(variables, states, strict=True):
-                variable.assign(state)
-        share = replica_sums.Share()
-        others = others_refused(self.model)
-        optimizers = list_optimizers(self.model)
+        replicas_step = Step(self.model, self.strategy, function, self.states, scales)
 
-        def replica_step(local: Any, total: tf.Tensor, stop: tf.Tensor) -> Any:
-            replica_context = tf.distribute.get_replica_context()
-            replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
-            part, offset, count = local[replica - parts.first]
-            share.value = tf.cast(count / total, tf.float32)
-            scales.begin()
-            draws.set_rows(offset, tf.maximum(count, 1))
-            variables = list_states(self.model)
-            before = [tf.convert_to_tensor(variable) for variable in variables]
-            logs = function(part)
-            states = [
-                tf.where(count > 0, tf.convert_to_tensor(variable), state)
-                for variable, state in zip(variables, before, strict=True)
-            ]
-            for variable, state in zip(variables, states, strict=True):
-                variable.value.assign(state)
-            stops, *sums = replica_sums.add_all([stop, *states])
-            with keras.StatelessScope([*zip(variables, sums, strict=True)]):
-                measured = flatten_logs(self.model.get_metrics_result())
-            return (_name_logs(logs, measured, scales, share), measured), stops
+        def select(replica: int, local: Any) -> Any:
+            return local[replica - parts.first]
 
-        @tf.function(autograph=False, input_signature=[*parts.specification[:2], tf.TensorSpec([])])
-        def step(*arguments: Any) -> Any:
-            changes = [
-                replica_sums.means_of_local_rows(),
-                replica_sums.masks_of_all_rows(share.average),
-                replica_sums.moments_of_all_rows(share),
-                replica_sums.batch_means(share, scales),
-                draws.by_row(),
-                inlined_functions(),
-                others,
-                *(replica_sums.sum_gradients(one, share, scales) for one in optimizers),
-            ]
-            with contextlib.ExitStack() as stack:
-                for change in changes:
-                    stack.enter_context(change)
-                return self.take_first(self.strategy.run(replica_step, args=arguments))
+        signature = [
+            *parts.specification[:2],
+            [tf.TensorSpec(total.shape, total.dtype) for total in self.totals],
+            tf.TensorSpec([]),
+        ]
+
+        @tf.function(autograph=False, input_signature=signature)
+        def step(local: Any, size: tf.Tensor, totals: Any, stop: Any) -> Any:
+            return replicas_step.run(select, (local,), size, totals, stop)
 
         return step
-
-    def _measure(self) -> dict[str, Any]:
-        """Return the metrics of all replicas, for an epoch that a restart finds done."""
-
-        @tf.function(autograph=False)
-        def measure() -> dict[str, Any]:
-            variables = list_states(self.model)
-            sums = replica_sums.add_all([tf.convert_to_tensor(variable) for variable in variables])
-            with keras.StatelessScope([*zip(variables, sums, strict=True)]):
-                return flatten_logs(self.model.get_metrics_result())
-
-        return self.take_first(self.strategy.run(measure)) if self.model.metrics else {}
 
     def _check_weights(self) -> None:
         """Raise InputError if the workers' weights differ."""
@@ -219,17 +174,3 @@ class MirroredFit(FitLoop):
         """Return the sums over the replicas, of which those of one worker have the same values."""
         total = self.strategy.run(replica_sums.add, args=(tf.cast(values, tf.float64),))
         return self.take_first(total).numpy()
-
-
-def _name_logs(logs: Any, measured: dict[str, Any], scales: Scales, share: Any) -> dict[str, Any]:
-    """Return a step's logs of all replicas; `measured` are its metrics."""
-    named = {}
-    for name, value in flatten_logs(logs).items():
-        metric = scales.metrics.get(name, name)
-        metric = metric if metric in measured else name
-        if name in scales.logs or metric not in measured:
-            scale = scales.logs.get(name, Scale.SHARE)
-            named[name] = replica_sums.all_reduce(share.weigh(tf.cast(value, tf.float32), scale))
-        else:
-            named[name] = measured[metric]
-    return named

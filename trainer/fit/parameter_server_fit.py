@@ -33,9 +33,10 @@ from trainer.engine.compile_checks import (
     check_compiled,
     is_own_metric,
     list_metrics,
-    list_states,
 )
+from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
+from trainer.engine.scales import flatten_logs
 from trainer.errors import InputError
 from trainer.fit.fit_loop import FitLoop
 
@@ -62,9 +63,6 @@ class AsynchronousFit(FitLoop):
     def make_steps(self, validation: dict[str, Any] | None) -> None:
         check_compiled(self.model)  # A MultiOptimizer chooses its optimizers when it is built.
         self._check_metrics()
-        self._variables = list_states(self.model)
-        self.model.reset_metrics()
-        self._initial = [np.array(variable) for variable in self._variables]
         self._workers = len(self.cluster.addresses["worker"])
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
@@ -82,7 +80,7 @@ class AsynchronousFit(FitLoop):
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         running = Steps(self._coordinator, self._train_step, self._batches)
-        states, logs = self._initial, {}
+        logs: dict[str, Any] = {}
         scheduled = done
         counts = [optimizer.iterations for optimizer in list_optimizers(self.model)]
         before = [int(count) for count in counts]
@@ -98,24 +96,29 @@ class AsynchronousFit(FitLoop):
             if not running:
                 break
             logs, changes = running.fetch()
-            states = _add(states, changes)
+            self.totals = add_changes(self.totals, changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
         for count, first in zip(counts, before, strict=True):
             # A lost worker's step may have been counted twice.
             count.assign(first + (int(count) - first) // max(done, 1) * done)
-        self._assign(states)
-        return self.get_logs(logs)
+        return self._measure(logs, self.totals)
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        states, logs = self._initial, {}
+        logs, totals = {}, self.states.make_totals()
         for number, batch in enumerate(self._validation):
             called.on_test_batch_begin(number)
             logs, changes = self._test_step(batch)
-            states = _add(states, changes)
+            totals = add_changes(totals, changes)
             called.on_test_batch_end(number, pythonify_logs(logs))
-        self._assign(states)
-        return self.get_logs(logs)
+        self.states.assign(totals)
+        return self._measure(logs, totals)
+
+    def _measure(self, logs: dict[str, Any], totals: list[Any]) -> dict[str, float]:
+        """Return an epoch's logs: those that no metric has measured are the last step's."""
+        measured = self.states.measure(totals)
+        found = {name: measured.get(name, value) for name, value in logs.items()}
+        return pythonify_logs(found or measured)
 
     def _check_metrics(self) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""
@@ -146,10 +149,6 @@ class AsynchronousFit(FitLoop):
             for values in zip(*states, strict=True):
                 check_additive(metric.name, *np.diff(values, axis=0))
 
-    def _assign(self, states: list[np.ndarray]) -> None:
-        for variable, value in zip(self._variables, states, strict=True):
-            variable.assign(value)
-
     def _make_reader(self) -> Callable[[], tf.data.Dataset]:
         """Return a function that reads a worker's batches, without an end."""
         try:
@@ -176,23 +175,12 @@ class AsynchronousFit(FitLoop):
         """Return a step that returns the logs, and the changes of the metrics' variables."""
 
         def step(batch: Any) -> Any:
-            with (
-                others_refused(self.model),
-                _exact_counts(self.model),
-                _local_metrics(self.model.metrics, self._variables, self._initial) as states,
-            ):
-                logs = function(unwrap(batch))
-            changes = [
-                tf.convert_to_tensor(states[id(variable)]) - value
-                for variable, value in zip(self._variables, self._initial, strict=True)
-            ]
-            return logs, changes
+            self.states.begin()
+            with others_refused(self.model), _exact_counts(self.model), self.states.kept():
+                logs = flatten_logs(function(unwrap(batch)))
+            return logs, self.states.get_changes()
 
         return step
-
-
-def _add(states: list[np.ndarray], changes: list[Any]) -> list[np.ndarray]:
-    return [state + np.asarray(change) for state, change in zip(states, changes, strict=True)]
 
 
 @contextlib.contextmanager
@@ -206,32 +194,3 @@ def _exact_counts(model: keras.Model) -> Iterator[None]:
             count = optimizer.iterations
             stack.enter_context(mock.patch.object(count, "assign_add", count.value.assign_add))
         yield
-
-
-@contextlib.contextmanager
-def _local_metrics(
-    metrics: list[keras.Metric], variables: list[keras.Variable], initial: list[np.ndarray]
-) -> Iterator[dict[int, Any]]:
-    """Let metrics keep their states in the dict that is yielded, by id of variable."""
-    states: dict[int, Any] = {
-        id(variable): tf.constant(value) for variable, value in zip(variables, initial, strict=True)
-    }
-
-    def keep_local(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            known = [(variable, states[id(variable)]) for variable in variables]
-            with keras.StatelessScope(known) as scope:
-                result = function(*arguments, **options)
-            states.update(
-                {id(variable): scope.get_current_value(variable) for variable in variables}
-            )
-            return result
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for metric in metrics:
-            for name in ("update_state", "result"):
-                local = keep_local(getattr(metric, name))
-                stack.enter_context(mock.patch.object(metric, name, local))
-        yield states

@@ -1,0 +1,91 @@
+"""The states of a model's metrics: sums over rows, which steps add up as tensors."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from trainer.engine.compile_checks import list_states
+from trainer.engine.scales import flatten_logs
+
+
+class MetricStates:
+    """The states of a model's metrics, from which each step begins anew.
+
+    Variables would be added up in float32, in which a sum of 2^24 no longer grows by 1; and with
+    parameter servers, assignments of several workers would overwrite each other.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        """Reset the metrics of a model that is built."""
+        self._model = model
+        self._variables = list_states(model)
+        model.reset_metrics()
+        self._initial = [np.array(variable) for variable in self._variables]
+        self._local = threading.local()  # tf.distribute traces each replica in its own thread.
+
+    def begin(self) -> None:
+        """Begin a replica's step."""
+        self._local.states = [tf.constant(value) for value in self._initial]
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Let metrics of a step that is traced in this context keep their states as tensors."""
+
+        def keep(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any, **options: Any) -> Any:
+                known = zip(self._variables, self._local.states, strict=True)
+                with keras.StatelessScope([*known]) as scope:
+                    result = function(*arguments, **options)
+                self._local.states = [scope.get_current_value(one) for one in self._variables]
+                return result
+
+            return call
+
+        with contextlib.ExitStack() as stack:
+            for metric in self._model.metrics:
+                for name in ("update_state", "result"):
+                    kept = keep(getattr(metric, name))
+                    stack.enter_context(mock.patch.object(metric, name, kept))
+            yield
+
+    def get_changes(self) -> list[tf.Tensor]:
+        """Return what the replica's step has added to the states."""
+        return [
+            tf.convert_to_tensor(state) - initial
+            for state, initial in zip(self._local.states, self._initial, strict=True)
+        ]
+
+    def make_totals(self) -> list[tf.Tensor]:
+        """Return sums of no steps' changes, float64."""
+        return [tf.zeros(value.shape, tf.float64) for value in self._initial]
+
+    def measure(self, totals: Sequence[Any]) -> dict[str, tf.Tensor]:
+        """Return the metrics of sums of steps' changes, by name."""
+        self._local.states = self._find(totals)
+        with keras.StatelessScope([*zip(self._variables, self._local.states, strict=True)]):
+            found = flatten_logs(self._model.get_metrics_result())
+            return {name: tf.convert_to_tensor(value) for name, value in found.items()}
+
+    def assign(self, totals: Sequence[Any]) -> None:
+        """Give the metrics' variables the sums of steps' changes."""
+        for variable, value in zip(self._variables, self._find(totals), strict=True):
+            variable.assign(value)
+
+    def _find(self, totals: Sequence[Any]) -> list[tf.Tensor]:
+        return [
+            tf.cast(initial + tf.cast(total, tf.float64), initial.dtype)
+            for initial, total in zip(self._initial, totals, strict=True)
+        ]
+
+
+def add_changes(totals: Sequence[Any], changes: Sequence[Any]) -> list[tf.Tensor]:
+    """Return sums of steps' changes, float64, with those of another step."""
+    return [
+        total + tf.cast(change, tf.float64) for total, change in zip(totals, changes, strict=True)
+    ]

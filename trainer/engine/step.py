@@ -1,0 +1,121 @@
+"""A step of training or validation, which all replicas compute together."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from trainer.engine import draws, replica_sums
+from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.metric_states import MetricStates, add_changes
+from trainer.engine.scales import Scale, Scales, flatten_logs
+
+
+class Step:
+    """A model's train_step or test_step, computed by replicas for their rows of a batch.
+
+    It assigns to the weights what one process would that has the whole batch.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        function: Callable[[Any], dict[str, Any]],
+        states: MetricStates,
+        scales: Scales,
+    ) -> None:
+        self._model, self._strategy, self._function = model, strategy, function
+        self._states, self._scales = states, scales
+        self._share = replica_sums.Share()
+        # Keras' own step reads no weights after it has updated them.
+        is_plain = type(model).train_step is keras.Model.train_step
+        self._gradients = replica_sums.Gradients(self._share, scales, wait=is_plain)
+
+    def run(
+        self,
+        select: Callable[..., tuple[Any, Any, Any]],
+        arguments: Sequence[Any],
+        size: tf.Tensor,
+        totals: Sequence[tf.Tensor],
+        stop: tf.Tensor,
+    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], tf.Tensor]:
+        """Compute the step of a batch; call this in a tf.function.
+
+        Args:
+            select: function of a replica's number and the arguments, which returns its rows, the
+                offset of the first in the batch, and their number. If that is 0, one row is given
+                which does not count.
+            arguments: those of `select`, perhaps a value for each replica.
+            size: number of the batch's rows.
+            totals: sums of the changes of metrics' states, to which those of this step are added.
+            stop: 1.0 if this process was asked to stop.
+
+        Returns:
+            The logs by name, the totals, and the number of replicas that were asked to stop.
+        """
+
+        def replica_step(*arguments: Any) -> Any:
+            context = tf.distribute.get_replica_context()
+            replica = int(tf.get_static_value(context.replica_id_in_sync_group))
+            rows, offset, count = select(replica, *arguments)
+            self._share.value = tf.cast(count / size, tf.float32)
+            self._scales.begin()
+            self._states.begin()
+            draws.set_rows(offset, tf.maximum(count, 1))
+            logs = flatten_logs(self._function(rows))
+            changes = [
+                tf.where(count > 0, change, tf.zeros_like(change))
+                for change in self._states.get_changes()
+            ]
+            names = self._name_metrics(logs, self._states.measure(changes))
+            own = {
+                name: self._share.weigh(
+                    tf.cast(value, tf.float32), self._scales.logs.get(name, Scale.SHARE)
+                )
+                for name, value in logs.items()
+                if name not in names
+            }
+            stops, *sums = self._gradients.add([stop, *own.values(), *changes])
+            own = dict(zip(own, sums, strict=False))
+            after = add_changes(totals, sums[len(own) :])
+            measured = self._states.measure(after)
+            found = {name: own[name] if name in own else measured[names[name]] for name in logs}
+            return found, after, stops
+
+        with self._replaced():
+            results = self._strategy.run(replica_step, args=arguments)
+        local_results = self._strategy.experimental_local_results
+        return keras.tree.map_structure(lambda value: local_results(value)[0], results)
+
+    def _name_metrics(self, logs: dict[str, Any], measured: dict[str, Any]) -> dict[str, str]:
+        """Return the names of the logs that are results of metrics, and of the metrics."""
+        found = {name: self._scales.metrics.get(name, name) for name in logs}
+        found = {name: metric if metric in measured else name for name, metric in found.items()}
+        return {
+            name: metric
+            for name, metric in found.items()
+            if metric in measured and name not in self._scales.logs
+        }
+
+    @contextlib.contextmanager
+    def _replaced(self) -> Iterator[None]:
+        """Let functions of Keras and TensorFlow compute a part of the batch."""
+        changes = [
+            replica_sums.means_of_local_rows(),
+            replica_sums.masks_of_all_rows(self._share.average),
+            replica_sums.moments_of_all_rows(self._share),
+            replica_sums.batch_means(self._share, self._scales),
+            self._states.kept(),
+            draws.by_row(),
+            inlined_functions(),
+            others_refused(self._model),
+            *(self._gradients.of(optimizer) for optimizer in list_optimizers(self._model)),
+        ]
+        with contextlib.ExitStack() as stack:
+            for change in changes:
+                stack.enter_context(change)
+            yield
