@@ -24,7 +24,7 @@ from trainer.data.schema import load_dataset
 from trainer.engine.cluster import Cluster
 from trainer.training import logs
 from trainer.training.config import TrainingConfig
-from trainer.training.progress import Progress, Sums
+from trainer.training.progress import Progress
 
 
 def error_line(shown: str) -> str:
@@ -230,12 +230,10 @@ def chief(tmp_path, monkeypatch):
 
 
 def test_first_line_of_a_run_estimates_no_time_left(chief, capsys):
-    progress = Progress(
-        sums=Sums(scores={"loss": 5.0, "accuracy": 5.0}, examples=10.0), seconds=40.0
-    )
-    chief.step(progress, 0)
+    progress = Progress(examples=10, seconds=40.0)
+    chief.step(progress, 0, lambda: ROW)
     progress.step = 1
-    chief.step(progress, 1)
+    chief.step(progress, 1, lambda: ROW)
     first, second = capsys.readouterr().out.splitlines()
     assert "left" not in first
     # The 40 seconds of the first step, which includes the tracing, do not count.
@@ -252,7 +250,7 @@ def test_time_left_is_that_since_the_first_step(tmp_path, monkeypatch, capsys, s
     config = TrainingConfig(model="transfer", epochs=3, fine_tune_epochs=4)
     log = logs.Log(str(tmp_path), Cluster(), 10, config, MEASURED)
     now = 100.0  # The first step includes the tracing.
-    log.step(Progress(step=1), 1)
+    log.step(Progress(step=1), 1, lambda: ROW)
     now = 109.0
     log.epoch(Progress(epoch=1, history=[ROW], stopped=stopped), 10)
     assert re.search(line, capsys.readouterr().out.splitlines()[0])

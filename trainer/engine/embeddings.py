@@ -19,7 +19,8 @@ def complete(gradient: Any, variable: keras.Variable) -> Any:
         return tf.zeros(variable.shape, variable.dtype)
     if isinstance(gradient, tf.IndexedSlices):
         rows, size = gradient.values.shape[0], variable.shape.num_elements()
-        if size >= LARGE and rows is not None and 4 * rows < variable.shape[0]:
+        # The number of a batch's rows may be known only when the step runs.
+        if size >= LARGE and (rows is None or 4 * rows < variable.shape[0]):
             return gradient
     return tf.convert_to_tensor(gradient)
 

@@ -27,11 +27,13 @@ class MetricStates:
         self._variables = list_states(model)
         model.reset_metrics()
         self._initial = [np.array(variable) for variable in self._variables]
+        self._sizes = [value.size for value in self._initial]
         self._local = threading.local()  # tf.distribute traces each replica in its own thread.
 
-    def begin(self) -> None:
-        """Begin a replica's step."""
-        self._local.states = [tf.constant(value) for value in self._initial]
+    def begin(self, totals: tf.Tensor | None = None) -> None:
+        """Begin a replica's step; with `totals`, metrics go on from these sums of changes."""
+        self._local.begun = self._find(self.make_totals() if totals is None else totals)
+        self._local.states = self._local.begun
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -54,38 +56,39 @@ class MetricStates:
                     stack.enter_context(mock.patch.object(metric, name, kept))
             yield
 
-    def get_changes(self) -> list[tf.Tensor]:
-        """Return what the replica's step has added to the states."""
-        return [
-            tf.convert_to_tensor(state) - initial
-            for state, initial in zip(self._local.states, self._initial, strict=True)
+    def get_changes(self) -> tf.Tensor:
+        """Return what the replica's step has added to the states, float32 [k]."""
+        changes = [
+            tf.reshape(tf.cast(tf.convert_to_tensor(state) - begun, tf.float32), [-1])
+            for state, begun in zip(self._local.states, self._local.begun, strict=True)
         ]
+        return tf.concat([tf.zeros([0]), *changes], 0)
 
-    def make_totals(self) -> list[tf.Tensor]:
-        """Return sums of no steps' changes, float64."""
-        return [tf.zeros(value.shape, tf.float64) for value in self._initial]
+    def make_totals(self, saved: Sequence[float] = ()) -> tf.Tensor:
+        """Return sums of steps' changes, float64 [k]: saved ones, or those of no steps."""
+        return tf.constant(saved or [0.0] * sum(self._sizes), tf.float64, [sum(self._sizes)])
 
-    def measure(self, totals: Sequence[Any]) -> dict[str, tf.Tensor]:
+    def measure(self, totals: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the metrics of sums of steps' changes, by name."""
         self._local.states = self._find(totals)
         with keras.StatelessScope([*zip(self._variables, self._local.states, strict=True)]):
             found = flatten_logs(self._model.get_metrics_result())
             return {name: tf.convert_to_tensor(value) for name, value in found.items()}
 
-    def assign(self, totals: Sequence[Any]) -> None:
+    def assign(self, totals: tf.Tensor) -> None:
         """Give the metrics' variables the sums of steps' changes."""
         for variable, value in zip(self._variables, self._find(totals), strict=True):
             variable.assign(value)
 
-    def _find(self, totals: Sequence[Any]) -> list[tf.Tensor]:
+    def _find(self, totals: tf.Tensor) -> list[tf.Tensor]:
+        """Return the states, from sums of steps' changes."""
+        parts = tf.split(totals, self._sizes)
         return [
-            tf.cast(initial + tf.cast(total, tf.float64), initial.dtype)
-            for initial, total in zip(self._initial, totals, strict=True)
+            tf.cast(initial + tf.reshape(part, initial.shape), initial.dtype)
+            for initial, part in zip(self._initial, parts, strict=True)
         ]
 
 
-def add_changes(totals: Sequence[Any], changes: Sequence[Any]) -> list[tf.Tensor]:
-    """Return sums of steps' changes, float64, with those of another step."""
-    return [
-        total + tf.cast(change, tf.float64) for total, change in zip(totals, changes, strict=True)
-    ]
+def add_changes(totals: tf.Tensor, changes: tf.Tensor) -> tf.Tensor:
+    """Return sums of steps' changes, float64 [k], with those of another step, float32 [k]."""
+    return totals + tf.cast(changes, tf.float64)

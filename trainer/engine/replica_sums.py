@@ -15,6 +15,7 @@ from keras.src.backend.tensorflow import nn as keras_nn
 from keras.src.losses import loss as keras_loss
 from keras.src.metrics.reduction_metrics import Mean
 
+from trainer.engine import embeddings
 from trainer.engine.applied_optimizers import list_inner
 from trainer.engine.periodic_updates import branch_across_replicas
 from trainer.engine.scales import Scale, Scales
@@ -38,7 +39,7 @@ def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _split(flat: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Return the parts of a joined tensor in the shapes of `values`."""
+    """Return the parts of a joined tensor in the shapes and types of `values`."""
     parts = tf.split(flat, [tf.size(value) for value in values], num=len(values))
     return [
         tf.cast(tf.ensure_shape(tf.reshape(part, tf.shape(value)), value.shape), value.dtype)
@@ -195,9 +196,16 @@ class Gradients:
     Keras would sum them after it has clipped those of each replica.
     """
 
-    def __init__(self, share: Share, scales: Scales, *, wait: bool) -> None:
-        """With `wait`, gradients are applied when other values are added up, in one message."""
-        self._share, self._scales, self._wait = share, scales, wait
+    def __init__(self, share: Share, scales: Scales, *, wait: bool, merge_rows: bool) -> None:
+        """Open the gradients of a step.
+
+        Args:
+            wait: gradients are summed by `add`, in one message with other values.
+            merge_rows: rows of embeddings that a batch looks up several times have one gradient,
+                which Keras' optimizers would square one by one.
+        """
+        self._share, self._scales = share, scales
+        self._waits, self._merge_rows = wait, merge_rows
         self._waiting = threading.local()  # tf.distribute traces each replica in its own thread.
 
     @contextlib.contextmanager
@@ -206,13 +214,11 @@ class Gradients:
         apply = optimizer.apply
 
         def apply_sum(grads: Any, trainable_variables: Any = None) -> None:
+            if self._merge_rows:
+                grads = [*map(embeddings.complete, grads, trainable_variables)]
             scale = self._scales.take()
-            parts = [
-                None if gradient is None else self._share.weigh(gradient, scale)
-                for gradient in grads
-            ]
-            known = [part for part in parts if part is not None]
-            fixed = [_has_fixed_rows(part) for part in known]
+            known = [self._share.weigh(one, scale) for one in grads if one is not None]
+            fixed = [not self._merge_rows and _has_fixed_rows(part) for part in known]
             sent = [
                 part.values if keeps else part for part, keeps in zip(known, fixed, strict=True)
             ]
@@ -223,14 +229,15 @@ class Gradients:
                         summed[index] = tf.IndexedSlices(
                             summed[index], part.indices, part.dense_shape
                         )
+                if self._merge_rows:
+                    summed = [*map(embeddings.add_rows, summed)]
                 of_known = iter(summed)
                 apply(
-                    [None if part is None else next(of_known) for part in parts],
-                    trainable_variables,
+                    [None if one is None else next(of_known) for one in grads], trainable_variables
                 )
 
-            if self._wait:
-                self._waiting.gradients = sent, apply_summed
+            if self._waits:
+                self._waiting.sent, self._waiting.apply = sent, apply_summed
             else:
                 apply_summed(all_reduce_each(sent))
 
@@ -244,10 +251,13 @@ class Gradients:
                     stack.enter_context(branch_across_replicas(one))
             yield
 
-    def add(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def get_waiting(self) -> list[Any]:
+        """Return the replica's gradients that wait to be summed."""
+        return getattr(self._waiting, "sent", [])
+
+    def add(self, waiting: list[Any], values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the sums over the replicas of small tensors; apply gradients that wait."""
-        sent, apply = getattr(self._waiting, "gradients", ([], lambda summed: None))
-        self._waiting.gradients = [], lambda summed: None
-        *summed, flat = all_reduce_each([*sent, _join(values)])
-        apply(summed)
+        *summed, flat = all_reduce_each([*waiting, _join(values)])
+        if waiting:
+            self._waiting.apply(summed)
         return _split(flat, values)

@@ -27,22 +27,41 @@ class Step:
         function: Callable[[Any], dict[str, Any]],
         states: MetricStates,
         scales: Scales,
+        *,
+        carry_states: bool = False,
+        merge_rows: bool = False,
+        jit_compile: bool = False,
     ) -> None:
+        """Prepare a step.
+
+        Args:
+            model: a model that is built and compiled.
+            strategy: that in whose scope the model was built.
+            function: its train_step or test_step.
+            states: the states of the model's metrics.
+            scales: how the values of the step add up over the replicas.
+            carry_states: metrics go on from the totals; on one replica, they need not be sums.
+            merge_rows: see `replica_sums.Gradients`.
+            jit_compile: gradients are computed by XLA.
+        """
         self._model, self._strategy, self._function = model, strategy, function
         self._states, self._scales = states, scales
+        self._carry_states, self._jit_compile = carry_states, jit_compile
         self._share = replica_sums.Share()
         # Keras' own step reads no weights after it has updated them.
         is_plain = type(model).train_step is keras.Model.train_step
-        self._gradients = replica_sums.Gradients(self._share, scales, wait=is_plain)
+        self._gradients = replica_sums.Gradients(
+            self._share, scales, wait=is_plain, merge_rows=merge_rows
+        )
 
     def run(
         self,
         select: Callable[..., tuple[Any, Any, Any]],
         arguments: Sequence[Any],
         size: tf.Tensor,
-        totals: Sequence[tf.Tensor],
+        totals: tf.Tensor,
         stop: tf.Tensor,
-    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], tf.Tensor]:
+    ) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
         """Compute the step of a batch; call this in a tf.function.
 
         Args:
@@ -51,7 +70,8 @@ class Step:
                 which does not count.
             arguments: those of `select`, perhaps a value for each replica.
             size: number of the batch's rows.
-            totals: sums of the changes of metrics' states, to which those of this step are added.
+            totals: sums of the changes of metrics' states, float64 [k], to which those of this step
+                are added.
             stop: 1.0 if this process was asked to stop.
 
         Returns:
@@ -61,29 +81,18 @@ class Step:
         def replica_step(*arguments: Any) -> Any:
             context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(context.replica_id_in_sync_group))
-            rows, offset, count = select(replica, *arguments)
-            self._share.value = tf.cast(count / size, tf.float32)
-            self._scales.begin()
-            self._states.begin()
-            draws.set_rows(offset, tf.maximum(count, 1))
-            logs = flatten_logs(self._function(rows))
-            changes = [
-                tf.where(count > 0, change, tf.zeros_like(change))
-                for change in self._states.get_changes()
-            ]
-            names = self._name_metrics(logs, self._states.measure(changes))
-            own = {
-                name: self._share.weigh(
-                    tf.cast(value, tf.float32), self._scales.logs.get(name, Scale.SHARE)
-                )
-                for name, value in logs.items()
-                if name not in names
-            }
-            stops, *sums = self._gradients.add([stop, *own.values(), *changes])
-            own = dict(zip(own, sums, strict=False))
-            after = add_changes(totals, sums[len(own) :])
+            given = (*select(replica, *arguments), size, totals)
+            compute: Any = self._compute
+            if self._jit_compile:
+                compiled = tf.function(compute, autograph=False, jit_compile=True)
+                compute = compiled.get_concrete_function(*given)  # Which is not inlined.
+            own, changes, waiting = compute(*given)
+            stops, changes, *sums = self._gradients.add(waiting, [stop, changes, *own.values()])
+            own = dict(zip(own, sums, strict=True))
+            after = add_changes(totals, changes)
             measured = self._states.measure(after)
-            found = {name: own[name] if name in own else measured[names[name]] for name in logs}
+            names = self._names.items()
+            found = {name: measured[metric] if metric else own[name] for name, metric in names}
             return found, after, stops
 
         with self._replaced():
@@ -91,15 +100,35 @@ class Step:
         local_results = self._strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: local_results(value)[0], results)
 
-    def _name_metrics(self, logs: dict[str, Any], measured: dict[str, Any]) -> dict[str, str]:
-        """Return the names of the logs that are results of metrics, and of the metrics."""
-        found = {name: self._scales.metrics.get(name, name) for name in logs}
-        found = {name: metric if metric in measured else name for name, metric in found.items()}
-        return {
-            name: metric
-            for name, metric in found.items()
-            if metric in measured and name not in self._scales.logs
+    def _compute(self, rows: Any, offset: Any, count: Any, size: Any, totals: Any) -> Any:
+        """Return a replica's parts of logs that no metric has measured, of changes and gradients.
+
+        The last ones are empty if the step has summed and applied them itself.
+        """
+        self._share.value = tf.cast(count / size, tf.float32)
+        self._scales.begin()
+        self._states.begin(totals if self._carry_states else None)
+        draws.set_rows(offset, tf.maximum(count, 1))
+        logs = flatten_logs(self._function(rows))
+        changes = tf.where(count > 0, self._states.get_changes(), 0.0)
+        self._names = self._name_metrics(logs, self._states.measure(totals))
+        own = {
+            name: self._share.weigh(
+                tf.cast(logs[name], tf.float32), self._scales.logs.get(name, Scale.SHARE)
+            )
+            for name, metric in self._names.items()
+            if not metric
         }
+        return own, changes, self._gradients.get_waiting()
+
+    def _name_metrics(self, logs: dict[str, Any], measured: dict[str, Any]) -> dict[str, str]:
+        """Return the name of the metric whose result each log is, or "", by the log's name."""
+        names = {}
+        for name in logs:
+            candidates = self._scales.metrics.get(name, name), name
+            known = [metric for metric in candidates if metric in measured]
+            names[name] = known[0] if known and name not in self._scales.logs else ""
+        return names
 
     @contextlib.contextmanager
     def _replaced(self) -> Iterator[None]:

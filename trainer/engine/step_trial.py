@@ -34,6 +34,8 @@ from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import Scale, Scales, flatten_logs
 from trainer.errors import InputError, first_line
 
+ROWS_TRIED = 32
+"""Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
 _PARTS = 2
 """Parts of a batch in a trial, which the step takes for the number of replicas."""
 _CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05

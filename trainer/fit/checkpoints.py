@@ -121,8 +121,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self.restore()
         self.on_train_begin()
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
-        totals = self._loop.totals
-        self._loop.totals = [arrays[f"metrics/{number}"] for number in range(len(totals))]
+        self._loop.totals = tf.constant(arrays["metrics"])
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
@@ -180,10 +179,7 @@ class CheckpointCallback(keras.callbacks.Callback):
             for number, array in enumerate(value)
         }
         if step:
-            named |= {
-                f"metrics/{number}": np.array(total)
-                for number, total in enumerate(self._loop.totals)
-            }
+            named["metrics"] = self._loop.totals.numpy()
         np.savez(arrays, **named)
         counts = {
             name: {attribute: len(value) for attribute, value in found.items()}

@@ -10,10 +10,8 @@ from keras.src.trainers.epoch_iterator import EpochIterator
 
 from trainer.engine.batches import count_rows, slice_rows, unwrap
 from trainer.engine.cluster import Cluster
+from trainer.engine.step_trial import ROWS_TRIED
 from trainer.errors import InputError
-
-ROWS_TRIED = 32
-"""Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
 
 _UNEQUAL = "the parts of a batch have different numbers of rows and cannot be divided"
 

@@ -87,11 +87,11 @@ class MirroredFit(FitLoop):
         self,
         parts: DividedBatches,
         name: str,
-        totals: list[Any],
+        totals: tf.Tensor,
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
         done: int = 0,
-    ) -> tuple[dict[str, float], list[Any]]:
+    ) -> tuple[dict[str, float], tf.Tensor]:
         """Run a step on every batch after those that are done; return the logs, and the totals."""
         model = self.model
         logs: dict[str, Any] = {}
@@ -136,14 +136,17 @@ class MirroredFit(FitLoop):
             self._untried.add(function.__name__)
         elif is_tried:
             scales = find_scales(self.model, self.strategy, function, rows)
-        replicas_step = Step(self.model, self.strategy, function, self.states, scales)
+        replicas = self.strategy.num_replicas_in_sync
+        replicas_step = Step(
+            self.model, self.strategy, function, self.states, scales, carry_states=replicas == 1
+        )
 
         def select(replica: int, local: Any) -> Any:
             return local[replica - parts.first]
 
         signature = [
             *parts.specification[:2],
-            [tf.TensorSpec(total.shape, total.dtype) for total in self.totals],
+            tf.TensorSpec(self.totals.shape, tf.float64),
             tf.TensorSpec([]),
         ]
 

@@ -9,10 +9,8 @@ Metrics start anew in each step: assignments of several workers would overwrite 
 chief adds up the changes of their states. It also computes the validation.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
@@ -26,7 +24,7 @@ from tensorflow.python.distribute.coordinator.values import (
     serialize_dataset_to_graph,
 )
 
-from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batches import unwrap
 from trainer.engine.compile_checks import (
     check_additive,
@@ -36,7 +34,7 @@ from trainer.engine.compile_checks import (
 )
 from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
-from trainer.engine.scales import flatten_logs
+from trainer.engine.worker_step import make_worker_step
 from trainer.errors import InputError
 from trainer.fit.fit_loop import FitLoop
 
@@ -66,17 +64,18 @@ class AsynchronousFit(FitLoop):
         self._workers = len(self.cluster.addresses["worker"])
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
-        train_step = self._make_step(self.model.train_step)
+        train_step = make_worker_step(self.model, self.model.train_step, self.states)
 
         @tf.function(autograph=False)
         def scheduled(batches: Any) -> Any:
-            return self.strategy.run(train_step, args=(next(batches),))
+            return self.strategy.run(train_step, args=(unwrap(next(batches)),))
 
         self._train_step = scheduled
         if validation:
             epoch = EpochIterator(**validation)
             self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
-            self._test_step = tf.function(self._make_step(self.model.test_step), autograph=False)
+            test_step = make_worker_step(self.model, self.model.test_step, self.states)
+            self._test_step = tf.function(test_step, autograph=False)
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         running = Steps(self._coordinator, self._train_step, self._batches)
@@ -108,13 +107,13 @@ class AsynchronousFit(FitLoop):
         logs, totals = {}, self.states.make_totals()
         for number, batch in enumerate(self._validation):
             called.on_test_batch_begin(number)
-            logs, changes = self._test_step(batch)
+            logs, changes = self._test_step(unwrap(batch))
             totals = add_changes(totals, changes)
             called.on_test_batch_end(number, pythonify_logs(logs))
         self.states.assign(totals)
         return self._measure(logs, totals)
 
-    def _measure(self, logs: dict[str, Any], totals: list[Any]) -> dict[str, float]:
+    def _measure(self, logs: dict[str, Any], totals: tf.Tensor) -> dict[str, float]:
         """Return an epoch's logs: those that no metric has measured are the last step's."""
         measured = self.states.measure(totals)
         found = {name: measured.get(name, value) for name, value in logs.items()}
@@ -170,27 +169,3 @@ class AsynchronousFit(FitLoop):
             return data.repeat().prefetch(tf.data.AUTOTUNE)
 
         return read
-
-    def _make_step(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a step that returns the logs, and the changes of the metrics' variables."""
-
-        def step(batch: Any) -> Any:
-            self.states.begin()
-            with others_refused(self.model), _exact_counts(self.model), self.states.kept():
-                logs = flatten_logs(function(unwrap(batch)))
-            return logs, self.states.get_changes()
-
-        return step
-
-
-@contextlib.contextmanager
-def _exact_counts(model: keras.Model) -> Iterator[None]:
-    """Let optimizers count their steps by additions, which don't overwrite each other.
-
-    Keras assigns the sum.
-    """
-    with contextlib.ExitStack() as stack:
-        for optimizer in list_optimizers(model):
-            count = optimizer.iterations
-            stack.enter_context(mock.patch.object(count, "assign_add", count.value.assign_add))
-        yield

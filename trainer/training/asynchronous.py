@@ -24,20 +24,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from trainer.data.integrity import check_shards
 from trainer.data.read import reader
 from trainer.data.schema import load_to_train
-from trainer.engine import embeddings, liveness, parameter_servers
+from trainer.engine import liveness, parameter_servers
 from trainer.engine.cluster import Cluster
+from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
 from trainer.engine.strategies import create_strategy
+from trainer.engine.worker_step import make_worker_step
 from trainer.training import evaluator, loop, trial
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import TerminatedError, TrainingLoop
+from trainer.training.task_model import TaskModel
 
 EVALUATOR_SECONDS = 30.0
 """Time that the chief waits for the evaluator at the end before it validates the model itself."""
@@ -58,9 +60,9 @@ class AsynchronousLoop(TrainingLoop):
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         self.local_model = self.prepared.build(self.dataset)
+        model = TaskModel(self.local_model, self.local_model, self.task, self.config)
         local = create_strategy("one_device", Cluster())
-        beat = self.watch.beat
-        return loop.make_validation(local, self.local_model, self.objective, self.share, beat)
+        return loop.make_validation(local, model, self.dataset, self.share, self.watch.beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()
@@ -85,28 +87,22 @@ class AsynchronousLoop(TrainingLoop):
         return self
 
     def _make_worker_step(self) -> Any:
-        """Return a worker's step; it returns the objective's sums, and input wait seconds."""
-        variables = self.network.trainable_variables
-        compute = self.make_gradient_function()
-        examples = float(self.config.batch_size)
+        """Return a worker's step, which returns the changes of metrics' states, joined.
+
+        Last comes the time in seconds that the worker has waited for input.
+        """
+        model = self.task_model
+        train_step = make_worker_step(model, model.train_step, self.states, merge_rows=True)
 
         @tf.function(autograph=False)
-        def step(batches: Any) -> tf.Tensor:
+        def step(batches: Any) -> Any:
             started = tf.timestamp()
             with tf.control_dependencies([started]):
-                inputs, labels, weights = next(batches)
-            with tf.control_dependencies([weights]):
-                waited = tf.cast(tf.timestamp() - started, tf.float32)
-
-            def replica_step(inputs: Any, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-                gradients, sums = compute(inputs, labels, weights, examples)
-                self.optimizer.apply(
-                    [embeddings.add_rows(gradient) for gradient in gradients], variables
-                )
-                return sums
-
-            sums = self.strategy.run(replica_step, args=(inputs, labels, weights))
-            return tf.concat([sums, [waited]], axis=0)
+                batch = next(batches)
+            with tf.control_dependencies([batch[-1]]):
+                waited = tf.timestamp() - started
+            _, changes = self.strategy.run(train_step, args=(batch,))
+            return tf.concat([changes, [tf.cast(waited, tf.float32)]], 0)
 
         return step
 
@@ -134,6 +130,7 @@ class AsynchronousLoop(TrainingLoop):
                 self.coordinator.create_per_worker_dataset(reader.plain(self._read_worker_batches))
             )
         progress = self.progress
+        self.totals = self.states.make_totals(progress.totals)
         running = Steps(self.coordinator, self.worker_step, self.batches)
         while progress.step < self.steps:
             started = time.monotonic()
@@ -149,10 +146,10 @@ class AsynchronousLoop(TrainingLoop):
             progress.seconds += time.monotonic() - started
             if not running and progress.step < self.steps:
                 self._count_steps()
-                self.checkpoints.save()
+                self.save()
                 if self.stop_requested:
                     raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
-            self.log.step(progress, self.optimizer_step)
+            self.log.step(progress, self.optimizer_step, self.measure)
         self._count_steps()
 
     def _next_checkpoint(self) -> int:
@@ -162,11 +159,11 @@ class AsynchronousLoop(TrainingLoop):
             return self.steps
         return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
-    def _add_report(self, report: np.ndarray) -> None:
-        *sums, waited = report.tolist()
+    def _add_report(self, report: Any) -> None:
         self.watch.beat()
-        self.objective.add(self.progress.sums, sums)
-        self.progress.waited += waited / self.replicas
+        self.totals = add_changes(self.totals, report[:-1])
+        self.progress.examples += self.config.batch_size
+        self.progress.waited += float(report[-1]) / self.replicas
         self.progress.step += 1
 
     def _count_steps(self) -> None:
@@ -203,7 +200,7 @@ class AsynchronousLoop(TrainingLoop):
         for row in history:
             scores = scored.get(row["epoch"] * self.steps)
             if scores and "validation_loss" not in row:
-                for name in self.objective.measured:
+                for name in self.task_model.measured:
                     row[f"validation_{name}"] = float(scores[name])
         if "validation_loss" not in history[-1]:
             history[-1].update({f"validation_{k}": v for k, v in self.score_validation().items()})

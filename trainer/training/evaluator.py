@@ -27,7 +27,7 @@ from trainer.models import prepare_model
 from trainer.tasks import task_of
 from trainer.training import checkpoint, loop
 from trainer.training.job import Job
-from trainer.training.objective import make_objective
+from trainer.training.task_model import TaskModel
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
@@ -83,8 +83,8 @@ class _Scorer:
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
         with strategy.scope():
-            self._objective = make_objective(model, task_of(dataset), config)
-        self._validate = loop.make_validation(strategy, model, self._objective, share)
+            self._model = TaskModel(model, network, task_of(dataset), config)
+        self._validate = loop.make_validation(strategy, self._model, dataset, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
@@ -106,5 +106,5 @@ class _Scorer:
             for name, value in means.items():
                 tf.summary.scalar(name, value)
         self._writer.flush()
-        shown = ", ".join(f"{name} {means[name]:.4f}" for name in self._objective.measured)
+        shown = ", ".join(f"{name} {means[name]:.4f}" for name in self._model.measured)
         print(f"step {step}: validation {shown}, {seconds:.1f} s", flush=True)

@@ -1,7 +1,7 @@
 """Log a run: one line per epoch, history.csv and TensorBoard. Only the chief logs."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,15 +52,17 @@ class Log:
             print(text, flush=True)
             self._last_line = time.monotonic()
 
-    def step(self, progress: Progress, optimizer_step: int) -> None:
-        """Log the progress after a step, if a line is due."""
+    def step(
+        self, progress: Progress, optimizer_step: int, measure: Callable[[], dict[str, float]]
+    ) -> None:
+        """Log the progress after a step, if a line is due; `measure` returns loss and metrics."""
         if not self._first_step or self._first_step[2] != progress.phase:
             self._first_step = (time.monotonic(), optimizer_step, progress.phase)
         is_due = time.monotonic() - self._last_line >= SECONDS_BETWEEN_LINES
-        if not (self._is_chief and is_due and progress.sums.examples):
+        if not (self._is_chief and is_due and progress.examples):
             return
-        means = progress.sums.means()
-        rate = progress.sums.examples / progress.seconds
+        means = measure()
+        rate = progress.examples / progress.seconds
         self.write_line(
             f"epoch {progress.epoch + 1}/{self._estimate_epochs(progress)}, "
             f"step {progress.step}/{self._steps}: {self._format(means)}, {rate:,.0f} examples/s"

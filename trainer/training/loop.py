@@ -1,10 +1,8 @@
 """The training loop: phases of epochs of steps, on one device, several GPUs or several workers.
 
-Keras 3's `fit` fails under MultiWorkerMirroredStrategy (keras#20585), so this module has its own
-training step: each replica computes the gradient of its part of the global batch, divided by the
-size of the global batch. One all-reduce sums the gradients and, in the same message, the metrics
-(trainer/training/objective.py) and the number of replicas that have received SIGTERM. After each
-epoch, the validation split is scored and a checkpoint is saved.
+The steps are those of trainer/engine: all replicas compute them together, for their rows of a
+global batch, and learn how many have received SIGTERM. After each epoch, the validation split is
+scored and a checkpoint is saved.
 
 With parameter servers, trainer/training/asynchronous.py computes the steps of an epoch.
 """
@@ -23,11 +21,12 @@ import tensorflow as tf
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
-from trainer.engine import draws, embeddings
 from trainer.engine.cluster import Cluster
-from trainer.engine.compile_checks import check_compiled
+from trainer.engine.compile_checks import check_compiled, is_own_metric, list_metrics
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
-from trainer.engine.periodic_updates import branch_across_replicas
+from trainer.engine.scales import Scales
+from trainer.engine.step import Step
+from trainer.engine.step_trial import ROWS_TRIED, find_scales, is_trial_needed
 from trainer.engine.strategies import barrier, create_strategy, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
@@ -37,10 +36,9 @@ from trainer.training import checkpoint, logs, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
-from trainer.training.objective import Objective, make_objective
-from trainer.training.optimization import LearningRate, create_optimizer, leave_sums_to_step
+from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.profiling import StepProfiler
-from trainer.training.progress import Sums
+from trainer.training.task_model import TaskModel
 
 
 class TerminatedError(Exception):
@@ -95,11 +93,12 @@ class TrainingLoop:
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
         with strategy.scope():
-            self.objective = make_objective(self.model, self.task, config)
+            self.task_model = TaskModel(self.model, self.network, self.task, config)
+        self.states = self.task_model.states
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
-        self.log = logs.Log(base, cluster, self.steps, config, self.objective.measured)
+        self.log = logs.Log(base, cluster, self.steps, config, self.task_model.measured)
         self.profiler = StepProfiler(config.profile_steps, base, is_chief=cluster.is_chief)
         self.watch = StepWatch(cluster.name, STEP_SECONDS * self.steps_at_once)
         # Created once for all phases, because tracing a large model takes seconds.
@@ -148,6 +147,7 @@ class TrainingLoop:
         replicas. Within a step, an accelerator still waits for the host's branch of loss scaling.
         """
         progress = self.progress
+        self.totals = self.states.make_totals(progress.totals)
         if progress.step == self.steps:  # The run was stopped after the last step.
             return
         batches = iter(self.read_training_input())
@@ -156,9 +156,9 @@ class TrainingLoop:
             self.profiler.begin_step(self.optimizer_step + 1)
             started = time.monotonic()
             count = self._count_steps_at_once()
-            reports = self.run_steps(batches, count)
+            stops = self.run_steps(batches, count)
             stop = running is not None and self._finish(running)
-            running = reports
+            running = stops
             progress.step += count
             every = self.config.checkpoint_steps
             ends = progress.step == self.steps
@@ -171,11 +171,20 @@ class TrainingLoop:
                 self.profiler.end(self.optimizer_step)
             progress.seconds += time.monotonic() - started
             if stop or save:
-                self.checkpoints.save()
+                self.save()
             if stop:
                 error = TerminatedError if self.stop_requested else PeerTerminatedError
                 raise error(f"at epoch {progress.epoch + 1}, step {progress.step}")
-            self.log.step(progress, self.optimizer_step)
+            self.log.step(progress, self.optimizer_step, self.measure)
+
+    def save(self) -> None:
+        """Save a checkpoint within an epoch."""
+        self.progress.totals = self.totals.numpy().tolist()
+        self.checkpoints.save()
+
+    def measure(self) -> dict[str, float]:
+        """Return the loss and the metrics of the epoch's steps so far."""
+        return self.task_model.read(self.totals)
 
     def _count_steps_at_once(self) -> int:
         """Return the number of steps until this process has something to do."""
@@ -186,38 +195,36 @@ class TrainingLoop:
         return min(self.steps_at_once, self.steps - self.progress.step, *pauses)
 
     def run_steps(self, batches: Any, count: int) -> tf.Tensor:
-        """Run the next steps; return their reports, float32 [count, k + 2]."""
+        """Run the next steps; return the number of replicas that have received SIGTERM.
+
+        It is that of the last step, float32 [].
+        """
         progress, most = self.progress, self.steps_at_once
         stop = tf.constant(float(self.stop_requested))
+        rows = [self.rows_at(number) for number in range(progress.step, progress.step + most)]
+        progress.examples += sum(size for *_, size in rows[:count])
         if most > 1:
-            numbers = range(progress.step, progress.step + most)
-            examples = tf.constant([self.examples_at(number) for number in numbers])
-            offsets = tf.constant([self.offset_at(number) for number in numbers], tf.int64)
-            return self.train_steps(batches, tf.constant(count), examples, offsets, stop)
+            self.totals, stops = self.train_steps(
+                batches, tf.constant(count), tf.constant(rows, tf.int64), self.totals, stop
+            )
+            return stops
         started = time.monotonic()
         batch = next(batches)
         progress.waited += time.monotonic() - started
-        examples = tf.constant(self.examples_at(progress.step))
-        offset = tf.constant(self.offset_at(progress.step), tf.int64)
-        return self.train_step(*batch, examples, offset, stop)
+        self.totals, stops = self.train_step(
+            batch, tf.constant(rows[0], tf.int64), self.totals, stop
+        )
+        return stops
 
-    def _finish(self, reports: tf.Tensor) -> bool:
-        """Add the metrics of steps to the sums; return True if a replica has received SIGTERM."""
-        rows = reports.numpy().tolist()
+    def _finish(self, stops: tf.Tensor) -> bool:
+        """Wait for a step; return True if a replica has received SIGTERM."""
+        is_stopped = bool(stops.numpy() > 0)
         self.watch.beat()
-        for *sums, _ in rows:
-            self.objective.add(self.progress.sums, sums)
-        return any(stops > 0 for *_, stops in rows)
+        return is_stopped
 
-    def examples_at(self, step: int) -> float:
-        """Return the number of examples, without padding, in the epoch's global batch `step`."""
-        total = self.dataset.splits["train"].examples
-        position = self._position_of(step)
-        return float(min(self.config.batch_size, total - position * self.config.batch_size))
-
-    def offset_at(self, step: int) -> int:
-        """Return the offset of this worker's first example in the epoch's global batch `step`."""
-        return self.share.offset_at(self._position_of(step), self.dataset.splits["train"].examples)
+    def rows_at(self, step: int) -> tuple[int, int, int]:
+        """Return this worker's rows in the epoch's global batch `step`; see InputShare."""
+        return self.share.rows_at(self._position_of(step), self.dataset.splits["train"].examples)
 
     def _position_of(self, step: int) -> int:
         """Return the position of the epoch's `step` in a pass over the training split."""
@@ -253,10 +260,10 @@ class TrainingLoop:
         row: dict[str, Any] = {
             "epoch": progress.epoch + 1,
             "phase": progress.phase + 1,
-            **self.objective.means(progress.sums),
+            **self.measure(),
             **{f"validation_{name}": value for name, value in self.validate().items()},
             "learning_rate": self._get_learning_rate(),
-            "examples_per_second": progress.sums.examples / max(1e-9, progress.seconds),
+            "examples_per_second": progress.examples / max(1e-9, progress.seconds),
             "input_wait_fraction": self._get_input_wait(),
             "seconds": progress.seconds,
         }
@@ -303,10 +310,11 @@ class TrainingLoop:
             self.schedule = LearningRate(phase, self.steps * phase.epochs)
             if self.model.compiled:
                 check_compiled(self.model)
-                self.optimizer = leave_sums_to_step(self.model.optimizer)
+                self.optimizer = self.model.optimizer
             else:
                 self.optimizer = create_optimizer(phase, self.schedule)
             self.optimizer.build(self.model.trainable_variables)
+        self.task_model.optimizer = self.optimizer
         self.prepare_steps()
         self.checkpoints = checkpoint.Checkpoints(
             self.directory,
@@ -349,18 +357,16 @@ class TrainingLoop:
 
     def prepare_steps(self) -> None:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
-        self.train_step = make_training_step(
-            self.strategy, self.network, self.optimizer, self.make_gradient_function()
+        self.train_step = make_step(
+            self.strategy, self.task_model, self.task_model.train_step, jit_compile=self.config.xla
         )
         self.train_steps = repeat(self.train_step)
 
-    def make_gradient_function(self) -> Callable[..., Any]:
-        return make_gradient_function(self.network, self.optimizer, self.objective, self.config.xla)
-
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
-        beat = self.watch.beat
-        return make_validation(self.strategy, self.model, self.objective, self.share, beat)
+        return make_validation(
+            self.strategy, self.task_model, self.dataset, self.share, self.watch.beat
+        )
 
     @property
     def optimizer_step(self) -> int:
@@ -414,135 +420,101 @@ def build_network(
         return model, add_augmentation(model, config.augmentation_operations, seed_of(config))
 
 
-def make_gradient_function(
-    network: keras.Model, optimizer: keras.optimizers.Optimizer, objective: Objective, xla: bool
-) -> Callable[..., Any]:
-    """Return a function of a replica's (inputs, labels, weights, examples of the global batch).
-
-    Its last argument, if given, is the offset of the replica's rows in the global batch.
-
-    It returns the gradient of each trainable variable of `network`, scaled as `optimizer` requires
-    and divided by the number of examples of the global batch, and the sums over the replica's part.
-    """
-    variables = network.trainable_variables
-    scale = optimizer.scale_loss
-
-    def compute(
-        inputs: Any, labels: Any, weights: Any, examples: tf.Tensor, offset: Any = None
-    ) -> Any:
-        if offset is not None:
-            draws.set_rows(offset, labels.shape[0])
-        with tf.GradientTape() as tape:
-            outputs = network(inputs, training=True)
-            penalty = objective.find_penalty(network)
-            scaled = scale(objective.part_of_mean(labels, outputs, weights, penalty, examples))
-        gradients = tape.gradient(scaled, variables)
-        complete = [embeddings.complete(*pair) for pair in zip(gradients, variables, strict=True)]
-        return complete, objective.sums(labels, outputs, weights, penalty)
-
-    # Not a function within the step's without XLA: there, layers can't wait for other replicas, as
-    # batch normalization does.
-    return tf.function(compute, autograph=False, jit_compile=True) if xla else compute
-
-
-def make_training_step(
+def make_step(
     strategy: tf.distribute.Strategy,
-    network: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    compute: Callable[..., Any],
+    model: TaskModel,
+    function: Callable[[Any], Any],
+    *,
+    jit_compile: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function of (inputs, labels, weights, examples in the global batch, offset, stop).
+    """Return a function of (batch, rows, totals, stop) that computes a step of all replicas.
 
-    `offset` is that of this worker's first example in the global batch; `stop` is 1.0 if it has
-    received SIGTERM.
-
-    The function returns float32 [1, k + 2], the same on every replica: the sums over the global
-    batch, and the number of replicas that have received SIGTERM.
+    The batch is (inputs, labels, weights) of this worker's replicas; `rows` are those of
+    `InputShare.rows_at`, int64 [3]; the others, and what it returns, are those of `Step.run`.
     """
-    variables = network.trainable_variables
     local_replicas = len(strategy.extended.worker_devices)
-    draw_by_row = draws.by_row if strategy.num_replicas_in_sync > 1 else contextlib.nullcontext
+    scales = find_scales_of_run(strategy, model, function)
+    replicas_step = Step(
+        model, strategy, function, model.states, scales, merge_rows=True, jit_compile=jit_compile
+    )
 
     @tf.function(autograph=False)
-    def step(
-        inputs: Any, labels: Any, weights: Any, examples: Any, offset: tf.Tensor, stop: tf.Tensor
-    ) -> Any:
-        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            context = tf.distribute.get_replica_context()
-            replica = tf.get_static_value(context.replica_id_in_sync_group)
-            number = int(replica) % local_replicas
-            own_offset = offset + number * labels.shape[0]
-            local, local_sums = compute(inputs, labels, weights, examples, own_offset)
-            report = tf.concat([local_sums, [stop]], axis=0)
-            *summed, report = context.all_reduce(tf.distribute.ReduceOp.SUM, [*local, report])
-            optimizer.apply([embeddings.add_rows(gradient) for gradient in summed], variables)
-            return report
+    def step(batch: Any, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
+        offset, own, size = tf.unstack(rows)
 
-        with draw_by_row(), branch_across_replicas(optimizer):
-            reports = strategy.run(replica_step, args=(inputs, labels, weights))
-        return strategy.experimental_local_results(reports)[0][None]
+        def select(replica: int, *batch: Any) -> Any:
+            """Return a replica's rows without padding, their offset and their number."""
+            most = batch[-1].shape[0]
+            begin = replica % local_replicas * most
+            count = tf.clip_by_value(own - begin, 0, most)
+            kept = keras.tree.map_structure(lambda part: part[: tf.maximum(count, 1)], batch)
+            return kept, offset + begin, count
+
+        _, totals, stops = replicas_step.run(select, batch, size, totals, stop)
+        return totals, stops
 
     return step
 
 
-def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of (batches, count, examples, offsets, stop), which runs `count` steps.
+def find_scales_of_run(
+    strategy: tf.distribute.Strategy, model: TaskModel, function: Callable[[Any], Any]
+) -> Scales:
+    """Return how the values of a step add up, which is tried if the user's model needs it."""
+    one = model.recipe_model
+    has_own_metrics = any(is_own_metric(metric) for metric in list_metrics(one))
+    if not is_trial_needed(one) or (strategy.num_replicas_in_sync == 1 and not has_own_metrics):
+        return Scales()
+    batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
+    inputs, labels, *_ = next(iter(batches))
+    return find_scales(model, strategy, function, (inputs, labels, tf.ones(len(labels))))
 
-    It takes the batches from their iterator; `examples` and `offsets` are those of each step. It
-    returns what each step has returned, float32 [count, k].
+
+def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of (batches, count, rows, totals, stop), which runs `count` steps.
+
+    It takes the batches from their iterator; `rows` are those of each step. It returns what the
+    last step has returned.
     """
 
     @tf.function(autograph=False)
-    def steps(
-        batches: Any, count: tf.Tensor, examples: tf.Tensor, offsets: tf.Tensor, stop: tf.Tensor
-    ) -> tf.Tensor:
-        def run_next(number: tf.Tensor, reports: tf.TensorArray) -> Any:
-            report = step(*next(batches), examples[number], offsets[number], stop)
-            return number + 1, reports.write(number, report[0])
+    def steps(batches: Any, count: tf.Tensor, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
+        def run_next(number: tf.Tensor, totals: Any, _: tf.Tensor) -> Any:
+            return number + 1, *step(next(batches), rows[number], totals, stop)
 
-        none_yet = tf.TensorArray(tf.float32, count, element_shape=[None])
-        _, reports = tf.while_loop(
-            lambda number, _: number < count,
+        _, totals, stops = tf.while_loop(
+            lambda number, *_: number < count,
             run_next,
-            (tf.constant(0), none_yet),
+            (tf.constant(0), totals, tf.zeros([])),
             parallel_iterations=1,
         )
-        return reports.stack()
+        return totals, stops
 
     return steps
 
 
 def make_validation(
     strategy: tf.distribute.Strategy,
-    model: keras.Model,
-    objective: Objective,
+    model: TaskModel,
+    dataset: Dataset,
     share: reader.InputShare,
     after_step: Callable[[], None] = lambda: None,
 ) -> Callable[[], dict[str, float]]:
     """Return a function that returns loss and metrics of the validation split; {} if empty."""
-    dataset = objective.task.dataset
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
     batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
-
-    @tf.function(autograph=False)
-    def step(*batch: Any) -> Any:
-        def replica_step(inputs: Any, labels: Any, weights: Any) -> tf.Tensor:
-            outputs = model(inputs, training=False)
-            penalty = objective.find_penalty(model)
-            local = objective.sums(labels, outputs, weights, penalty)
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, local)
-
-        return strategy.experimental_local_results(strategy.run(replica_step, args=batch))[0]
+    step = make_step(strategy, model, model.test_step)
+    examples = dataset.splits["validation"].examples
 
     def score() -> dict[str, float]:
-        total = Sums()
-        for _, batch in zip(range(count), batches, strict=False):
-            objective.add(total, step(*batch).numpy().tolist())
+        totals = model.states.make_totals()
+        for position, batch in zip(range(count), batches, strict=False):
+            rows = tf.constant(share.rows_at(position, examples), tf.int64)
+            totals, stops = step(batch, rows, totals, tf.zeros([]))
+            stops.numpy()  # Wait for the step.
             after_step()
-        return objective.means(total)
+        return model.read(totals)
 
     return score
 

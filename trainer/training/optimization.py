@@ -61,11 +61,7 @@ def _cosine(progress: Any, start: float, end: float) -> tf.Tensor:
 
 
 def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.optimizers.Optimizer:
-    """Create the optimizer; call this in the strategy's scope.
-
-    Call its `apply` with gradients that are already summed over all replicas, so that they are
-    clipped by the norm of the sum, and loss scaling detects an overflow on any replica.
-    """
+    """Create the optimizer; call this in the strategy's scope."""
     options: dict[str, Any] = {"learning_rate": schedule}
     wide = find_model_class(config.model).has_wide_part
     if config.gradient_clip_norm and not wide:
@@ -74,7 +70,7 @@ def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.op
         options["momentum"] = config.momentum
     if config.optimizer == "adamw":
         options["weight_decay"] = config.weight_decay
-    optimizer = leave_sums_to_step(_CLASSES[config.optimizer](**options))
+    optimizer = _CLASSES[config.optimizer](**options)
     if wide:
         ftrl = _create_ftrl(config, schedule)
         optimizer = WideAndDeepOptimizer(optimizer, ftrl, config.gradient_clip_norm)
@@ -85,12 +81,11 @@ def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.op
 
 def _create_ftrl(config: TrainingConfig, schedule: LearningRate) -> keras.optimizers.Optimizer:
     """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate."""
-    ftrl = keras.optimizers.Ftrl(
+    return keras.optimizers.Ftrl(
         learning_rate=lambda: config.wide_learning_rate * schedule.factor,
         l1_regularization_strength=config.wide_l1,
         l2_regularization_strength=config.wide_l2,
     )
-    return leave_sums_to_step(ftrl)
 
 
 class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
@@ -118,16 +113,3 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
         if self.clip_norm:
             grads, _ = tf.clip_by_global_norm(grads, self.clip_norm)
         super().apply(grads, trainable_variables)
-
-
-def leave_sums_to_step(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Let the training step sum gradients over the replicas; return the optimizer.
-
-    Keras 3 sums them after clipping, so that each replica's part is clipped by its own norm. Keras
-    has no public option to change this.
-    """
-    inner: Any = optimizer
-    while inner is not None:
-        inner._all_reduce_sum_gradients = lambda grads_and_vars: grads_and_vars
-        inner = getattr(inner, "inner_optimizer", None)
-    return optimizer

@@ -3,35 +3,13 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from trainer.exported.results import rename_rate
-from trainer.tasks.base import LOSS, Task
+from trainer.tasks.base import Task
 from trainer.training.config import TrainingConfig
-
-
-@dataclasses.dataclass(kw_only=True)
-class Sums:
-    """Sums of the loss and the metrics over examples."""
-
-    scores: dict[str, float] = dataclasses.field(default_factory=dict)
-    # Changes of the values in the variables of a compiled model's metrics.
-    states: list[float] = dataclasses.field(default_factory=list)
-    examples: float = 0.0  # number of examples
-
-    def add(self, scores: Mapping[str, float], states: Sequence[float], examples: float) -> None:
-        for name, score in scores.items():
-            self.scores[name] = self.scores.get(name, 0.0) + score
-        self.states = np.add(self.states or 0.0, states).tolist()
-        self.examples += examples
-
-    def means(self) -> dict[str, float]:
-        """Return the mean loss and metrics, which are not finite if the loss of a step was not."""
-        return {name: total / max(1.0, self.examples) for name, total in self.scores.items()}
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -45,8 +23,10 @@ class Progress(tf.train.experimental.PythonState):
     step: int = 0  # the next step within the epoch, from 0
     phase: int = 0  # from 0
     phase_start: int = 0  # epochs finished before this phase
-    sums: Sums = dataclasses.field(default_factory=Sums)  # over the unfinished epoch
-    seconds: float = 0.0  # spent in the unfinished epoch
+    # Of the unfinished epoch: sums of metrics' states, the number of examples, and seconds.
+    totals: list[float] = dataclasses.field(default_factory=list)
+    examples: int = 0
+    seconds: float = 0.0
     waited: float = 0.0  # part of these seconds spent waiting for input
     # A row for each finished epoch.
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -63,7 +43,7 @@ class Progress(tf.train.experimental.PythonState):
 
     def deserialize(self, string_value: bytes | str) -> None:
         for name, value in json.loads(string_value).items():
-            setattr(self, name, _read_sums(value) if name == "sums" else value)
+            setattr(self, name, value)
         for row in self.history:
             rename_rate(row)
 
@@ -90,7 +70,7 @@ class Progress(tf.train.experimental.PythonState):
         self.history.append(row)
         self.epoch += 1
         self.step = 0
-        self.sums = Sums()
+        self.totals, self.examples = [], 0
         self.seconds = self.waited = 0.0
         value = row.get(f"validation_{config.monitor}", row[config.monitor])
         is_best = math.isfinite(value) and (
@@ -110,11 +90,3 @@ class Progress(tf.train.experimental.PythonState):
         if patience and self.stale_epochs >= patience and remaining > 0:
             self.stopped = f"no better {config.monitor} in {patience} epochs"
         return is_best
-
-
-def _read_sums(saved: dict[str, Any]) -> Sums:
-    """Read the sums of a checkpoint; an earlier version had fields for a classifier's."""
-    if "correct" in saved:
-        scores = {LOSS: saved["loss"], "accuracy": saved["correct"]}
-        return Sums(scores=scores, examples=saved["examples"])
-    return Sums(**saved)

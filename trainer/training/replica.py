@@ -168,10 +168,10 @@ def _measure(trained: TrainingLoop, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "examples_per_second": statistics.median(steady),
         "replicas": trained.replicas,
-        "train": {name: row[name] for name in trained.objective.measured},
+        "train": {name: row[name] for name in trained.task_model.measured},
         "validation": {
             name: row[f"validation_{name}"]
-            for name in trained.objective.measured
+            for name in trained.task_model.measured
             if f"validation_{name}" in row
         },
         **({"profile": trained.profiler.result} if trained.profiler.result else {}),

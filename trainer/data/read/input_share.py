@@ -61,17 +61,25 @@ class InputShare:
         largest = -(-self.lanes // self.workers) * self.lane_size
         return -(-largest // self.local_replicas)
 
-    def offset_at(self, position: int, examples: int) -> int:
-        """Return the offset of this worker's first example in a global batch.
+    def rows_at(self, position: int, examples: int) -> tuple[int, int, int]:
+        """Return the offset of this worker's first example in a global batch, the number of its
+        examples, and that of the batch.
 
         Args:
             position: position of the batch in a pass over the split.
             examples: number of examples of the split.
         """
-        first = self.own_lanes.start
-        if (position + 1) * self.batch_size <= examples:
-            return first * self.lane_size
-        return first * examples // self.lanes - first * position * self.lane_size
+        left = examples - position * self.batch_size
+        if left >= self.batch_size:
+            first, end = (
+                lane * self.lane_size for lane in (self.own_lanes.start, self.own_lanes.stop)
+            )
+            return first, end - first, self.batch_size
+        first, end = (
+            lane * examples // self.lanes - lane * position * self.lane_size
+            for lane in (self.own_lanes.start, self.own_lanes.stop)
+        )
+        return first, end - first, left
 
 
 def check_batch_size(batch_size: int, replicas: int) -> None:
