@@ -108,7 +108,7 @@ class FolderStore(MutableMapping[str, Any]):
 @functools.lru_cache(maxsize=512)
 def _load(path: pathlib.Path, stamp: tuple[int, ...], parse: Callable[[str], Any]) -> Any:
     """Read a resource's file, whose content `stamp` identifies: a run takes 10 ms to parse."""
-    return parse(json.dumps(files.parse_checked(path.read_bytes())))
+    return parse(json.dumps(files.parse_checked(files.read(path))))
 
 
 def _copy(resource: Any) -> Any:
