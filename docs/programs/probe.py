@@ -1,6 +1,6 @@
 """A training program that measures GPUs before a first long run on them.
 
-    python -m pipelines run digits --set model=trainer.probe:main --set register=false ...
+    python -m pipelines run digits --set model=docs.programs.probe:main --set register=false ...
 
 Each replica prints what it finds; the chief also writes `probe.json` to the job's directory. What
 fails is told, and the rest is measured. The model that it returns has learned for one epoch.
