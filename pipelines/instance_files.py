@@ -71,6 +71,7 @@ def _read_rows(
     """Yield the rows of a file in the dialect, or in UTF-8 with commas.
 
     As in a request, values of columns that it lacks are missing; a warning names these columns.
+    Other columns than the model's are not used, and are named, too: a table often has a label.
     """
     from trainer.data.tables import csv_text, sniffing
 
@@ -93,6 +94,8 @@ def _read_rows(
         dialect, present = PLAIN, columns or header
     if absent := [name for name in columns or () if name not in present]:
         print(f"warning: {file} has no values of {listing(absent)}", file=sys.stderr)
+    if unused := [name for name in header if name not in present]:
+        print(f"{file}: columns that the model does not use: {listing(unused)}", file=sys.stderr)
     for block in csv_text.read_blocks(file, 0, header, dialect):
         rows = block.read(present)
         for line, reason in rows.rejections:

@@ -12,8 +12,6 @@ from trainer.errors import InputError
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _RESERVED = ("components", "pipelines", "trainer")
-_PROGRAMS = ("trainer.probe",)
-"""The project's own training programs."""
 
 
 def import_subclasses(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
@@ -53,7 +51,7 @@ def find_module_file(what: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(f"{what}={name!r} is not MODULE:NAME, such as 'my.module:build'")
     module = name.partition(":")[0]
-    if module.partition(".")[0] in _RESERVED and module not in _PROGRAMS:
+    if module.partition(".")[0] in _RESERVED:
         raise InputError(
             f"{what}={name!r}: {', '.join(_RESERVED)} are packages of this project, which hide "
             "yours; rename your module"

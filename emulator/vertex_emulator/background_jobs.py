@@ -152,8 +152,8 @@ class BackgroundJobs(Resources, Generic[J]):
     runs: pathlib.Path | None = None
     # Folders of the logs of pipelines' runs, by the label that their jobs have.
     run_logs: dict[str, pathlib.Path] = dataclasses.field(default_factory=dict, init=False)
-    # Every job that was accepted, in order of creation.
-    jobs: list[J] = dataclasses.field(default_factory=list, init=False)
+    # Every job that was accepted, by folder; replaced as a whole, since threads iterate over it.
+    _accepted: dict[pathlib.Path, J] = dataclasses.field(default_factory=dict, init=False)
     # The reason for each job that was refused.
     refusals: list[str] = dataclasses.field(default_factory=list, init=False)
     # The jobs in files, by folder, with the stamps of the files that they were parsed from.
@@ -185,6 +185,11 @@ class BackgroundJobs(Resources, Generic[J]):
             self.jobs[-1].start()
             return resource
 
+    @property
+    def jobs(self) -> list[J]:
+        """Return every job that was accepted, in order of creation."""
+        return [*self._accepted.values()]
+
     def cancel_job(self, request: Any) -> None:
         """Ask a job of any process to end; do nothing if it has ended."""
         (self._find_folder(request.name) / CANCEL_FILE_NAME).touch()
@@ -210,8 +215,9 @@ class BackgroundJobs(Resources, Generic[J]):
 
     def add(self, job: J) -> None:
         """Add a job; forget an earlier one of its folder, such as that of a deleted run."""
-        kept = [earlier for earlier in self.jobs if earlier.directory != job.directory]
-        self.jobs = [*kept, job]
+        accepted = {**self._accepted}
+        accepted.pop(job.directory, None)
+        self._accepted = {**accepted, job.directory: job}
 
     def delete(self, request: Any) -> Any:
         """Cancel and hide a job; keep its logs."""
@@ -227,10 +233,9 @@ class BackgroundJobs(Resources, Generic[J]):
     def read(self, folder: pathlib.Path) -> Any:
         """Return the job in a folder; one whose process was killed has failed."""
         # The state of this process's jobs is in memory, as the disk may be full.
-        current = [job.message for job in self.jobs if job.directory == folder]
         kind = getattr(messages, self.kind)
-        if current:
-            return kind(current[0])
+        if current := self._accepted.get(folder):
+            return kind(current.message)
         if state_of(stored := self._read_stored(folder)) in ENDED:
             return kind(stored)
         is_running = job_state.is_locked(folder)  # It stores its final state before it unlocks.
@@ -242,13 +247,15 @@ class BackgroundJobs(Resources, Generic[J]):
         return job
 
     def list_all(self) -> list[Any]:
-        found = []
-        for folder in self.find_folders().values():
+        found = {}
+        for folder in self._list_folders():
             try:
-                found.append(self.read(folder))
+                job = self.read(folder)
             except UsageError as error:
                 warn(str(error))
-        return found
+            else:
+                found[job.name] = job
+        return [*found.values()]
 
     def find_folders(self) -> dict[str, pathlib.Path]:
         """Return the folder of each job of any process, by its name; leave out damaged files."""

@@ -4,12 +4,14 @@ A caller that also has files elsewhere passes a module with its own functions of
 """
 
 import contextlib
+import errno
 import functools
 import glob
 import hashlib
 import json
 import pathlib
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -24,9 +26,15 @@ def list_matching(pattern: str) -> list[str]:
     return glob.glob(pattern, recursive=True)  # noqa: PTH207 - a pattern, not a folder
 
 
-def read(path: str) -> bytes:
-    """Return the whole content of a file; raise OSError if it can't be read."""
-    return pathlib.Path(path).read_bytes()
+def read(path: str | pathlib.Path) -> bytes:
+    """Return the whole content of a file; raise OSError if it can't be read.
+
+    Refuses what is not a regular file, such as a named pipe, whose end may never come.
+    """
+    file = pathlib.Path(path)
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return file.read_bytes()
 
 
 def make_folder(path: str) -> None:
@@ -91,7 +99,7 @@ def read_checked(path: pathlib.Path, form: type[T]) -> T:
     It has a checksum, unless an earlier version wrote it. Raise FileNotFoundError if there is none.
     """
     with named(path):
-        content = json.dumps(parse_checked(path.read_bytes()))
+        content = json.dumps(parse_checked(read(path)))
         return cast(T, _adapter(form).validate_json(content))
 
 

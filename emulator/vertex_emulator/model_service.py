@@ -225,9 +225,10 @@ class ModelService(Resources):
         model.artifact_uri = convert(model.artifact_uri)
         if "container_spec" in model:
             dedicated = messages.Model.DeploymentResourcesType.DEDICATED_RESOURCES
-            model.supported_deployment_resources_types = [dedicated]
-            model.supported_input_storage_formats = INPUT_FORMATS
-            model.supported_output_storage_formats = OUTPUT_FORMATS
+            fields = model._pb  # Lists are set in it in a third of the time.
+            fields.supported_deployment_resources_types[:] = [dedicated]
+            fields.supported_input_storage_formats[:] = INPUT_FORMATS
+            fields.supported_output_storage_formats[:] = OUTPUT_FORMATS
         return set_etag(model)
 
     def _find_entry(self, name: str) -> Content:

@@ -51,12 +51,13 @@ class PipelineService(Resources):
 
     def refresh(self, job: Any) -> Any:
         """Update and return a job; store it if its state has changed."""
-        before = state_of(job)
+        before = state = state_of(job)
         if before not in ENDED:
             self.engine.update(job)
-        if state_of(job) == "CANCELLED":
+            state = state_of(job)
+        if state == "CANCELLED":
             job.error.code = code_of("CANCELLED")
-        if state_of(job) != before:
+        if state != before:
             self.store(job)
         return job
 

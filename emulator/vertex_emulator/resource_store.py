@@ -1,7 +1,6 @@
 """Stores of resources: in memory, or in a folder that processes share."""
 
 import contextlib
-import copy
 import dataclasses
 import fcntl
 import functools
@@ -92,7 +91,7 @@ class FolderStore(MutableMapping[str, Any]):
         prefix, file = f"{LOCAL_PARENT}/{self.collection}", f"{self.collection}/[!.]*.json"
         names = [f"{prefix}/{path.stem}" for path in self.folder.glob(file)]
         for path in self.folder.glob(f"projects/*/locations/*/{file}"):
-            names.append(path.relative_to(self.folder).with_suffix("").as_posix())
+            names.append(str(path).removeprefix(f"{self.folder}/").removesuffix(".json"))
         # Sort numbers by value.
         return iter(sorted(names, key=lambda name: (len(name), name)))
 
@@ -108,12 +107,16 @@ class FolderStore(MutableMapping[str, Any]):
 @functools.lru_cache(maxsize=512)
 def _load(path: pathlib.Path, stamp: tuple[int, ...], parse: Callable[[str], Any]) -> Any:
     """Read a resource's file, whose content `stamp` identifies: a run takes 10 ms to parse."""
-    return parse(json.dumps(files.parse_checked(path.read_bytes())))
+    return parse(json.dumps(files.parse_checked(files.read(path))))
 
 
 def _copy(resource: Any) -> Any:
-    """Return a copy of a resource; of a message, several times faster than by `copy.deepcopy`."""
-    return type(resource)(resource) if hasattr(resource, "_pb") else copy.deepcopy(resource)
+    """Return a copy of JSON and messages, several times faster than by `copy.deepcopy`."""
+    if isinstance(resource, dict):
+        return {key: _copy(value) for key, value in resource.items()}
+    if isinstance(resource, list):
+        return [*map(_copy, resource)]
+    return type(resource)(resource) if hasattr(resource, "_pb") else resource
 
 
 @functools.cache

@@ -125,6 +125,8 @@ def read_tail(log: pathlib.Path, size: int = _TAIL_BYTES) -> list[str]:
 
     A carriage return overwrites its line, as on a terminal; other control characters are escaped.
     """
+    if not log.is_file():  # Opening a named pipe would wait for a writer.
+        return []
     try:
         with log.open("rb") as file:
             start = max(0, file.seek(0, 2) - size)

@@ -56,7 +56,7 @@ class Trial:
 
     name: str
     state: str  # as of a Trial in the API
-    values: Mapping[str, Any]
+    values: Mapping[str, float | str]
     metrics: Mapping[str, float]  # its final measurement, or its newest
     curve: tuple[float, ...] = ()  # measured values of its first metric
     seconds: float = 0.0  # from its start to its end or to now; 0 before the start

@@ -129,11 +129,11 @@ def _read_predictions(run: Run, client: Any) -> Predictions | None:
 
 def _read_history(run: Run, client: Any) -> "Rows":
     uri = run.training and join(run.training, HISTORY)
+    content = _read(run, uri, client)
     if uri and not is_object(uri):
         model = join(run.training, "model")
         run_files.check(run.link, join(model, model_files.LIST))
         model_files.check_beside(model, HISTORY)
-    content = _read(run, uri, client)
     return parse_history(content, uri) if content else []
 
 

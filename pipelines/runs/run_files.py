@@ -49,20 +49,23 @@ def read(uri: str, client: Any = None) -> bytes | None:
 def check(folder: str, uri: str) -> None:
     """Raise InputError if a file has changed since a task of the run in `folder` wrote it.
 
+    Raise it, too, for what is not a regular file, such as a named pipe, whose end may never come.
     Objects are not checked: Cloud Storage does that itself.
     """
-    recorded = "" if is_object(uri) else Journal(pathlib.Path(folder)).checksum_of(uri)
-    if not recorded:
+    if is_object(uri):
         return
+    recorded = Journal(pathlib.Path(folder)).checksum_of(uri)
+    problem = ""
     try:
-        if storage.sha256(uri) == recorded:
-            return
-        problem = "is damaged: its SHA-256 has changed"
+        storage.size(uri)
+        if recorded and storage.sha256(uri) != recorded:
+            problem = "is damaged: its SHA-256 has changed since its run wrote it"
     except FileNotFoundError:
-        problem = "is missing"
-    raise InputError(
-        f"{uri} {problem} since its run wrote it; restore the file, or run the recipe again"
-    )
+        problem = recorded and "is missing since its run wrote it"
+    except OSError as error:
+        problem = f"can't be read ({error.strerror})"
+    if problem:
+        raise InputError(f"{uri} {problem}; restore the file, or run the recipe again")
 
 
 def _open_blob(uri: str, client: Any = None) -> Any:

@@ -150,7 +150,7 @@ def is_local(runs_directory: pathlib.Path, name: str) -> bool:
 
 def exists(runs_directory: pathlib.Path, name: str) -> bool:
     """Return True if a folder of runs has the run `name`."""
-    return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).is_file()
+    return bool(_NAME.fullmatch(name)) and (runs_directory / name / RECORD_FILE_NAME).exists()
 
 
 def load(directory: pathlib.Path) -> Run:

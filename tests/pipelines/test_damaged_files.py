@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -205,7 +206,7 @@ def test_summary_of_another_run_is_named(command, runs):
     )
 
 
-@pytest.mark.parametrize(
+READERS = pytest.mark.parametrize(
     ("name", "line"),
     [
         ("run.json", "status digits-1"),
@@ -223,6 +224,10 @@ def test_summary_of_another_run_is_named(command, runs):
         ("summary.json", "runs"),
     ],
 )
+"""A file of a run, and a command that reads it."""
+
+
+@READERS
 @FLIPS
 def test_damaged_file_of_a_run_is_named_or_harmless(command, runs, name, line, flips):
     file, before = Path("runs/digits-1", name), command(line)
@@ -235,6 +240,29 @@ def test_damaged_file_of_a_run_is_named_or_harmless(command, runs, name, line, f
             assert sum(str(file) in shown_line for shown_line in shown.splitlines()) == 1
             named += 1
     assert named >= flips // 2
+
+
+@READERS
+@pytest.mark.timeout(60)
+def test_named_pipe_in_place_of_a_file_of_a_run_is_named(command, runs, name, line):
+    file = Path("runs/digits-1", name)
+    file.unlink()
+    os.mkfifo(file)
+    result = command(line)
+    shown = result[1] if result[0] == 0 else error_of(result)
+    assert f"{file} can't be read (not a regular file)" in shown
+
+
+@pytest.mark.parametrize("line", ["status digits-1", "runs"])
+@pytest.mark.parametrize("value", [[0.1], {"low": 0.1}, None])
+def test_value_of_a_trial_of_another_form_is_named(command, runs, value, line):
+    file = Path("runs/digits-1/logs/search", job_state.TUNING_FILE_NAME)
+    content = json.loads(file.read_bytes())
+    del content["sha256"]
+    content["trials"][0]["parameters"][0]["value"] = value
+    file.write_text(json.dumps(content))
+    result = command(line)
+    assert f"{file} can't be read (values.rate." in (result[1] or error_of(result))
 
 
 @pytest.mark.parametrize("line", ["status digits-1", "runs"])

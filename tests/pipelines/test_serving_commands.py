@@ -176,10 +176,12 @@ def trips(tmp_path, row_model, trips_recipe):
     trips_recipe("csv:trips.csv")
 
 
-def test_csv_rows_are_predicted_by_column(predicted, refused, tmp_path, trips, row_model):
+def test_csv_rows_are_predicted_by_column(command, refused, tmp_path, trips, row_model):
     spaced = tables.HEADER.replace(",", ", ")
     tables.write_csv(tmp_path / "trips.csv", tables.lines(150), spaced)
-    rows = predicted("trips", "trips.csv")
+    code, shown, errors = command("predict --json trips trips.csv")
+    assert (code, errors) == (0, "trips.csv: columns that the model does not use: tips, fare\n")
+    rows = [json.loads(line) for line in shown.splitlines()]
     assert len(rows) == 150 and rows[-1]["instance"] == "trips.csv:151"
     header = tables.HEADER.split(",")
     row = dict(zip(header, tables.lines(150)[-1].split(","), strict=True))
@@ -217,8 +219,14 @@ def test_column_that_a_file_lacks_is_missing_as_in_a_request(command, trips):
     assert errors.endswith("error: rows.csv:3 has no value: each of its columns is missing\n")
     Path("rows.csv").write_text("payment,price,miles\ncard,2,3\ncash,2,\n")
     Path("rows.jsonl").write_text('{"payment": "card", "miles": "3"}\n{"payment": "cash"}\n')
-    code, of_csv, warning = command("predict --json trips rows.csv")
-    assert (code, warning) == (0, "warning: rows.csv has no values of hour, company, Zone Id\n")
+    code, of_csv, told = command("predict --json trips rows.csv")
+    assert (code, told.splitlines()) == (
+        0,
+        [
+            "warning: rows.csv has no values of hour, company, Zone Id",
+            "rows.csv: columns that the model does not use: price",
+        ],
+    )
     code, of_json, errors = command("predict --json trips rows.jsonl")
     assert (code, errors) == (0, "")
     answers = [
@@ -247,12 +255,12 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
     tables.write_csv(Path("like.csv"), lines[12:])
     tables.write_csv(Path("other.csv"), [row.replace("voucher", "card") for row in lines])
     with served("trips", "--log", "asked.jsonl") as (_, url):
-        succeed(f"predict trips few.csv --endpoint {url}")
+        assert command(f"predict trips few.csv --endpoint {url}")[0] == 0
         line = succeed("monitor trips asked.jsonl").splitlines()[-1]
         compared = "requests compared with the training data of trips@1, threshold"
         assert line.startswith(f"12 {compared} 0.1: too few rows to tell for ")
         assert all(f"{name} (" in line for name in ("miles", "hour", "payment", "company"))
-        succeed(f"predict trips like.csv --endpoint {url}")
+        assert command(f"predict trips like.csv --endpoint {url}")[0] == 0
         *rows, line = succeed("monitor trips asked.jsonl --threshold 0.25").splitlines()
         names = {row.split()[0] for row in rows[2:]}
         assert names == {"miles", "hour", "payment", "company", "Zone"}
@@ -266,7 +274,7 @@ def test_monitor_compares_logged_requests_with_training(command, succeed, refuse
         error = refused(f"predict trips vast.jsonl --endpoint {url}")
         assert "vast.jsonl:2 miles is not a number: inf" in error
         for _ in range(3):
-            succeed(f"predict trips other.csv --endpoint {url}")
+            assert command(f"predict trips other.csv --endpoint {url}")[0] == 0
     code, shown, errors = command("monitor trips asked.jsonl")
     assert (code, errors) == (1, "")
     line = shown.splitlines()[-1]

@@ -67,7 +67,7 @@ def to_relative(content: Any, base: pathlib.Path) -> Any:
 
 def _load(path: pathlib.Path, base: pathlib.Path) -> Any:
     """Return an entry with paths in `base`; raise OSError or one of _DAMAGED."""
-    return files.replace_text(files.parse_checked(path.read_bytes()), _BASE, f"{base}/")
+    return files.replace_text(files.parse_checked(files.read(path)), _BASE, f"{base}/")
 
 
 class Journal:

@@ -21,7 +21,7 @@ PROBED = {"image_size": 32, "batch_size": 2, "steps": 1, "megabytes": 1, "lost":
         ("docs.programs.flowers", "colors", {"epochs": 2}, replicas.CHIEF_AND_WORKER),
         ("docs.programs.cats_vs_dogs", "colors", SMALL, replicas.ALONE),
         ("docs.programs.chicago_taxi", "trips", {"epochs": 2}, SERVERS),
-        ("trainer.probe", "digit_records", PROBED, replicas.CHIEF_AND_WORKER),
+        ("docs.programs.probe", "digit_records", PROBED, replicas.CHIEF_AND_WORKER),
     ],
 )
 def test_documented_program_trains(name, records, options, roles, request, tmp_path):
@@ -31,12 +31,12 @@ def test_documented_program_trains(name, records, options, roles, request, tmp_p
     flags = replicas.flags(dataset, tmp_path, more)
     with replicas.Cluster("trainer.task", flags, roles, tmp_path / "logs") as cluster:
         cluster.start_all()
-        if name == "trainer.probe":
+        if name == "docs.programs.probe":
             cluster.wait_for(lambda: cluster.processes["worker", 0].poll() is not None, 400)
             cluster.start("worker", 0)
         assert cluster.processes["chief", 0].wait(400) == 0, cluster.tails()
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    if name == "trainer.probe":
+    if name == "docs.programs.probe":
         found = json.loads((tmp_path / "probe.json").read_text())
         assert found["replicas"] == 2 and found["dropout: same bits twice"]
         assert found["DenseNet121, pictures/s, float32"] > 0 < found["all-reduce, GB/s"]

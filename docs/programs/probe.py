@@ -1,9 +1,10 @@
 """A training program that measures GPUs before a first long run on them.
 
-    python -m pipelines run digits --set model=trainer.probe:main --set register=false ...
+    python -m pipelines run digits --set model=docs.programs.probe:main --set register=false ...
 
 Each replica prints what it finds; the chief also writes `probe.json` to the job's directory. What
-fails is told, and the rest is measured. The model that it returns has learned for one epoch.
+fails is reported, and the rest is measured. The model that it returns has learned for one epoch.
+It has run on CPUs only: no figure of a GPU is known yet.
 
 With the option `lost`, the last replica is killed or stopped in that epoch. Vertex AI restarts the
 job, which then measures how long the other replicas took to leave, and whether the weights have the
