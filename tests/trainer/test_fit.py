@@ -137,6 +137,8 @@ def test_what_several_replicas_cannot_train_is_refused(shown_on_two_devices):
     "name",
     [
         *("two_parts", "shuffled"),
+        *("counted_steps", "annealed_loss", "averaged_weights", "averaged_model"),
+        "rate_by_recent_losses",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in ("single_rows", "shared_data", "generator")
