@@ -315,6 +315,20 @@ def test_other_random_operations_of_keras_are_an_error(monkeypatch):
         pass
 
 
+def test_variable_that_a_step_creates_is_refused(tmp_path):
+    class Late(keras.Sequential):
+        def train_step(self, data):
+            if not hasattr(self, "count"):
+                self.count = tf.Variable(0.0)
+            self.count.assign_add(1.0)
+            return super().train_step(data)
+
+    model = Late([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="has created the variable Variable:0 in a step, which"):
+        fit(model, *fit_scenarios.draw(), verbose=0, directory=str(tmp_path))
+
+
 def test_checkpoint_of_another_model_is_refused(tmp_path):
     x, y = fit_scenarios.draw()
     for units in (4, 5):

@@ -6,7 +6,7 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -95,12 +95,9 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._history, self._callbacks = history, callbacks
         self._temporary = "" if cluster.is_chief else tempfile.mkdtemp(prefix="fit-")
         self._measured = list_states(model)
-        kept = [*model.variables, *list_variables(model.optimizer, model)]
-        kept.append(draws.get_unseeded(model.distribute_strategy).state)
-        known = {id(_get_value(variable)): variable for variable in kept}
+        self._trained, self._kept = model, _list_kept(model)
         measured = {id(_get_value(variable)) for variable in self._measured}
-        self._known = known.keys() | measured
-        self._variables = [variable for key, variable in known.items() if key not in measured]
+        self._variables = [one for key, one in self._kept.items() if key not in measured]
         self._settings = {digest for *_, digest in self._encode_callbacks()}
         # The finished epochs and steps, the history and the callbacks' state; and its arrays.
         self._numbers, self._arrays = (tf.Variable("", dtype=tf.string) for _ in range(2))
@@ -121,9 +118,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         for number, variable in enumerate(self._variables):
             saved = shapes.get(f"variables/{number}/.ATTRIBUTES/VARIABLE_VALUE")
             if saved != [*variable.shape]:
-                name = getattr(variable, "path", variable.name)
                 raise InputError(
-                    f"{self._newest} is of another model or optimizer: {name} has the "
+                    f"{self._newest} is of another model or optimizer: {_name(variable)} has the "
                     f"shape {[*variable.shape]}, there {saved}; give another directory"
                 )
         self._manager.checkpoint.restore(self._newest).assert_consumed()
@@ -150,6 +146,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         state = json.loads(self._numbers.numpy())
         self._history.epoch = state["history"]["epoch"]
         arrays = np.load(io.BytesIO(self._arrays.numpy()))
+        known = _list_kept(self._trained).keys()
         for name, callback in self._named():
             # Callbacks that compare values set this up at the end of their first epoch.
             if getattr(callback, "monitor_op", False) is None:
@@ -158,7 +155,7 @@ class CheckpointCallback(keras.callbacks.Callback):
                 found = [arrays[f"{name}/{attribute}/{number}"] for number in range(count)]
                 value = vars(callback).get(attribute, _MISSING)
                 try:
-                    value = _decode(saved, value, found, self._known)
+                    value = _decode(saved, value, found, known)
                 except LookupError:
                     raise InputError(
                         f"{self._newest} has other variables of {type(callback).__name__}."
@@ -185,6 +182,14 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def _save(self, epoch: int, step: int, *, is_finished: bool = False) -> None:
         """Save a checkpoint with which training goes on in an epoch, after so many steps."""
+        measured = {id(_get_value(variable)) for variable in list_states(self._trained)}
+        for key, variable in _list_kept(self._trained).items():
+            if key not in self._kept and key not in measured:
+                raise InputError(
+                    f"the model {self._trained.name!r} has created the variable {_name(variable)} "
+                    "in a step, which a checkpoint can't restore; create it when the model is "
+                    "made or built"
+                )
         callbacks, named = self._list_changed()
         if step:
             named |= {
@@ -213,7 +218,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         for number, callback in enumerate(self._callbacks):
             yield f"{number}-{type(callback).__name__}", callback
 
-    def _list_changed(self) -> tuple[dict[str, dict[str, Any]], dict[str, np.ndarray]]:
+    def _list_changed(self) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         """Return the callbacks' attributes that have ever changed, as JSON, and their arrays.
 
         The others are settings, which the next start may give otherwise.
@@ -221,7 +226,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         encoded = [*self._encode_callbacks()]
         self._settings &= {digest for *_, digest in encoded}
         changed: dict[str, dict[str, Any]] = {name: {} for name, _ in self._named()}
-        named: dict[str, np.ndarray] = {}
+        named: dict[str, Any] = {}
         for name, attribute, value, arrays, digest in encoded:
             if digest not in self._settings:
                 changed[name][attribute] = value, len(arrays)
@@ -230,15 +235,16 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def _encode_callbacks(self) -> Iterator[tuple[str, str, Any, list[np.ndarray], int]]:
         """Yield the names of a callback and an attribute, its JSON, arrays and their hash."""
+        known = _list_kept(self._trained).keys()
         for name, callback in self._named():
             for attribute in vars(callback).keys() - vars(keras.callbacks.Callback()).keys():
                 arrays: list[np.ndarray] = []
-                value = _encode(vars(callback)[attribute], arrays, self._known)
+                value = _encode(vars(callback)[attribute], arrays, known)
                 content = json.dumps(value), *(array.tobytes() for array in arrays)
                 yield name, attribute, value, arrays, hash((name, attribute, *content))
 
 
-def _encode(value: Any, arrays: list[np.ndarray], known: set[int]) -> Any:
+def _encode(value: Any, arrays: list[np.ndarray], known: Collection[int]) -> Any:
     """Return a value as JSON, and add its arrays to a list.
 
     Of objects of other classes these are the variables, except those `known`.
@@ -258,7 +264,7 @@ def _encode(value: Any, arrays: list[np.ndarray], known: set[int]) -> Any:
     return ["variables", [*range(first, len(arrays))]]
 
 
-def _decode(saved: Any, value: Any, arrays: list[np.ndarray], known: set[int]) -> Any:
+def _decode(saved: Any, value: Any, arrays: list[np.ndarray], known: Collection[int]) -> Any:
     """Return what was encoded, in the containers and variables of the present value, if it has any.
 
     Objects of other classes are those of the present value. Raise LookupError if they have other
@@ -297,7 +303,14 @@ def _decode(saved: Any, value: Any, arrays: list[np.ndarray], known: set[int]) -
     return present
 
 
-def _list_others(value: Any, known: set[int]) -> list[tf.Variable]:
+def _list_kept(model: keras.Model) -> dict[int, keras.Variable | tf.Variable]:
+    """Return what a training of a model may change, by id: all variables but those of callbacks."""
+    kept = [*model.variables, *list_variables(model.optimizer, model)]
+    kept.append(draws.get_unseeded(model.distribute_strategy).state)
+    return {id(_get_value(variable)): variable for variable in kept}
+
+
+def _list_others(value: Any, known: Collection[int]) -> list[tf.Variable]:
     """Return the variables of a value that are not known, each once."""
     variables = {id(one): one for one in map(_get_value, list_variables(value))}
     return [variable for key, variable in variables.items() if key not in known]
@@ -305,6 +318,10 @@ def _list_others(value: Any, known: set[int]) -> list[tf.Variable]:
 
 def _get_value(variable: keras.Variable | tf.Variable) -> tf.Variable:
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _name(variable: keras.Variable | tf.Variable) -> str:
+    return getattr(variable, "path", variable.name)
 
 
 def _to_array(value: Any) -> np.ndarray:
