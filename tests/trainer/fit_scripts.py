@@ -3,6 +3,7 @@
 `fit` trains those of SCENARIOS as one process of Keras, and refuses those of REFUSED by words.
 """
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,103 @@ def optimizers_by_variable():
 
 if hasattr(keras.optimizers, "MultiOptimizer"):  # Keras 3.12, the last for Python 3.10, has none.
     scenario(optimizers_by_variable)
+
+
+@scenario
+def counted_steps():
+    def weigh(model: Any, y: Any, outputs: Any) -> Any:
+        count = model.kept["counts"][0]
+        count.assign_add(1.0)
+        return square(model, y, outputs) * (1 + 0.1 * count)
+
+    model = Step(weigh)
+    model.kept = {"counts": [tf.Variable(0.0)]}
+    return prepare(model)
+
+
+@scenario
+def annealed_loss():
+    class Annealed(keras.losses.Loss):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = {"weight": tf.Variable(1.0)}
+
+        def call(self, y: Any, outputs: Any) -> Any:
+            return self.kept["weight"] * ops.mean(ops.square(y - outputs), axis=-1)
+
+    class Anneal(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            loss.kept["weight"].assign(0.5 * loss.kept["weight"])
+
+    loss = Annealed()
+    model, data = compiled(loss)
+    return model, {**data, "callbacks": [Anneal()]}
+
+
+@scenario
+def averaged_weights():
+    class Average(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            layers = enumerate(self.model.layers)
+            self.kept = {number: (0, layer.get_weights()) for number, layer in layers}
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            for number, layer in enumerate(self.model.layers):
+                count, means = self.kept[number]
+                pairs = zip(means, layer.get_weights(), strict=True)
+                means = [mean + (weight - mean) / (count + 1) for mean, weight in pairs]
+                self.kept[number] = count + 1, means
+
+        def on_train_end(self, logs: Any = None) -> None:
+            for number, layer in enumerate(self.model.layers):
+                layer.set_weights(self.kept[number][1])
+
+    model, data = compiled("mse")
+    return model, {**data, "callbacks": [Average()]}
+
+
+@scenario
+def averaged_model():
+    class Average(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.mean = keras.models.clone_model(self.model)
+            self.mean.set_weights(self.model.get_weights())
+            self.share = tf.Variable(1.0)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.share.assign(0.5 * self.share)
+            pairs = zip(self.mean.get_weights(), self.model.get_weights(), strict=True)
+            share = self.share.numpy()
+            self.mean.set_weights([mean + share * (weight - mean) for mean, weight in pairs])
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self.model.set_weights(self.mean.get_weights())
+
+    model, data = compiled("mse")
+    return model, {**data, "callbacks": [Average()]}
+
+
+@scenario
+def rate_by_recent_losses():
+    class Rate(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recent: Any = collections.deque(maxlen=6)
+            self.is_first = False
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.rate, self.is_first = float(self.model.optimizer.learning_rate), True
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.recent.append(logs["loss"])
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            rate = self.rate * (9 if self.is_first else np.mean(self.recent))
+            self.is_first = False
+            self.model.optimizer.learning_rate.assign(rate)
+
+    model, data = compiled("mse")
+    return model, {**data, "callbacks": [Rate()]}
 
 
 @refused("applies the optimizer")

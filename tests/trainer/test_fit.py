@@ -141,6 +141,8 @@ def test_what_several_replicas_cannot_train_is_refused(shown_on_two_devices):
     "name",
     [
         *("two_parts", "shuffled"),
+        *("counted_steps", "annealed_loss", "averaged_weights", "averaged_model"),
+        "rate_by_recent_losses",
         *(
             pytest.param(name, marks=pytest.mark.slow)
             for name in ("single_rows", "shared_data", "generator")
@@ -315,6 +317,20 @@ def test_other_random_operations_of_keras_are_an_error(monkeypatch):
     draws._check_functions.cache_clear()
     with pytest.raises(RuntimeError, match="draws by other operations than"), draws.by_row():
         pass
+
+
+def test_variable_that_a_step_creates_is_refused(tmp_path):
+    class Late(keras.Sequential):
+        def train_step(self, data):
+            if not hasattr(self, "count"):
+                self.count = tf.Variable(0.0)
+            self.count.assign_add(1.0)
+            return super().train_step(data)
+
+    model = Late([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="has created the variable Variable:0 in a step, which"):
+        fit(model, *fit_scenarios.draw(), verbose=0, directory=str(tmp_path))
 
 
 def test_checkpoint_of_another_model_is_refused(tmp_path):

@@ -1,14 +1,25 @@
-"""The optimizers that a model's train_step applies, wherever the model keeps them."""
+"""The optimizers that a model's train_step applies, and its variables, wherever they are kept."""
 
+import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import keras
+import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
+from keras.src.saving.keras_saveable import KerasSaveable
 
 from trainer.errors import InputError
+
+_PARTS = (
+    KerasSaveable,  # Layers, losses, metrics and optimizers.
+    keras.optimizers.schedules.LearningRateSchedule,
+    keras.random.SeedGenerator,
+    keras.regularizers.Regularizer,
+    tf.Module,
+)
 
 
 def list_optimizers(model: keras.Model) -> list[keras.Optimizer]:
@@ -16,32 +27,40 @@ def list_optimizers(model: keras.Model) -> list[keras.Optimizer]:
 
     The inner ones of an optimizer are not among them.
     """
-    found = _find([model.optimizer, model], set())
+    found = _find([model.optimizer, model], keras.Optimizer, set())
     inner = {id(one) for outer in found for one in list_inner(outer)}
     return [optimizer for optimizer in found if id(optimizer) not in inner]
 
 
 def list_inner(optimizer: keras.Optimizer) -> list[keras.Optimizer]:
     """Return the optimizers to which one delegates, as LossScaleOptimizer and MultiOptimizer do."""
-    return _find(vars(optimizer), {id(optimizer)})
+    return _find(vars(optimizer), keras.Optimizer, {id(optimizer)})
 
 
-def _find(value: Any, seen: set[int]) -> list[keras.Optimizer]:
+def list_variables(*values: Any) -> list[keras.Variable | tf.Variable]:
+    """Return the variables that models, losses, containers and the like keep.
+
+    Their order is the same in each process. A variable may be there twice.
+    """
+    return _find(values, (keras.Variable, tf.Variable), set())
+
+
+def _find(value: Any, kind: Any, seen: set[int]) -> list[Any]:
     if id(value) in seen:
         return []
     seen.add(id(value))
-    found: list[keras.Optimizer] = []
     parts: Any = ()
-    if isinstance(value, keras.Optimizer):
-        found, parts = [value], vars(value).values()
-    elif isinstance(value, keras.Layer):
+    if isinstance(value, _PARTS):
         parts = vars(value).values()
     elif isinstance(value, dict):
         parts = value.values()
-    elif isinstance(value, list | tuple | set):
+    elif isinstance(value, list | tuple | collections.deque):
         parts = value
+    elif isinstance(value, set):
+        parts = sorted(value, key=lambda part: str(getattr(part, "name", part)))
+    found = [value] if isinstance(value, kind) else []
     for part in [*parts]:
-        found += _find(part, seen)
+        found += _find(part, kind, seen)
     return found
 
 
