@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import warnings
 import zlib
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils.python_utils import pythonify_logs
 
-from trainer.errors import InputError
+from trainer.errors import InputError, first_line
 from trainer.fit import replica_sums
 from trainer.fit.divided_batches import DividedBatches, count_rows
 from trainer.fit.fit_loop import FitLoop
@@ -37,6 +38,19 @@ _UNTRIED = (
 
 class MirroredFit(FitLoop):
     """One worker's part of a training whose replicas compute each step together."""
+
+    def __init__(self, model: keras.Model, *arguments: Any) -> None:
+        try:
+            super().__init__(model, *arguments)
+        except ValueError as error:
+            if not hasattr(self, "data") or hasattr(self, "_steps"):
+                raise  # Not by the build between.
+            reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
+            raise InputError(
+                f"several replicas can't build the model {model.name!r} with training=False: "
+                f"{first_line(ValueError(reason))}; let its layers return the same shape as in "
+                "training, and crop images, as RandomCrop does in training only, in the data's map"
+            ) from error
 
     def open_training(self, training: dict[str, Any]) -> tuple[int | None, tf.data.Dataset]:
         # Keras' adapter is made once: each takes batches from a generator.
@@ -150,7 +164,7 @@ class MirroredFit(FitLoop):
             replica_context = tf.distribute.get_replica_context()
             replica = int(tf.get_static_value(replica_context.replica_id_in_sync_group))
             part, offset, count = local[replica - parts.first]
-            share.value = tf.cast(count / total, tf.float32)
+            share.begin(count / total)
             scales.begin()
             draws.set_rows(offset, tf.maximum(count, 1))
             variables = list_states(self.model)
