@@ -301,6 +301,64 @@ def synchronized_normalization():
 
 
 @scenario
+def sum_after_synchronized_normalization():
+    hidden = [keras.layers.Dense(6), keras.layers.BatchNormalization(synchronized=True)]
+    model = keras.Sequential([keras.Input((4,)), *hidden, keras.layers.Dense(1)])
+    return compiled(lambda y, outputs: 0.1 * ops.sum(ops.square(y - outputs)), model)
+
+
+class ShowScale(keras.callbacks.Callback):
+    """Log the scale of a loss, which a gradient that overflows divides by 2."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["scale"] = np.log2(self.model.optimizer.dynamic_scale.numpy())
+
+
+def in_half_precision(find_model: Callable[[], keras.Model], *arguments: Any) -> Any:
+    """Return a model whose loss begins with a scale that a batch's gradient overflows by 2."""
+    keras.config.set_dtype_policy("mixed_float16")
+    model = find_model()
+    keras.config.set_dtype_policy("float32")
+    optimizer = keras.optimizers.SGD(0.05)
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer, 2.0**15, dynamic_growth_steps=3)
+    model.compile(scaled, *arguments)
+    model, arguments = prepare(model, callbacks=[ShowScale()])
+    return model, {**arguments, "y": arguments["x"][:, :1] * 2}
+
+
+@scenario
+def mixed_precision_that_overflows():
+    return in_half_precision(network, "mse")
+
+
+class Scaled(Step):
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = square(self, y, ops.cast(self(x), "float32"))
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.trainable_weights
+        self.optimizer.apply(self.change(tape.gradient(scaled, weights)), weights)
+        self.tracker.update_state(loss)
+        return {"shown": self.tracker.result()}
+
+
+@scenario
+def mixed_precision_of_an_own_step():
+    return in_half_precision(lambda: Scaled(square))
+
+
+@refused("is not only that of a loss that optimizer.scale_loss returns")
+def decay_besides_a_scaled_loss():
+    class Decayed(Scaled):
+        def change(self, gradients: Any) -> Any:
+            weights = self.trainable_weights
+            return [one + 0.1 * weight for one, weight in zip(gradients, weights, strict=True)]
+
+    return in_half_precision(lambda: Decayed(square))
+
+
+@scenario
 def two_outputs():
     inputs = keras.Input((4,))
     outputs = [keras.layers.Dense(1, name=name)(inputs) for name in ("first", "second")]
@@ -538,7 +596,7 @@ def contrast_that_begins_later():
     return prepare(Step(find))
 
 
-@refused("the gradient for the optimizer")
+@refused("the loss of 11 rows is neither")
 def contrast_of_outputs_that_begin_at_zero():
     model = network(kernel_initializer="zeros")
     return compiled(lambda y, outputs: ops.mean(ops.square(y - outputs)) + ops.var(outputs), model)
@@ -590,6 +648,96 @@ def metric_that_is_no_mean():
         return ops.sqrt(ops.mean(ops.square(y - outputs)))
 
     return compiled("mse", metrics=[error])
+
+
+def find_hits(y: Any, outputs: Any) -> Any:
+    """Return the part of the positive labels that are met, none by an untrained model."""
+    positive = ops.cast(y > 0, "float32")
+    return ops.sum(ops.cast(outputs > 0.9, "float32") * positive) / ops.sum(positive)
+
+
+@refused("as when it divides by a mask's sum")
+def metric_that_begins_at_zero():
+    return compiled("mse", metrics=[find_hits])
+
+
+@refused("does not add up")
+def state_that_begins_at_zero():
+    class Average(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="average")
+            self.value = self.add_variable((), initializer="zeros")
+
+        def update_state(self, y: Any, outputs: Any, sample_weight: Any = None) -> None:
+            self.value.assign(0.9 * self.value + 0.1 * find_hits(y, outputs))
+
+        def result(self) -> Any:
+            return self.value
+
+    return compiled("mse", metrics=[Average()])
+
+
+@refused("is 0 or no number for the first 11 rows")
+def metric_without_rows():
+    def error(y: Any, outputs: Any) -> Any:
+        return ops.sum(ops.abs(outputs) * ops.cast(y > 9, "float32"))
+
+    return compiled("mse", metrics=[error])
+
+
+@refused("ignore_class of keras.losses.SparseCategoricalCrossentropy")
+def masked_by_hand():
+    def mean(y: Any, outputs: Any) -> Any:
+        mask = ops.cast(y > 0, "float32")
+        return ops.sum(ops.square(y - outputs) * mask) / ops.sum(mask)
+
+    return compiled(mean)
+
+
+@refused("give the optimizer gradient_accumulation_steps")
+def accumulated_by_hand():
+    class Accumulating(Step):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = square(self, y, self(x))
+            for total, one in zip(
+                self.totals, tape.gradient(loss, self.trainable_weights), strict=True
+            ):
+                total.assign_add(one)
+            is_due = self.count.assign_add(1) % 2 == 0
+            tf.cond(is_due, self.update, lambda: None)
+            return {"shown": loss}
+
+        def update(self) -> None:
+            self.optimizer.apply([*self.totals], self.trainable_weights)
+            for total in self.totals:
+                total.assign(tf.zeros_like(total))
+
+    model = Accumulating(square)
+    model.count = tf.Variable(0, trainable=False)
+    model.totals = [
+        tf.Variable(tf.zeros(one.shape), trainable=False) for one in model.trainable_weights
+    ]
+    return prepare(model)
+
+
+def changed(layer: keras.Layer) -> Any:
+    """Return a model of images that a layer changes, and data."""
+    layers = [keras.Input((8, 8, 3)), layer, keras.layers.Flatten(), keras.layers.Dense(1)]
+    model, arguments = compiled("mse", keras.Sequential(layers))
+    images = np.random.default_rng(0).random((SOME, 8, 8, 3), np.float32)
+    return model, {**arguments, "x": images}
+
+
+@refused("can't build the model")
+def cropped_in_training():
+    return changed(keras.layers.RandomCrop(6, 6, seed=1))
+
+
+@refused("equalizes images")
+def equalized_in_some_draws():
+    return changed(keras.layers.RandAugment((0, 1), seed=1))
 
 
 @refused("the metric 'seen'")

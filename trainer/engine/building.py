@@ -5,6 +5,7 @@ On several devices a step can't create variables, and a checkpoint restores thos
 
 import contextlib
 import functools
+import re
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batches import unwrap
+from trainer.errors import InputError, first_line
 
 
 def build_without_data(model: keras.Model) -> bool:
@@ -37,6 +39,13 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: A
             # A train_step of the user's own need not call the model.
             if type(model).train_step is keras.Model.train_step:
                 raise
+        except ValueError as error:
+            reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
+            raise InputError(
+                f"several replicas can't build the model {model.name!r} with training=False: "
+                f"{first_line(ValueError(reason))}; let its layers return the same shape as in "
+                "training, and crop images, as RandomCrop does in training only, in the data's map"
+            ) from error
         build_without_data(model)
     _build_optimizers(model, strategy, specification)
 

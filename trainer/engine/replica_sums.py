@@ -55,6 +55,12 @@ class Share(threading.local):
 
     value: tf.Tensor
     """The replica's number of rows, divided by the batch's."""
+    scaled: set[int]
+    """Ids of the optimizers whose losses, of which gradients are computed, are multiplied by it."""
+
+    def begin(self, value: tf.Tensor) -> None:
+        """Begin a replica's step."""
+        self.value, self.scaled = tf.cast(value, tf.float32), set()
 
     def weigh(self, value: Any, scale: Scale) -> Any:
         """Return what a replica adds to the sum over the replicas of a value."""
@@ -101,7 +107,8 @@ def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[Non
 def moments_of_all_rows(share: Share) -> Iterator[None]:
     """Let layers that are synchronized normalize by the batch, also if replicas' rows are uneven.
 
-    The gradient of a replica's mean loss counts by its share, which Keras takes for equal.
+    The gradient of a replica's mean loss counts by its share, which Keras takes for equal, unless
+    the loss is already multiplied by it.
     """
 
     @tf.custom_gradient
@@ -109,6 +116,8 @@ def moments_of_all_rows(share: Share) -> Iterator[None]:
         part = share.value  # That of the replica which is traced in this thread.
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            if share.scaled:
+                return all_reduce(share.weigh(upstream, Scale.ONE))
             total = all_reduce(_multiply(upstream, part))
             return tf.math.divide_no_nan(total, tf.cast(part, total.dtype))
 
@@ -169,6 +178,16 @@ def _multiply(value: Any, factor: tf.Tensor) -> Any:
     return tf.math.multiply_no_nan(value, tf.cast(factor, value.dtype))
 
 
+def _round_as(total: Any, part: Any) -> Any:
+    """Return a sum of gradients, infinite if it overflows the 16 bits that a part was computed in.
+
+    On one process, a layer computes it in them, and casts it for its variable.
+    """
+    if isinstance(part, tf.IndexedSlices) or part.op.type != "Cast":
+        return total
+    return tf.cast(tf.cast(total, part.op.inputs[0].dtype), total.dtype)
+
+
 def _has_fixed_rows(gradient: Any) -> bool:
     """Return whether a gradient is of rows that all replicas look up, as embedded positions."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -193,7 +212,8 @@ def _has_fixed_rows(gradient: Any) -> bool:
 class Gradients:
     """Gradients that optimizers apply: those of the batch, summed over the replicas by their scale.
 
-    Keras would sum them after it has clipped those of each replica.
+    Keras would sum them after it has clipped those of each replica. A loss that the optimizer
+    scales is multiplied by the replica's share before, to overflow where the batch's does.
     """
 
     def __init__(self, share: Share, scales: Scales, *, wait: bool, merge_rows: bool) -> None:
@@ -211,13 +231,22 @@ class Gradients:
     @contextlib.contextmanager
     def of(self, optimizer: keras.Optimizer) -> Iterator[None]:
         """Let an optimizer apply the gradients of the batch."""
-        apply = optimizer.apply
+        apply, scale_loss = optimizer.apply, optimizer.scale_loss
+        share = self._share
+
+        def scale_part(loss: Any) -> Any:
+            share.scaled.add(id(optimizer))
+            return scale_loss(share.weigh(loss, self._scales.take()))
 
         def apply_sum(grads: Any, trainable_variables: Any = None) -> None:
             if self._merge_rows:
                 grads = [*map(embeddings.complete, grads, trainable_variables)]
             scale = self._scales.take()
-            known = [self._share.weigh(one, scale) for one in grads if one is not None]
+            if id(optimizer) in share.scaled:
+                scale = Scale.ONE
+                share.scaled.remove(id(optimizer))
+            computed = [one for one in grads if one is not None]
+            known = [share.weigh(one, scale) for one in computed]
             fixed = [not self._merge_rows and _has_fixed_rows(part) for part in known]
             sent = [
                 part.values if keeps else part for part, keeps in zip(known, fixed, strict=True)
@@ -231,7 +260,7 @@ class Gradients:
                         )
                 if self._merge_rows:
                     summed = [*map(embeddings.add_rows, summed)]
-                of_known = iter(summed)
+                of_known = map(_round_as, summed, computed)
                 apply(
                     [None if one is None else next(of_known) for one in grads], trainable_variables
                 )
@@ -243,6 +272,7 @@ class Gradients:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
+            stack.enter_context(mock.patch.object(optimizer, "scale_loss", scale_part))
             for one in (optimizer, *list_inner(optimizer)):
                 stack.enter_context(
                     mock.patch.object(one, "_all_reduce_sum_gradients", lambda pairs: pairs)

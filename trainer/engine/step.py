@@ -105,7 +105,7 @@ class Step:
 
         The last ones are empty if the step has summed and applied them itself.
         """
-        self._share.value = tf.cast(count / size, tf.float32)
+        self._share.begin(count / size)
         self._scales.begin()
         self._states.begin(totals if self._carry_states else None)
         draws.set_rows(offset, tf.maximum(count, 1))

@@ -42,7 +42,15 @@ _CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05
 """Relative errors that are rounding; the last one in 16 bits."""
 _STEPS = 1000
 """Steps that a model seems to have trained in a trial."""
-_GRADIENT = "the gradient for the optimizer"
+_ATTEMPTS = 6
+"""Weights with which a model is tried while they leave a value 0."""
+_GRADIENT, _SCALED = "the gradient for the optimizer", "the loss for the optimizer"
+_COMPARED = (
+    "as when rows are compared with each other, or divided by their number or a mask's; make it a "
+    "mean over rows, mask by mask_zero=True of an Embedding or ignore_class of "
+    "keras.losses.SparseCategoricalCrossentropy, which count the valid entries of the whole batch"
+)
+_METRIC = "as when it divides by a mask's sum; let a keras.metrics.Metric keep sums over rows"
 _FACTOR = 1e4
 """Factor of gradients with which a limit is reached, to which a step may clip them."""
 _READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
@@ -99,8 +107,11 @@ class _Values:
     """Values that a replica's step has computed, recorded instead of applied."""
 
     def __init__(self) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
         self.names: list[str] = []
         self.tensors: list[tf.Tensor] = []
+        self.constants: list[int] = []
+        """Indices of the values that no row has an effect on."""
         self.valid: list[tf.Tensor] = []
         """Of each masked loss, the share of entries that are valid."""
         self.results: list[tuple[Any, str]] = []
@@ -109,6 +120,14 @@ class _Values:
         self.has_changed_gradients = False
 
     def add(self, name: str, value: tf.Tensor) -> None:
+        if tf.compat.v1.get_default_graph() is not self._graph:
+            raise InputError(
+                f"several replicas can't compute {name} in a branch, as of tf.cond, or in a loop; "
+                "compute it in each step: to accumulate gradients over steps, give the optimizer "
+                "gradient_accumulation_steps"
+            )
+        if tf.get_static_value(value) is not None:
+            self.constants.append(len(self.names))
         self.names.append(name)
         self.tensors.append(value)
 
@@ -128,6 +147,7 @@ class _Pass:
         self._model, self._strategy, self._function = model, strategy, function
         self._is_whole = valid is None
         self.names: list[str] = []
+        self.constants: list[int] = []
         self.metrics: dict[str, str] = {}
         self.has_changed_gradients = False
         """The step applies other gradients than those that its tapes have computed."""
@@ -140,11 +160,11 @@ class _Pass:
             ),
             rows,
         )
-        number, factor = tf.TensorSpec([], tf.int32), tf.TensorSpec([])
+        number, factors = tf.TensorSpec([], tf.int32), tf.TensorSpec([2])
         self._step = tf.function(self._trace, autograph=False)
         with self._patches():
             try:
-                self._concrete = self._step.get_concrete_function(specification, number, factor)
+                self._concrete = self._step.get_concrete_function(specification, number, factors)
             except (TypeError, ValueError) as error:
                 raise self._refuse(error) from error
 
@@ -171,7 +191,7 @@ class _Pass:
                 stack.enter_context(change)
             yield
 
-    def _trace(self, rows: Any, offset: tf.Tensor, factor: tf.Tensor) -> Any:
+    def _trace(self, rows: Any, offset: tf.Tensor, factors: tf.Tensor) -> Any:
         per_replica: list[_Values] = []
         local = threading.local()
 
@@ -192,16 +212,18 @@ class _Pass:
             per_replica.append(values)
             return values.tensors, own, values.valid
 
-        with self._recorded(local, factor):
+        with self._recorded(local, *tf.unstack(factors)):
             results = self._strategy.run(replica_step)
-        self.names = per_replica[0].names
+        self.names, self.constants = per_replica[0].names, per_replica[0].constants
         self.has_changed_gradients = per_replica[0].has_changed_gradients
         first = self._strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: first(value)[0], results)
 
     @contextlib.contextmanager
-    def _recorded(self, local: threading.local, factor: tf.Tensor) -> Iterator[None]:
-        """Record values of metrics, and gradients times a factor."""
+    def _recorded(
+        self, local: threading.local, factor: tf.Tensor, loss_factor: tf.Tensor
+    ) -> Iterator[None]:
+        """Record values of metrics, and gradients times a factor; scale losses by another."""
         update = Mean.update_state
         differentiate = tf.GradientTape.gradient
 
@@ -242,8 +264,13 @@ class _Pass:
                     summary = [_project(one) for one in gradients if one is not None]
                     local.values.add(f"{_GRADIENT} {name!r}", tf.stack(summary))
 
+                def scale(loss: Any, name: str = optimizer.name) -> Any:
+                    total = tf.reduce_sum(tf.cast(loss, tf.float32))
+                    local.values.add(f"{_SCALED} {name!r}", total)
+                    return loss * tf.cast(loss_factor, loss.dtype)
+
                 stack.enter_context(mock.patch.object(optimizer, "apply", record))
-                stack.enter_context(mock.patch.object(optimizer, "scale_loss", lambda loss: loss))
+                stack.enter_context(mock.patch.object(optimizer, "scale_loss", scale))
             for metric in list_metrics(self._model):
 
                 def result(metric: Any = metric, result: Any = metric.result) -> Any:
@@ -261,12 +288,15 @@ class _Pass:
             )
             yield
 
-    def run(self, rows: Any, offset: int, factor: float) -> "_Result":
+    def run(
+        self, rows: Any, offset: int = 0, factor: float = 1.0, loss_factor: float = 1.0
+    ) -> "_Result":
         """Compute the step of some rows, and undo its assignments."""
         handles = self._list_assigned()
         before = {id(handle): _read(handle) for handle in handles}
         try:
-            values, logs, valid = self._concrete(rows, tf.constant(offset), tf.constant(factor))
+            factors = tf.constant([factor, loss_factor])
+            values, logs, valid = self._concrete(rows, tf.constant(offset), factors)
         except tf.errors.InvalidArgumentError as error:
             raise self._refuse(error) from None
         after = {id(handle): _read(handle) for handle in handles}
@@ -286,8 +316,7 @@ class _Pass:
             f"several replicas can't compute {self._function.__name__} of the model "
             f"{self._model.name!r}, which fails with fewer rows, or a number that is not known "
             f"when it is traced: {first_line(ValueError(reason))}; let it take batches of any "
-            "size, by keras.ops.shape(x)[0], and update metrics and optimizers outside of tf.cond, "
-            "or train on one replica"
+            "size, by keras.ops.shape(x)[0], or train on one replica"
         )
 
     def _list_assigned(self) -> list[Any]:
@@ -311,6 +340,9 @@ class _Result:
     end: dict[int, tf.Tensor]
     """Values of the variables that the step has assigned, by id of handle."""
 
+    def change(self, key: int) -> np.ndarray:
+        return np.array(self.end[key], np.float64) - np.array(self.begin[key], np.float64)
+
 
 def _read(handle: Any) -> tf.Tensor:
     (data,) = handle._handle_data.shape_and_type
@@ -327,6 +359,13 @@ def find_scales(
 
     `function` is the model's train_step or test_step, `rows` a batch of two rows or more.
     """
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.RandAugment):
+            raise InputError(
+                f"the layer {layer.name!r} equalizes images by the histogram of all in a batch, in "
+                "some of its draws, which several replicas would do differently; call it in the "
+                "data's map, or train on one replica"
+            )
     with _trained_for_long(model):
         return _find_scales(model, strategy, function, rows)
 
@@ -365,82 +404,158 @@ def _find_scales(
 ) -> Scales:
     number = int(count_rows(rows))
     whole_pass = _Pass(model, strategy, function, rows)
-    whole = whole_pass.run(rows, 0, 1.0)
+    whole = whole_pass.run(rows)
     part_pass = _Pass(model, strategy, function, rows, whole.valid)
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
     tolerance = _find_tolerance(model)
+    states = _list_states(model, strategy)
 
-    def run_parts(factor: float) -> list[list[tuple[_Result, float]]]:
-        return [
+    def run(factor: float = 1.0) -> _Attempt:
+        whole = whole_pass.run(rows, factor=factor)
+        cuts = [
             [
                 (part_pass.run(slice_rows(rows, begin, end), begin, factor), (end - begin) / number)
                 for begin, end in ((0, cut), (cut, number))
             ]
             for cut in sorted(places)
         ]
+        return _Attempt(whole, cuts, tolerance)
 
-    def add_up(scale: Scale, whole: _Result, cuts: Any, kind: str, key: Any) -> bool:
-        expected = getattr(whole, kind)[key]
-        for parts in cuts:
+    def refuse(reason: str) -> InputError:
+        return InputError(
+            f"several replicas can't compute {function.__name__} of the model {model.name!r}: "
+            f"{reason}, or train on one replica"
+        )
+
+    def refuse_value(name: str, remedy: str) -> InputError:
+        return refuse(
+            f"{name} of {number} rows is neither the mean nor the sum of those of two parts of "
+            f"them, {remedy}"
+        )
+
+    attempts = [run()]
+    for seed in range(_ATTEMPTS):
+        if not _find_zeros(attempts, states, whole_pass.constants):
+            break
+        with _other_weights(model, seed):
+            attempts.append(run())
+    zeros = _find_zeros(attempts, states, whole_pass.constants)
+
+    def fits(scale: Scale, kind: str, key: Any) -> bool:
+        return all(attempt.adds_up(scale, kind, key) for attempt in attempts)
+
+    def find(kind: str, key: Any) -> Scale | None:
+        return next((one for one in Scale if fits(one, kind, key)), None)
+
+    scales = Scales()
+    scales.metrics = whole_pass.metrics
+    scaled: Scale | None = None  # That of the last loss that an optimizer scales.
+    for index, name in enumerate(whole_pass.names):
+        scale = find("values", index)
+        if scaled and name.startswith(_GRADIENT) and fits(scaled, "values", index):
+            scale = scaled  # Several may fit gradients that are 0.
+        elif scaled and name.startswith(_GRADIENT):
+            scale = None
+        if scale is None:
+            raise refuse_value(name, _METRIC if name.startswith("the metric") else _COMPARED)
+        if ("values", index) in zeros:
+            raise refuse(
+                f"{name} is 0 or no number for the first {number} rows, also with other weights, "
+                "which does not show how rows add up; begin with other rows, leave it out"
+            )
+        scales.values.append(scale)
+        scaled = scale if name.startswith(_SCALED) else scaled
+    if scaled:
+        unscaled = whole_pass.run(rows, loss_factor=0.0)
+        for name, value in zip(whole_pass.names, unscaled.values, strict=True):
+            if name.startswith(_GRADIENT) and _is_shown(value):
+                raise refuse(
+                    f"{name} is not only that of a loss that optimizer.scale_loss returns; compute "
+                    "it by the tape of the scaled loss alone"
+                )
+    if whole_pass.has_changed_gradients:
+        larger = run(_FACTOR)
+        for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
+            if name.startswith(_GRADIENT) and not larger.adds_up(scale, "values", index):
+                raise refuse_value(
+                    f"{name}, if it is {_FACTOR:.0f} times as large,",
+                    "as when it is clipped; let the optimizer do that, by clipnorm or clipvalue",
+                )
+    for name in whole.logs:
+        scale = find("logs", name)
+        if scale is None or ("logs", name) in zeros:
+            warnings.warn(
+                f"the log {name!r} of {function.__name__} is no mean over rows, or 0 for the first "
+                f"{number}: the mean of the replicas' values is shown",
+                stacklevel=2,
+            )
+        scales.logs[name] = scale or Scale.SHARE
+    for attempt in attempts:
+        for parts in attempt.cuts:
+            results = [result for result, _ in parts]
+            _check_assigned(model, states, function, attempt.whole, results, tolerance)
+    return scales
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """The results of a step of some rows, and of two parts of them, with the parts' shares."""
+
+    whole: _Result
+    cuts: list[list[tuple[_Result, float]]]
+    tolerance: float
+
+    def adds_up(self, scale: Scale, kind: str, key: Any) -> bool:
+        expected = getattr(self.whole, kind)[key]
+        for parts in self.cuts:
             terms = [
                 getattr(part, kind)[key] * np.array(scale.factor(share, _PARTS))
                 for part, share in parts
             ]
             # Terms may cancel each other, as gradients do near a minimum.
             largest = max(np.max(np.abs(term), initial=0) for term in terms)
-            if not _is_close(sum(terms), expected, tolerance, tolerance * largest + 1e-12):
+            rounding = self.tolerance * largest + 1e-12
+            if not _is_close(sum(terms), expected, self.tolerance, rounding):
                 return False
         return True
 
-    def find(kind: str, key: Any) -> Scale | None:
-        return next((one for one in Scale if add_up(one, whole, cuts, kind, key)), None)
 
-    def refuse(name: str, remedy: str) -> InputError:
-        return InputError(
-            f"several replicas can't compute {function.__name__} of the model {model.name!r}: "
-            f"{name} of {number} rows is neither the mean nor the sum of those of two parts of "
-            f"them, {remedy}, or train on one replica"
-        )
-
-    cuts = run_parts(1.0)
-    scales = Scales()
-    scales.metrics = whole_pass.metrics
-    for index, name in enumerate(whole_pass.names):
-        scale = find("values", index)
-        if scale is None:
-            raise refuse(
-                name, "as when rows are compared with each other; make it a mean over rows"
-            )
-        scales.values.append(scale)
-        if not any(np.any(one.values[index]) for one in (whole, *(cut[0][0] for cut in cuts))):
-            warnings.warn(
-                f"{name} is 0 for the first {number} rows, which does not show that it is a mean "
-                "over rows: if it is none, it differs from that of one process",
-                stacklevel=2,
-            )
-    if whole_pass.has_changed_gradients:
-        larger, larger_cuts = whole_pass.run(rows, 0, _FACTOR), run_parts(_FACTOR)
-        for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
-            if name.startswith(_GRADIENT) and not add_up(
-                scale, larger, larger_cuts, "values", index
-            ):
-                raise refuse(
-                    f"{name}, if it is {_FACTOR:.0f} times as large,",
-                    "as when it is clipped; let the optimizer do that, by clipnorm or clipvalue",
-                )
+def _find_zeros(
+    attempts: list[_Attempt], states: dict[int, str], constants: list[int]
+) -> set[tuple[str, Any]]:
+    """Return the kinds and keys of the values that all attempts have left 0, or no number."""
+    zeros: set[tuple[str, Any]] = set()
+    results = [result for one in attempts for result in (one.whole, *(c[0][0] for c in one.cuts))]
+    whole = attempts[0].whole
+    for index in range(len(whole.values)):
+        if index not in constants and not any(_is_shown(one.values[index]) for one in results):
+            zeros.add(("values", index))
     for name in whole.logs:
-        scale = find("logs", name)
-        if scale is None:
-            warnings.warn(
-                f"the log {name!r} of {function.__name__} is no mean over rows: the mean of the "
-                "replicas' values is shown",
-                stacklevel=2,
-            )
-        scales.logs[name] = scale or Scale.SHARE
-    for parts in cuts:
-        results = [result for result, _ in parts]
-        _check_assigned(model, strategy, function, whole, results, tolerance)
-    return scales
+        if not any(_is_shown(one.logs[name]) for one in results):
+            zeros.add(("logs", name))
+    for key in whole.begin.keys() & states.keys():
+        if not any(_is_shown(one.change(key)) for one in results):
+            zeros.add(("states", key))
+    return zeros
+
+
+def _is_shown(value: np.ndarray) -> bool:
+    return bool(np.any(value[np.isfinite(value)]))
+
+
+@contextlib.contextmanager
+def _other_weights(model: keras.Model, seed: int) -> Iterator[None]:
+    """Let a model have random weights, larger for a larger seed: a value may differ from 0."""
+    generator = np.random.default_rng(seed)
+    before = [weight.numpy() for weight in model.trainable_weights]
+    try:
+        for weight, value in zip(model.trainable_weights, before, strict=True):
+            spread = (np.std(value.astype(np.float32)) + 0.1) * 2**seed
+            weight.assign(value + generator.normal(0, spread, value.shape).astype(value.dtype))
+        yield
+    finally:
+        for weight, value in zip(model.trainable_weights, before, strict=True):
+            weight.assign(value)
 
 
 def _find_tolerance(model: keras.Model) -> float:
@@ -449,26 +564,30 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
+def _list_states(model: keras.Model, strategy: tf.distribute.Strategy) -> dict[int, str]:
+    """Return the names of metrics by the ids of their variables' handles."""
+    return {
+        id(component.handle): metric.name
+        for metric in [*model.metrics, *list_metrics(model)]
+        for variable in metric.variables
+        for component in strategy.experimental_local_results(variable.value)
+    }
+
+
 def _check_assigned(
     model: keras.Model,
-    strategy: tf.distribute.Strategy,
+    states: dict[int, str],
     function: Callable[[Any], Any],
     whole: _Result,
     parts: list[_Result],
     tolerance: float,
 ) -> None:
     """Raise InputError for variables that do not end the same if replicas compute a step."""
-    states = {
-        id(component.handle): metric.name
-        for metric in [*model.metrics, *list_metrics(model)]
-        for variable in metric.variables
-        for component in strategy.experimental_local_results(variable.value)
-    }
     for key, begin in whole.begin.items():
         if not (begin.dtype.is_floating or begin.dtype.is_integer):
             continue
         start = np.array(begin, np.float64)
-        changes = [np.array(result.end[key], np.float64) - start for result in (whole, *parts)]
+        changes = [result.change(key) for result in (whole, *parts)]
         rounding = 1e-6 * np.max(np.abs(start), initial=0) * begin.dtype.is_floating
         if key in states:
             if not _is_close(changes[1] + changes[2], changes[0], tolerance, rounding):
@@ -481,7 +600,8 @@ def _check_assigned(
             raise InputError(
                 f"{function.__name__} of the model {model.name!r} assigns from its rows to a "
                 f"variable of shape {begin.shape.as_list()}, which several replicas would do "
-                "differently; let an optimizer or a metric update it, or train on one replica"
+                "differently; let an optimizer or a metric update it (an optimizer accumulates "
+                "gradients by gradient_accumulation_steps), or train on one replica"
             )
 
 
