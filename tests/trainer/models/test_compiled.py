@@ -96,7 +96,7 @@ def test_learns_with_parameter_servers(records, tmp_path):
         ("with_sums", {}, "has reduction='sum', which is no mean over the rows"),
         ("without_loss", {}, "compiled without a loss; give compile one, or return the model"),
         ("with_own_step", {}, "with a train_step of its own, which only fit calls; train it by a"),
-        ("with_largest", {}, "the metric 'largest/value' can't be computed by several"),
+        ("with_largest", {}, "the metric 'largest' can't be computed by several"),
     ],
 )
 def test_what_is_not_trained_as_compiled_is_refused(name, options, message, records, tmp_path):
