@@ -15,9 +15,9 @@ from trainer.data.schema import load_dataset
 from trainer.data.tables.csv_text import read_header
 from trainer.data.write.record_options import RecordOptions
 from trainer.data.write.writer import create_tfrecords
+from trainer.engine import checkpoints
 from trainer.errors import InputError
 from trainer.exported import model_files, results
-from trainer.training import checkpoint
 
 
 @pytest.fixture
@@ -115,12 +115,12 @@ def test_unavailable_storage_is_an_error(faulty, server, tmp_path):
 
 def test_unreadable_checkpoints_are_an_error(proxy, server):
     directory = "gs://bucket/checkpoints"
-    assert checkpoint.read_progress(directory).step == 0
+    assert checkpoints.find_newest(directory) is None
     state = {"model_checkpoint_path": "ckpt-7", "all_model_checkpoint_paths": "ckpt-7"}
     lines = [f"{name}: {json.dumps(value)}\n" for name, value in state.items()]
     server.put("checkpoints/checkpoint", "".join(lines).encode())
     with pytest.raises(RuntimeError, match=r"the checkpoints in .* can't be read"):
-        checkpoint.read_progress(directory)
+        checkpoints.find_newest(directory)
 
 
 def test_later_of_two_writers_keeps_the_folder(proxy, server, tmp_path):

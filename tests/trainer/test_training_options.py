@@ -17,12 +17,12 @@ from trainer import checked_json
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
 from trainer.engine import embeddings, strategies
+from trainer.engine.checkpoints import Checkpoints
 from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
 from trainer.tasks.classification import Classification
 from trainer.training import loop
 from trainer.training.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
-from trainer.training.checkpoint import Checkpoints
 from trainer.training.config import TrainingConfig, read_saved, write_config
 from trainer.training.job import parse
 from trainer.training.optimization import LearningRate, create_optimizer
@@ -151,24 +151,27 @@ def test_model_has_the_weights_of_the_epoch_to_keep(few, steep, keep, epoch):
     assert accuracy == pytest.approx(kept["validation_accuracy"])
 
 
-def dying(call, number):
-    """Return a function that raises InterruptedError after its call of this number, from 1."""
-    calls = itertools.count(1)
+def dying(name, number):
+    """Return a `save` that raises InterruptedError after its call of this number, from 1.
 
-    def call_and_die(*arguments):
-        call(*arguments)
-        if next(calls) == number:
+    Calls for the folder `name` count.
+    """
+    calls, save = itertools.count(1), Checkpoints.save
+
+    def save_and_die(self, step):
+        save(self, step)
+        if self._directory.endswith(name) and next(calls) == number:
             raise InterruptedError
 
-    return call_and_die
+    return save_and_die
 
 
 @pytest.mark.slow
 def test_best_weights_outlive_a_run_that_dies(few, steep, tmp_path, monkeypatch):
     # Between the best weights, the second that are saved, and their checkpoint; and after it.
-    for name, number in (("save_best", 2), ("save", 5)):
+    for name, number in (("best", 2), ("checkpoints", 5)):
         with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-            patch.setattr(Checkpoints, name, dying(getattr(Checkpoints, name), number))
+            patch.setattr(Checkpoints, "save", dying(name, number))
             train(few, tmp_path / name, **STEEP)
         resumed = train(few, tmp_path / name, **STEEP)
         assert resumed.kept_epoch == 5

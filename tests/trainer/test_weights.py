@@ -14,10 +14,12 @@ import tensorflow as tf
 
 from tests.refusals import refused
 from tests.trainer.training_runs import train
+from trainer.engine import checkpoints
 from trainer.errors import InputError
 from trainer.exported import model_files
 from trainer.models import open_model_for
-from trainer.training import checkpoint, weights
+from trainer.training import weights
+from trainer.training.progress import Progress
 
 # Isolated: neither this project nor the working folder can be imported.
 ALONE = [sys.executable, "-I", "-c"]
@@ -112,12 +114,12 @@ def test_checkpoint_with_a_damaged_index_is_skipped(tmp_path, kept):
     index = Path(f"{second}.index")
     data = index.read_bytes()
     index.write_bytes(data[: int(kept * len(data))] + b"damage")
-    checkpoint.repair_lists(str(tmp_path))
-    assert checkpoint.list_checkpoints(str(tmp_path)) == [first]
+    checkpoints.repair_lists(str(tmp_path))
+    assert checkpoints.list_checkpoints(str(tmp_path)) == [first]
     (tmp_path / "checkpoint").write_bytes(b"\xff")
-    assert checkpoint.list_checkpoints(str(tmp_path)) == []
+    assert checkpoints.list_checkpoints(str(tmp_path)) == []
     with pytest.raises(RuntimeError, match="can't be read; start the job again"):
-        checkpoint.read_progress(str(tmp_path))
+        checkpoints.find_newest(str(tmp_path))
 
 
 @pytest.mark.parametrize("folder", ["", "best"])
@@ -135,8 +137,8 @@ def test_damaged_list_is_rebuilt_from_the_files(tmp_path, capfd, folder, damage)
     saved = save_two(tmp_path / folder)
     names = tmp_path / folder / "checkpoint"
     names.write_bytes(damage(names.read_bytes()))
-    checkpoint.repair_lists(str(tmp_path))
-    assert checkpoint.list_checkpoints(str(tmp_path / folder)) == saved
+    checkpoints.repair_lists(str(tmp_path))
+    assert checkpoints.list_checkpoints(str(tmp_path / folder)) == saved
     assert tf.train.latest_checkpoint(tmp_path / folder) == saved[-1]
     expected = f"{names} does not name the newest checkpoint; resuming from {saved[-1]}\n"
     assert capfd.readouterr().out == expected
@@ -145,20 +147,20 @@ def test_damaged_list_is_rebuilt_from_the_files(tmp_path, capfd, folder, damage)
 def test_checkpoint_is_listed_once_complete_and_may_vanish(tmp_path):
     variable = tf.keras.Variable([1.0, 2.0])
     directory = str(tmp_path)
-    assert checkpoint.list_checkpoints(directory) == []
+    assert checkpoints.list_checkpoints(directory) == []
     content = tf.train.Checkpoint(variables=[variable.value])
     # The chief writes the data first and then the index, and the list of checkpoints last.
     content.write(f"{directory}/ckpt-1")
-    assert checkpoint.list_checkpoints(directory) == []
+    assert checkpoints.list_checkpoints(directory) == []
     text = 'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: "ckpt-1"\n'
     (tmp_path / "checkpoint").write_text(text[:40])
-    assert checkpoint.list_checkpoints(directory) == []
+    assert checkpoints.list_checkpoints(directory) == []
     (tmp_path / "checkpoint").write_text(text)
-    (path,) = checkpoint.list_checkpoints(directory)
+    (path,) = checkpoints.list_checkpoints(directory)
     data = next(tmp_path.glob("ckpt-1.data-*"))
     for damage in (data.unlink, lambda: data.write_bytes(b"")):
         damage()
-        assert checkpoint.load(path, [variable]) is None
+        assert not checkpoints.load(path, [variable], Progress())
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 from keras.src.saving.keras_saveable import KerasSaveable
 
+from trainer.engine import draws
 from trainer.errors import InputError
 
 _PARTS = (
@@ -43,6 +44,17 @@ def list_variables(*values: Any) -> list[keras.Variable | tf.Variable]:
     Their order is the same in each process. A variable may be there twice.
     """
     return _find(values, (keras.Variable, tf.Variable), set())
+
+
+def list_kept(model: keras.Model) -> dict[int, keras.Variable | tf.Variable]:
+    """Return what a training of a model may change, by id: all variables but those of callbacks."""
+    kept = [*model.variables, *list_variables(model.optimizer, model)]
+    kept.append(draws.get_unseeded(model.distribute_strategy).state)
+    return {id(get_tf_variable(variable)): variable for variable in kept}
+
+
+def get_tf_variable(variable: keras.Variable | tf.Variable) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def _find(value: Any, kind: Any, seen: set[int]) -> list[Any]:

@@ -21,11 +21,12 @@ from tensorflow.python.eager import context
 
 from trainer.engine import parameter_servers, strategies
 from trainer.engine.building import build, build_without_data
+from trainer.engine.checkpoints import repair_lists
 from trainer.engine.cluster import Cluster, from_environment
 from trainer.engine.compile_checks import check_compiled
 from trainer.errors import InputError
-from trainer.fit import checkpoints, local_evaluation
-from trainer.fit.checkpoints import CheckpointCallback
+from trainer.fit import local_evaluation
+from trainer.fit.checkpoints import CheckpointCallback, find_done
 from trainer.fit.data_order import check_order, skip_epochs, skip_validations
 from trainer.fit.fit_loop import FitLoop
 from trainer.fit.mirrored import MirroredFit
@@ -82,7 +83,10 @@ def fit(
     if checkpoint_steps:
         _check_checkpoint_steps(checkpoint_steps, directory, strategy, x, shuffle)
     check_order(x, validation_data, cluster.trainers, directory, checkpoint_steps)
-    done = checkpoints.find_done(directory, epochs)
+    if directory and cluster.is_chief:
+        repair_lists(directory)
+    strategies.barrier(strategy)
+    done = find_done(directory, epochs)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
             (x, y, sample_weight), validation_split=validation_split

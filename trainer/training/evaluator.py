@@ -21,12 +21,14 @@ from trainer.data import storage
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples
 from trainer.data.storage import join
+from trainer.engine.checkpoints import list_checkpoints, load
 from trainer.engine.cluster import Cluster
 from trainer.engine.strategies import create_strategy
 from trainer.models import prepare_model
 from trainer.tasks import task_of
-from trainer.training import checkpoint, loop
+from trainer.training import loop
 from trainer.training.job import Job
+from trainer.training.progress import Progress
 from trainer.training.task_model import TaskModel
 
 FILE_NAME = "evaluations.csv"
@@ -44,7 +46,7 @@ def evaluate(job: Job, dataset: Dataset, results: str) -> None:
     while True:
         # Check this first, so that the list below contains all checkpoints before the results.
         done = tf.io.gfile.exists(results)
-        new = [path for path in checkpoint.list_checkpoints(checkpoints) if path not in seen]
+        new = [path for path in list_checkpoints(checkpoints) if path not in seen]
         for path in new:
             scorer = scorer or _Scorer(job, dataset)
             scorer.score(path)
@@ -91,8 +93,8 @@ class _Scorer:
     def score(self, path: str) -> None:
         """Score a checkpoint, unless it was scored or removed before, or begins a later phase."""
         started = time.monotonic()
-        progress = checkpoint.load(path, self._variables)
-        if progress is None or progress.begins_later_phase:
+        progress = Progress()
+        if not load(path, self._variables, progress) or progress.begins_later_phase:
             return
         step = progress.epoch * self._steps + progress.step
         means = {} if step in self._rows else self._validate()

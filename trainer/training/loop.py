@@ -21,6 +21,7 @@ import tensorflow as tf
 from trainer.data.read import reader
 from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
+from trainer.engine.checkpoints import Checkpoints, find_newest, read_state, repair_lists
 from trainer.engine.cluster import Cluster
 from trainer.engine.compile_checks import check_compiled, is_own_metric, list_metrics
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
@@ -32,12 +33,13 @@ from trainer.errors import InputError
 from trainer.models import prepare_model
 from trainer.models.model import Model
 from trainer.tasks import task_of
-from trainer.training import checkpoint, logs, weights
+from trainer.training import logs, ownership, rejoin, weights
 from trainer.training.augmentation import add_augmentation
 from trainer.training.config import TrainingConfig, phases, seed_of
 from trainer.training.job import Job
 from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.profiling import StepProfiler
+from trainer.training.progress import Progress
 from trainer.training.task_model import TaskModel
 
 
@@ -69,7 +71,7 @@ class TrainingLoop:
     phase: TrainingConfig
     schedule: LearningRate
     optimizer: keras.optimizers.Optimizer
-    checkpoints: checkpoint.Checkpoints
+    checkpoints: Checkpoints
 
     def __init__(
         self, job: Job, cluster: Cluster, strategy: tf.distribute.Strategy, dataset: Dataset
@@ -83,13 +85,14 @@ class TrainingLoop:
         self.steps = config.steps_per_epoch or self.pass_steps
         self.steps_at_once = min(config.steps_per_execution, self.steps)
         self.directory = join(base, "checkpoints")
-        self.set_share(checkpoint.claim(self.directory, config, dataset, cluster))
+        self.set_share(ownership.claim(self.directory, config, dataset, cluster))
         if cluster.is_chief:
-            checkpoint.repair_lists(self.directory)
+            repair_lists(self.directory)
             # Copy the files that the model needs, so that all replicas can read them.
             prepare_model(config.model, dataset, config.model_options, base)
         barrier(strategy)
-        self.progress = checkpoint.read_progress(self.directory)
+        self.progress = Progress()
+        read_state(find_newest(self.directory), self.progress)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
         self.model, self.network = build_network(config, dataset, self.prepared, strategy)
         with strategy.scope():
@@ -108,6 +111,7 @@ class TrainingLoop:
     def run(self) -> "TrainingLoop":
         """Resume from the newest checkpoint, if any, and train to the end of the last phase."""
         self._announce(self.checkpoints.restore())
+        self.schedule.factor.assign(self.progress.factor)
         previous = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
             with self.watch if self.cluster.trainers > 1 else contextlib.nullcontext():
@@ -132,8 +136,8 @@ class TrainingLoop:
             self.train_epoch()
             is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task))
             if is_best and self.keeps_best:
-                self.checkpoints.save_best()
-            self.checkpoints.save()
+                self.best.save(progress.epoch)
+            self.save()
             self.log.epoch(progress, self.optimizer_step)
 
     def train_epoch(self) -> None:
@@ -178,9 +182,14 @@ class TrainingLoop:
             self.log.step(progress, self.optimizer_step, self.measure)
 
     def save(self) -> None:
-        """Save a checkpoint within an epoch."""
-        self.progress.totals = self.totals.numpy().tolist()
-        self.checkpoints.save()
+        """Save a checkpoint, from which a restarted job resumes."""
+        progress = self.progress
+        if progress.step:
+            progress.totals = self.totals.numpy().tolist()
+        self.schedule.factor.assign(progress.factor)
+        # The number rises with each step, and with a phase that begins at the same step.
+        self.checkpoints.save(progress.epoch * 10**9 + progress.phase * 10**8 + progress.step)
+        rejoin.end_wait()
 
     def measure(self) -> dict[str, float]:
         """Return the loss and the metrics of the epoch's steps so far."""
@@ -289,7 +298,7 @@ class TrainingLoop:
         self._restore_best()
         self.progress.begin_phase()
         self._enter_phase()
-        self.checkpoints.save()
+        self.save()
         self.log.write_line(
             f"phase {self.progress.phase + 1} of {len(self.phases)}, from the weights of epoch "
             f"{self.progress.best_epoch}: {len(self.model.trainable_variables)} of "
@@ -298,7 +307,7 @@ class TrainingLoop:
 
     def _restore_best(self) -> None:
         barrier(self.strategy)  # The chief may still be writing the best weights.
-        self.checkpoints.restore_best()
+        self.best.restore()
 
     def _enter_phase(self) -> None:
         """Create the optimizer, the steps and the checkpoints for the phase `progress.phase`."""
@@ -316,13 +325,10 @@ class TrainingLoop:
             self.optimizer.build(self.model.trainable_variables)
         self.task_model.optimizer = self.optimizer
         self.prepare_steps()
-        self.checkpoints = checkpoint.Checkpoints(
-            self.directory,
-            self.cluster,
-            self.progress,
-            self.model,
-            [*self.network.variables, *self.optimizer.variables],
-            self.schedule.factor,
+        variables = [*self.network.variables, *self.optimizer.variables]
+        self.checkpoints = Checkpoints(self.directory, self.cluster, variables, self.progress)
+        self.best = Checkpoints(
+            join(self.directory, "best"), self.cluster, self.model.variables, keep=1
         )
 
     def _check_normalization(self) -> None:

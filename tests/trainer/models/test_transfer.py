@@ -13,10 +13,11 @@ from tests import replicas
 from tests.trainer.models.conftest import MOBILENET
 from tests.trainer.training_runs import train
 from trainer.data.read import reader
+from trainer.engine import checkpoints
 from trainer.models import backbones
-from trainer.training import checkpoint, evaluator, logs
+from trainer.training import evaluator, logs
 from trainer.training.job import Job
-from trainer.training.loop import TerminatedError
+from trainer.training.loop import TerminatedError, TrainingLoop
 
 
 def settings(weights, backbone=MOBILENET, layers=10, **changes):
@@ -87,27 +88,27 @@ def test_run_killed_at_a_phase_change_learns_the_same(colors, small, tmp_path, m
     )
     whole = train(colors, tmp_path / "whole", **options)
 
-    save = checkpoint.Checkpoints.save
+    save = TrainingLoop.save
     # Phase, epochs and steps: at the change, and in phase 2 when its first epoch may already
     # have replaced the best of phase 1.
     places = {(1, 2, 0), (1, 3, 0)}
 
     def save_or_die(self):
-        progress = self._progress
+        progress = self.progress
         place = (progress.phase, progress.epoch, progress.step)
         if place in places:
             places.remove(place)
             raise Killed
         save(self)
 
-    monkeypatch.setattr(checkpoint.Checkpoints, "save", save_or_die)
+    monkeypatch.setattr(TrainingLoop, "save", save_or_die)
     for _ in range(len(places)):
         with pytest.raises(Killed):
             train(colors, tmp_path / "killed", **options)
     write = logs.Log.step
 
-    def write_and_stop(self, progress, step):
-        write(self, progress, step)
+    def write_and_stop(self, progress, *arguments):
+        write(self, progress, *arguments)
         if progress.step == steps - 2:
             signal.raise_signal(signal.SIGTERM)  # It takes effect after the epoch's last step.
 
@@ -179,13 +180,13 @@ def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, mon
 
 @pytest.mark.slow
 def test_evaluator_scores_no_checkpoint_as_another_epoch(colors, small, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "KEPT", 9)
+    monkeypatch.setattr(checkpoints, "KEPT", 9)
     options = small(epochs=2, learning_rate=3.0, monitor="accuracy", fine_tune_epochs=1)
     run = train(colors, tmp_path, **options)
     assert run.progress.best_epoch == 1
     # The last checkpoint of phase 1 was replaced before the evaluator could read it.
     folder = str(tmp_path / "checkpoints")
-    first, second, *others = checkpoint.list_checkpoints(folder)
+    first, second, *others = checkpoints.list_checkpoints(folder)
     assert (second.rpartition("-")[2], len(others)) == (str(2 * 10**9), 2)
     tf.compat.v1.train.update_checkpoint_state(folder, others[-1], [first, *others])
 
