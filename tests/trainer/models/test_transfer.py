@@ -181,7 +181,7 @@ def test_densenet_trains_on_two_devices_in_mixed_precision(colors, tmp_path, mon
 @pytest.mark.slow
 def test_evaluator_scores_no_checkpoint_as_another_epoch(colors, small, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "KEPT", 9)
-    options = small(epochs=2, learning_rate=3.0, monitor="accuracy", fine_tune_epochs=1)
+    options = small(epochs=2, learning_rate=10.0, monitor="accuracy", fine_tune_epochs=1)
     run = train(colors, tmp_path, **options)
     assert run.progress.best_epoch == 1
     # The last checkpoint of phase 1 was replaced before the evaluator could read it.
