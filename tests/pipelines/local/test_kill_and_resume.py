@@ -93,9 +93,9 @@ def kill_while_it_trains(recipe, folder, *arguments):
 
 @pytest.mark.slow
 def test_killed_run_continues_on_other_machines(tmp_path):
-    # At a higher learning rate, a difference by rounding soon grows by some orders of magnitude.
-    steady = ["--set=schedule=constant", "--set=learning_rate=0.0005"]
-    settings = [*settings_of("digits"), *steady]
+    # With other seeds, a difference by rounding turns on a ReLU, from where on it grows.
+    steady = ("schedule=constant", "optimizer=sgd", "learning_rate=0.01", "seed=2")
+    settings = [*settings_of("digits"), *(f"--set={one}" for one in steady)]
     whole = finish("digits", tmp_path / "whole", *settings)
     killed = kill_while_it_trains("digits", tmp_path, *settings)
     resumed = finish("digits", tmp_path, "--resume", "--set=worker_count=2")
