@@ -4,18 +4,19 @@ import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
-from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.saving.keras_saveable import KerasSaveable
 
 from trainer.engine import draws
+from trainer.engine.internals import find, replaced
 from trainer.errors import InputError
 
 _PARTS = (
-    KerasSaveable,  # Layers, losses, metrics and optimizers.
+    keras.Operation,  # Layers are operations.
+    keras.Loss,
+    keras.Metric,
+    keras.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule,
     keras.random.SeedGenerator,
     keras.regularizers.Regularizer,
@@ -81,7 +82,7 @@ def others_refused(model: keras.Model) -> Iterator[None]:
     """Raise InputError in this context if a step applies an optimizer that is not listed."""
     listed = list_optimizers(model)
     known = {id(one) for outer in listed for one in (outer, *list_inner(outer))}
-    apply = BaseOptimizer.apply
+    apply = find(keras.Optimizer, "apply")
 
     def apply_known(self: keras.Optimizer, *arguments: Any, **options: Any) -> Any:
         if id(self) not in known:
@@ -92,5 +93,5 @@ def others_refused(model: keras.Model) -> Iterator[None]:
             )
         return apply(self, *arguments, **options)
 
-    with mock.patch.object(BaseOptimizer, "apply", apply_known):
+    with replaced(keras.Optimizer, "apply", apply_known):
         yield

@@ -7,13 +7,13 @@ import contextlib
 import functools
 import re
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batches import unwrap
+from trainer.engine.internals import build_symbolically, replaced
 from trainer.errors import InputError, first_line
 
 
@@ -34,7 +34,7 @@ def build(model: keras.Model, strategy: tf.distribute.Strategy, specification: A
     )
     with strategy.scope():
         try:
-            model._symbolic_build(data_batch=data)
+            build_symbolically(model, data)
         except RuntimeError:
             # A train_step of the user's own need not call the model.
             if type(model).train_step is keras.Model.train_step:
@@ -60,7 +60,7 @@ def _build_optimizers(
             if not optimizer.built:
                 used[optimizer] = {}
                 record = functools.partial(_record, used[optimizer])
-                stack.enter_context(mock.patch.object(optimizer, "apply", record))
+                stack.enter_context(replaced(optimizer, "apply", record))
         if used:
             step = tf.function(
                 lambda batch: strategy.run(model.train_step, args=(unwrap(batch),)),

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import list_inner, list_optimizers
+from trainer.engine.internals import is_of_keras
 from trainer.errors import InputError
 
 _MEANS = ("mean", "sum_over_batch_size")
@@ -15,7 +16,7 @@ _MEANS = ("mean", "sum_over_batch_size")
 
 def is_own_metric(metric: keras.Metric) -> bool:
     """Return whether a metric is the user's own, whose states may be no sums over rows."""
-    return not type(metric).__module__.startswith("keras.")
+    return not is_of_keras(type(metric))
 
 
 def list_metrics(model: keras.Model) -> list[keras.Metric]:

@@ -13,14 +13,19 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.random import seed_generator
-from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
+
+from trainer.engine.internals import (
+    constant_value_as_shape,
+    find,
+    random_ops,
+    replaced,
+    seed_generator,
+    stateless_random_ops,
+)
 
 _OPERATIONS = (
     "stateless_random_normal_v2",
@@ -90,8 +95,8 @@ def _check_functions() -> None:
 def _operations_by_row() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in _OPERATIONS:
-            drawn = _draw_for_rows(getattr(gen_stateless_random_ops_v2, name))
-            stack.enter_context(mock.patch.object(gen_stateless_random_ops_v2, name, drawn))
+            drawn = _draw_for_rows(find(stateless_random_ops, name))
+            stack.enter_context(replaced(stateless_random_ops, name, drawn))
         yield
 
 
@@ -113,7 +118,7 @@ def repeated() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, stateless in _STATEFUL.items():
             repeating = repeat(stateless)
-            stack.enter_context(mock.patch.object(gen_random_ops, name, repeating))
+            stack.enter_context(replaced(random_ops, name, repeating))
         yield
 
 
@@ -132,7 +137,7 @@ def get_unseeded(strategy: tf.distribute.Strategy) -> keras.random.SeedGenerator
 @contextlib.contextmanager
 def shared_by_threads(generator: keras.random.SeedGenerator) -> Iterator[None]:
     """Let all replicas draw without a seed by `generator`; Keras gives each thread its own."""
-    with mock.patch.object(seed_generator, "global_seed_generator", lambda: generator):
+    with replaced(seed_generator, "global_seed_generator", lambda: generator):
         yield
 
 
@@ -150,7 +155,7 @@ def _draw_for_rows(operation: Callable[..., tf.Tensor]) -> Callable[..., tf.Tens
     """Return `operation` (shape, key, counter, ...) with draws that begin at the replica's rows."""
 
     def draw(shape: Any, key: Any, counter: tf.Tensor, *args: Any, **kwargs: Any) -> tf.Tensor:
-        static = tensor_util.constant_value_as_shape(tf.convert_to_tensor(shape))
+        static = constant_value_as_shape(tf.convert_to_tensor(shape))
         first, known = static[0] if static.rank else 1, tf.get_static_value(_rows.count)
         if first is not None and (known is None or first % known):
             return operation(shape, key, counter, *args, **kwargs)

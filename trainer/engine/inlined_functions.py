@@ -3,12 +3,10 @@
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.autograph.impl import api
-from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+from trainer.engine.internals import TracedFunction, find, inline, replaced
 
 
 @contextlib.contextmanager
@@ -17,14 +15,12 @@ def inlined_functions() -> Iterator[None]:
 
     TensorFlow would trace them once for all steps and replicas, with the values of the first.
     """
-    call = Function.__call__
+    call = find(TracedFunction, "__call__")
 
-    def inline(self: Any, *arguments: Any, **options: Any) -> Any:
+    def call_inlined(self: Any, *arguments: Any, **options: Any) -> Any:
         if tf.executing_eagerly():
             return call(self, *arguments, **options)
-        status = ag_ctx.Status.ENABLED if self._autograph else ag_ctx.Status.DISABLED
-        context = ag_ctx.ControlStatusCtx(status)
-        return api.tf_convert(self.python_function, context)(*arguments, **options)
+        return inline(self)(*arguments, **options)
 
-    with mock.patch.object(Function, "__call__", inline):
+    with replaced(TracedFunction, "__call__", call_inlined):
         yield

@@ -9,11 +9,17 @@ replaced while a step is traced.
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
-from keras.src import ops
+
+from trainer.engine.internals import (
+    find,
+    get_count,
+    optimizer_ops,
+    overwrite_with_averages,
+    replaced,
+)
 
 
 @contextlib.contextmanager
@@ -25,33 +31,34 @@ def branch_across_replicas(optimizer: keras.optimizers.Optimizer) -> Iterator[No
     if not (accumulated or overwritten):
         yield
         return
-    apply = optimizer._backend_apply_gradients
+    apply = find(optimizer, "_backend_apply_gradients")
 
     def apply_across(strategy: Any, gradients: list[Any], variables: list[Any]) -> None:
         def take(branch: int) -> Callable[[], None]:
             def run() -> None:
-                with mock.patch.object(ops, "cond", lambda _, *branches: branches[branch]()):
+                with replaced(optimizer_ops, "cond", lambda _, *branches: branches[branch]()):
                     arguments = (gradients, variables)
                     strategy.extended.call_for_each_replica(apply, args=arguments)
 
             return run
 
-        with mock.patch.object(optimizer, "ema_overwrite_frequency", None):
+        optimizer.ema_overwrite_frequency = None
+        try:
             if accumulated:
-                tf.cond(_is_due(optimizer._iterations, accumulated), take(0), take(1))
+                tf.cond(_is_due(get_count(optimizer), accumulated), take(0), take(1))
             else:
                 strategy.extended.call_for_each_replica(apply, args=(gradients, variables))
+        finally:
+            optimizer.ema_overwrite_frequency = overwritten
         if overwritten:
-            trained = optimizer._trainable_variables
-            overwrite = optimizer._overwrite_model_variables_with_average_value
             is_due = _is_due(optimizer.iterations, overwritten)
-            tf.cond(is_due, lambda: overwrite(trained), lambda: None)
+            tf.cond(is_due, lambda: overwrite_with_averages(optimizer), lambda: None)
 
     def apply_merged(gradients: list[Any], variables: list[Any]) -> None:
         context = tf.distribute.get_replica_context()
         context.merge_call(apply_across, args=(gradients, variables))
 
-    with mock.patch.object(optimizer, "_backend_apply_gradients", apply_merged):
+    with replaced(optimizer, "_backend_apply_gradients", apply_merged):
         yield
 
 

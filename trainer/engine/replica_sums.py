@@ -7,16 +7,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
-from keras.src.backend.tensorflow import nn as keras_nn
-from keras.src.losses import loss as keras_loss
-from keras.src.metrics.reduction_metrics import Mean
 
 from trainer.engine import embeddings
 from trainer.engine.applied_optimizers import list_inner
+from trainer.engine.internals import find, losses, normalization, replaced
 from trainer.engine.periodic_updates import branch_across_replicas
 from trainer.engine.scales import Scale, Scales
 
@@ -79,7 +76,7 @@ def means_of_local_rows() -> Iterator[None]:
     Keras divides them by the number of replicas, which is right only if all have equally many rows;
     the losses of a train_step of the user's own may not be divided.
     """
-    with mock.patch.object(keras_loss, "scale_loss_for_distribution", lambda value: value):
+    with replaced(losses, "scale_loss_for_distribution", lambda value: value):
         yield
 
 
@@ -90,7 +87,7 @@ def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[Non
     Keras divides them by those of the replica. `average` returns the share of entries that are
     valid in the batch, from that in a replica's rows.
     """
-    apply_mask = keras_loss.apply_mask
+    apply_mask = find(losses, "apply_mask")
 
     def apply_batch_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
         if mask is None or reduction == "sum":
@@ -99,7 +96,7 @@ def masks_of_all_rows(average: Callable[[tf.Tensor], tf.Tensor]) -> Iterator[Non
         weight = apply_mask(sample_weight, mask, dtype, "sum")
         return weight * tf.cast(tf.math.reciprocal_no_nan(valid), weight.dtype)
 
-    with mock.patch.object(keras_loss, "apply_mask", apply_batch_mask):
+    with replaced(losses, "apply_mask", apply_batch_mask):
         yield
 
 
@@ -133,7 +130,7 @@ def moments_of_all_rows(share: Share) -> Iterator[None]:
         mean = total / count
         return mean, tf.maximum(squares / count - tf.square(mean), 0.0)
 
-    with mock.patch.object(keras_nn, "_compute_moments_sync", compute):
+    with replaced(normalization, "_compute_moments_sync", compute):
         yield
 
 
@@ -144,7 +141,7 @@ def batch_means(share: Share, scales: Scales) -> Iterator[None]:
     Keras' trackers count the loss with its rows, and those of several outputs without; a train_step
     of the user's own may do either.
     """
-    update_state = Mean.update_state
+    update_state = find(keras.metrics.Mean, "update_state")
 
     def mean_of_rows(loss: tf.Tensor) -> tf.Tensor:
         scale = scales.take()
@@ -152,7 +149,7 @@ def batch_means(share: Share, scales: Scales) -> Iterator[None]:
             return loss
         return tf.math.divide_no_nan(share.weigh(loss, scale), tf.cast(share.value, loss.dtype))
 
-    def update(self: Mean, values: Any, sample_weight: Any = None) -> None:
+    def update(self: keras.metrics.Mean, values: Any, sample_weight: Any = None) -> None:
         if sample_weight is not None or tf.convert_to_tensor(values).shape.rank:
             update_state(self, values, sample_weight)
             return
@@ -161,8 +158,8 @@ def batch_means(share: Share, scales: Scales) -> Iterator[None]:
         self.count.assign_add(tf.cast(share.value, self.dtype))
 
     with (
-        mock.patch.object(Mean, "update_state", update),
-        mock.patch.object(keras_loss, "unscale_loss_for_distribution", mean_of_rows),
+        replaced(keras.metrics.Mean, "update_state", update),
+        replaced(losses, "unscale_loss_for_distribution", mean_of_rows),
     ):
         yield
 
@@ -231,7 +228,7 @@ class Gradients:
     @contextlib.contextmanager
     def of(self, optimizer: keras.Optimizer) -> Iterator[None]:
         """Let an optimizer apply the gradients of the batch."""
-        apply, scale_loss = optimizer.apply, optimizer.scale_loss
+        apply, scale_loss = find(optimizer, "apply"), find(optimizer, "scale_loss")
         share = self._share
 
         def scale_part(loss: Any) -> Any:
@@ -271,12 +268,10 @@ class Gradients:
                 apply_summed(all_reduce_each(sent))
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(mock.patch.object(optimizer, "apply", apply_sum))
-            stack.enter_context(mock.patch.object(optimizer, "scale_loss", scale_part))
+            stack.enter_context(replaced(optimizer, "apply", apply_sum))
+            stack.enter_context(replaced(optimizer, "scale_loss", scale_part))
             for one in (optimizer, *list_inner(optimizer)):
-                stack.enter_context(
-                    mock.patch.object(one, "_all_reduce_sum_gradients", lambda pairs: pairs)
-                )
+                stack.enter_context(replaced(one, "_all_reduce_sum_gradients", lambda pairs: pairs))
                 if not list_inner(one):
                     stack.enter_context(branch_across_replicas(one))
             yield

@@ -15,21 +15,26 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.losses import loss as keras_loss
-from keras.src.metrics.reduction_metrics import Mean
 from tensorflow import raw_ops
-from tensorflow.python.distribute import distribute_lib
 
 from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, others_refused
 from trainer.engine.batches import count_rows, slice_rows
 from trainer.engine.compile_checks import is_own_metric, list_metrics
 from trainer.engine.inlined_functions import inlined_functions
+from trainer.engine.internals import (
+    find,
+    get_metric_function,
+    get_variable_type,
+    is_of_keras,
+    list_layers,
+    losses,
+    replaced,
+)
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import Scale, Scales, flatten_logs
 from trainer.errors import InputError, first_line
@@ -57,7 +62,7 @@ _READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 """Types of operations that don't assign to a variable."""
 _BATCHWISE = {"circle", "dice", "tversky"}
 """Keras' losses that are no means over rows."""
-_MIXING = ("keras.src.layers.preprocessing.", "keras.src.layers.core.lambda_layer")
+_MIXING = ("layers.preprocessing.", "layers.core.lambda_layer")
 """Modules of Keras' layers that may mix the rows of a batch."""
 
 
@@ -66,7 +71,7 @@ def is_trial_needed(model: keras.Model) -> bool:
     for name in ("train_step", "test_step", "compute_loss", "compute_metrics"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             return True
-    layers = [*model._flatten_layers()]
+    layers = list_layers(model)
     operations = [operation for layer in layers for operation in getattr(layer, "operations", ())]
     if any(not isinstance(operation, keras.Layer) for operation in operations):
         return True
@@ -75,23 +80,18 @@ def is_trial_needed(model: keras.Model) -> bool:
     if not all(_is_mean(loss) for loss in tf.nest.flatten(model.loss) if loss is not None):
         return True
     return not all(
-        not is_own_metric(metric) and _is_of_keras(getattr(metric, "_fn", Mean))
+        not is_own_metric(metric) and is_of_keras(get_metric_function(metric) or type(metric))
         for metric in list_metrics(model)
     )
 
 
-def _is_of_keras(thing: Any) -> bool:
-    return getattr(thing, "__module__", "").startswith("keras.src.")
-
-
 def _is_of_rows(layer: keras.Layer) -> bool:
-    module = type(layer).__module__
     functions = [getattr(layer, name, None) for name in ("activation", "activity_regularizer")]
     return (
-        _is_of_keras(type(layer))
+        is_of_keras(type(layer))
         and not getattr(layer, "stateful", False)  # States of so many rows.
-        and not module.startswith(_MIXING)
-        and all(_is_of_keras(function) for function in functions if function is not None)
+        and not is_of_keras(type(layer), *_MIXING)
+        and all(is_of_keras(function) for function in functions if function is not None)
     )
 
 
@@ -100,7 +100,7 @@ def _is_mean(loss: Any) -> bool:
         loss = keras.losses.get(loss)
     if isinstance(loss, keras.losses.Loss):
         loss = getattr(loss, "fn", type(loss))
-    return _is_of_keras(loss) and loss.__name__ not in _BATCHWISE
+    return is_of_keras(loss) and loss.__name__ not in _BATCHWISE
 
 
 class _Values:
@@ -170,15 +170,18 @@ class _Pass:
 
     @contextlib.contextmanager
     def _patches(self) -> Iterator[None]:
-        number = property(lambda _: 1 if self._is_whole else _PARTS)
-        normalize = keras.layers.BatchNormalization.call
+        normalize = find(keras.layers.BatchNormalization, "call")
         with contextlib.ExitStack() as stack:
             stack.enter_context(
-                mock.patch.object(distribute_lib.StrategyBase, "num_replicas_in_sync", number)
+                replaced(
+                    tf.distribute.Strategy,
+                    "num_replicas_in_sync",
+                    lambda _: 1 if self._is_whole else _PARTS,
+                )
             )
             stack.enter_context(
                 # Its statistics are those of a replica, as in Keras.
-                mock.patch.object(
+                replaced(
                     keras.layers.BatchNormalization,
                     "call",
                     lambda self, inputs, training=None, mask=None: normalize(
@@ -224,8 +227,8 @@ class _Pass:
         self, local: threading.local, factor: tf.Tensor, loss_factor: tf.Tensor
     ) -> Iterator[None]:
         """Record values of metrics, and gradients times a factor; scale losses by another."""
-        update = Mean.update_state
-        differentiate = tf.GradientTape.gradient
+        update = find(keras.metrics.Mean, "update_state")
+        differentiate = find(tf.GradientTape, "gradient")
 
         def gradients_times(*arguments: Any, **options: Any) -> Any:
             found = differentiate(*arguments, **options)
@@ -269,23 +272,22 @@ class _Pass:
                     local.values.add(f"{_SCALED} {name!r}", total)
                     return loss * tf.cast(loss_factor, loss.dtype)
 
-                stack.enter_context(mock.patch.object(optimizer, "apply", record))
-                stack.enter_context(mock.patch.object(optimizer, "scale_loss", scale))
+                stack.enter_context(replaced(optimizer, "apply", record))
+                stack.enter_context(replaced(optimizer, "scale_loss", scale))
             for metric in list_metrics(self._model):
+                kept = find(metric, "result")
 
-                def result(metric: Any = metric, result: Any = metric.result) -> Any:
+                def result(metric: Any = metric, result: Any = kept) -> Any:
                     found = result()
                     flat = flatten_logs({metric.name: found})
                     local.values.results += [(value, name) for name, value in flat.items()]
                     return found
 
-                stack.enter_context(mock.patch.object(metric, "result", result))
-            stack.enter_context(mock.patch.object(Mean, "update_state", update_recorded))
-            stack.enter_context(mock.patch.object(tf.GradientTape, "gradient", gradients_times))
+                stack.enter_context(replaced(metric, "result", result))
+            stack.enter_context(replaced(keras.metrics.Mean, "update_state", update_recorded))
+            stack.enter_context(replaced(tf.GradientTape, "gradient", gradients_times))
             stack.enter_context(masks_of_all_rows(average_of_whole))
-            stack.enter_context(
-                mock.patch.object(keras_loss, "unscale_loss_for_distribution", loss_recorded)
-            )
+            stack.enter_context(replaced(losses, "unscale_loss_for_distribution", loss_recorded))
             yield
 
     def run(
@@ -323,8 +325,7 @@ class _Pass:
         """Return the handles of the variables that the step assigns, or may assign."""
         assigned = []
         for outer, inner in self._concrete.graph.captures:
-            data = getattr(outer, "_handle_data", None)
-            if outer.dtype != tf.resource or data is None or not data.shape_and_type:
+            if get_variable_type(outer) is None:
                 continue
             if any(not consumer.type.startswith(_READS) for consumer in inner.consumers()):
                 assigned.append(outer)
@@ -345,8 +346,7 @@ class _Result:
 
 
 def _read(handle: Any) -> tf.Tensor:
-    (data,) = handle._handle_data.shape_and_type
-    return raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(data.dtype))
+    return raw_ops.ReadVariableOp(resource=handle, dtype=get_variable_type(handle))
 
 
 def find_scales(
@@ -359,7 +359,7 @@ def find_scales(
 
     `function` is the model's train_step or test_step, `rows` a batch of two rows or more.
     """
-    for layer in model._flatten_layers():
+    for layer in list_layers(model):
         if isinstance(layer, keras.layers.RandAugment):
             raise InputError(
                 f"the layer {layer.name!r} equalizes images by the histogram of all in a batch, in "
@@ -559,7 +559,7 @@ def _other_weights(model: keras.Model, seed: int) -> Iterator[None]:
 
 
 def _find_tolerance(model: keras.Model) -> float:
-    if any("16" in layer.compute_dtype for layer in model._flatten_layers()):
+    if any("16" in layer.compute_dtype for layer in list_layers(model)):
         return _HALF_TOLERANCE
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 

@@ -3,13 +3,13 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
 
 from trainer.engine import embeddings
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.internals import find, replaced
 from trainer.engine.metric_states import MetricStates
 from trainer.engine.scales import flatten_logs
 
@@ -52,18 +52,18 @@ def _exact_count(optimizer: keras.Optimizer) -> Iterator[None]:
     Keras assigns the sum.
     """
     count = optimizer.iterations
-    with mock.patch.object(count, "assign_add", count.value.assign_add):
+    with replaced(count, "assign_add", count.value.assign_add):
         yield
 
 
 @contextlib.contextmanager
 def _merged_rows(optimizer: keras.Optimizer) -> Iterator[None]:
     """Let rows of embeddings that a batch looks up several times have one gradient."""
-    apply = optimizer.apply
+    apply = find(optimizer, "apply")
 
     def apply_merged(grads: Any, trainable_variables: Any = None) -> None:
         complete = map(embeddings.complete, grads, trainable_variables)
         apply([*map(embeddings.add_rows, complete)], trainable_variables)
 
-    with mock.patch.object(optimizer, "apply", apply_merged):
+    with replaced(optimizer, "apply", apply_merged):
         yield

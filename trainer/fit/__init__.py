@@ -23,9 +23,10 @@ Keras 3's own `fit` fails under MultiWorkerMirroredStrategy (keras#20585). This 
 
 Without a strategy of several replicas and without `checkpoint_steps`, the model's own `fit` trains.
 
-Keras and TensorFlow have no hooks for this. Modules of this folder therefore replace some of their
-functions while a step is traced (`unittest.mock.patch.object`), use modules of `keras.src`, and are
-tested with each minor version of Keras that pyproject.toml allows.
+Keras and TensorFlow have no hooks for this. Some of their functions are therefore replaced, for the
+thread that trains, while a step is traced. All private parts that are used stand in
+trainer/engine/internals.py, and are tested with each minor version of Keras that pyproject.toml
+allows.
 
 Workers that import this module before they have set a random seed get the same one, so that they
 shuffle alike.

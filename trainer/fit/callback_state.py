@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.applied_optimizers import get_tf_variable, list_kept, list_variables
+from trainer.engine.internals import set_monitor
 from trainer.errors import InputError
 
 _CONTAINERS: dict[str, Any] = {
@@ -56,9 +57,7 @@ class CallbackState:
         """Restore what was saved; `origin` is where, for an error."""
         known = list_kept(self._model).keys()
         for name, callback in self._named():
-            # Callbacks that compare values set this up at the end of their first epoch.
-            if getattr(callback, "monitor_op", False) is None:
-                callback._set_monitor_op()
+            set_monitor(callback)
             for attribute, (saved, count) in changed.get(name, {}).items():
                 found = [arrays[f"{name}/{attribute}/{number}"] for number in range(count)]
                 value = vars(callback).get(attribute, _MISSING)

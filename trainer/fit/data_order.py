@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainer.engine import internals
 from trainer.errors import InputError
 
 
@@ -22,7 +23,7 @@ def check_order(data: Any, validation: Any, workers: int, directory: str, steps:
             "order, and rows twice or never; leave it out of their map, interleave and options"
         )
     if directory and isinstance(validation, tf.data.Dataset):
-        shuffled = {id(one) for one in _walk(data) if _draws(one)}
+        shuffled = {id(one) for one in _walk(data) if internals.draws_order(one)}
         if any(id(one) in shuffled for one in _walk(validation)):
             raise InputError(
                 "the training and the validation data are parts of one dataset that is shuffled "
@@ -66,22 +67,17 @@ def _length(data: tf.data.Dataset) -> int:
 def _walk(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
     """Yield a dataset and those from which it is made."""
     yield data
-    for made_from in data._inputs():
+    for made_from in internals.list_sources(data):
         yield from _walk(made_from)
-
-
-def _draws(data: tf.data.Dataset) -> bool:
-    return bool(getattr(data, "_reshuffle_each_iteration", False))
 
 
 def _is_unordered(data: tf.data.Dataset) -> bool:
     if data.options().deterministic is False:
         return True
     nodes = [*_walk(data)]
-    if any(getattr(node, "_deterministic", None) == "false" for node in nodes):
+    if any(map(internals.is_unordered, nodes)):
         return True
     if not any("Interleave" in type(node).__name__ for node in nodes):
         return False
     # An interleave keeps its argument in the graph alone.
-    graph = tf.compat.v1.GraphDef.FromString(data._as_serialized_graph().numpy())
-    return any(node.attr["deterministic"].s == b"false" for node in graph.node)
+    return any(node.attr["deterministic"].s == b"false" for node in internals.get_graph(data).node)

@@ -14,16 +14,19 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.epoch_iterator import EpochIterator
-from tensorflow.python.eager import context
 
 from trainer.engine import parameter_servers, strategies
 from trainer.engine.building import build, build_without_data
 from trainer.engine.checkpoints import repair_lists
 from trainer.engine.cluster import Cluster, from_environment
 from trainer.engine.compile_checks import check_compiled
+from trainer.engine.internals import (
+    EpochIterator,
+    GeneratorDataAdapter,
+    global_seed,
+    train_validation_split,
+    validates_after,
+)
 from trainer.errors import InputError
 from trainer.fit import local_evaluation
 from trainer.fit.checkpoints import CheckpointCallback, find_done
@@ -88,7 +91,7 @@ def fit(
     strategies.barrier(strategy)
     done = find_done(directory, epochs)
     if validation_split and validation_data is None:
-        (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
+        (x, y, sample_weight), validation_data = train_validation_split(
             (x, y, sample_weight), validation_split=validation_split
         )
     training = {
@@ -108,7 +111,7 @@ def fit(
     if verbose == "auto":
         verbose = 1 if sys.stdout.isatty() else 2
     loop: FitLoop | None = None
-    validated = sum(model._should_eval(epoch, validation_freq) for epoch in range(done.epoch))
+    validated = sum(validates_after(model, epoch, validation_freq) for epoch in range(done.epoch))
     skip_validations(validation_data, validated, validation_steps)
     if _is_distributed(strategy) or checkpoint_steps or done.step:
         validation = None
@@ -170,7 +173,7 @@ def fit(
 
 def _open_validation(data: Any, batch_size: int | None, steps: int | None) -> dict[str, Any]:
     """Return the arguments of Keras' EpochIterator for validation data."""
-    parts = data_adapter_utils.unpack_x_y_sample_weight(data)
+    parts = keras.utils.unpack_x_y_sample_weight(data)
     validation: dict[str, Any] = dict(zip(("x", "y", "sample_weight"), parts, strict=True))
     return {**validation, "batch_size": batch_size, "steps_per_epoch": steps}
 
@@ -301,7 +304,7 @@ def _is_distributed(strategy: tf.distribute.Strategy) -> bool:
 
 def _seed_workers(cluster: Cluster) -> None:
     """Give the workers of a job the same random seed, unless this one has set its own."""
-    if cluster.trainers > 1 and context.global_seed() is None:
+    if cluster.trainers > 1 and global_seed() is None:
         addresses = json.dumps(cluster.addresses, sort_keys=True).encode()
         keras.utils.set_random_seed(int(hashlib.sha256(addresses).hexdigest()[:8], 16))
 

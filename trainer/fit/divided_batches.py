@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.trainers.epoch_iterator import EpochIterator
 
 from trainer.engine.batches import count_rows, slice_rows, unwrap
 from trainer.engine.cluster import Cluster
+from trainer.engine.internals import EpochIterator, next_batch
 from trainer.engine.step_trial import ROWS_TRIED
 from trainer.errors import InputError
 
@@ -66,7 +66,7 @@ class DividedBatches(EpochIterator):
         return self._dataset
 
     def __next__(self) -> Any:
-        return next(self._epoch_iterator)
+        return next_batch(self)
 
     @contextlib.contextmanager
     def catch_stop_iteration(self) -> Iterator[None]:

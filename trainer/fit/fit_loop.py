@@ -14,6 +14,7 @@ import tensorflow as tf
 from trainer.engine import draws, strategies
 from trainer.engine.building import build
 from trainer.engine.cluster import Cluster
+from trainer.engine.internals import validates_after
 from trainer.engine.metric_states import MetricStates
 
 
@@ -90,8 +91,7 @@ class FitLoop(abc.ABC):
                 logs = self.train_epoch(called, initial_step)
                 self.states.assign(self.totals)
                 initial_step, restore_begun_epoch = 0, None
-                # As Keras' fit decides it; there is no public function.
-                if self.is_validated and model._should_eval(epoch, validation_freq):
+                if self.is_validated and validates_after(model, epoch, validation_freq):
                     called.on_test_begin()
                     found = self.validate(called)
                     called.on_test_end(found)

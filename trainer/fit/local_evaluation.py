@@ -7,10 +7,11 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import keras
-from tensorflow.python.distribute import distribute_lib
+import tensorflow as tf
+
+from trainer.engine.internals import find, outside_strategies, replaced
 
 
 def evaluate_in_this_process(model: keras.Model) -> None:
@@ -24,7 +25,12 @@ def evaluate_in_this_process(model: keras.Model) -> None:
 def _call_alone(
     model: keras.Model, function: Callable[..., Any], *args: Any, **options: Any
 ) -> Any:
-    with _outside_strategies(), mock.patch.object(model, "_distribute_strategy", None):
+    get_strategy = find(keras.Model, "distribute_strategy")
+
+    def get_none(other: keras.Model) -> tf.distribute.Strategy:
+        return tf.distribute.get_strategy() if other is model else get_strategy(other)
+
+    with outside_strategies(), replaced(keras.Model, "distribute_strategy", get_none):
         return function(model, *args, **options)
 
 
@@ -32,17 +38,7 @@ def _call_alone(
 def numbers_of_variables() -> Iterator[None]:
     """Let float() and int() take a variable of several replicas, as a callback's learning rate."""
     with (
-        mock.patch.object(keras.Variable, "__float__", lambda self: float(self.numpy())),
-        mock.patch.object(keras.Variable, "__int__", lambda self: int(self.numpy())),
+        replaced(keras.Variable, "__float__", lambda self: float(self.numpy())),
+        replaced(keras.Variable, "__int__", lambda self: int(self.numpy())),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _outside_strategies() -> Iterator[None]:
-    """Leave the scope of the current tf.distribute strategy, as if none had been entered."""
-    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
-    try:
-        yield
-    finally:
-        distribute_lib._pop_per_thread_mode()

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.utils.python_utils import pythonify_logs
 
 from trainer.engine import replica_sums
 from trainer.engine.batches import count_rows
+from trainer.engine.internals import convert_optionals, pythonify_logs
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
 from trainer.engine.step_trial import find_scales, is_trial_needed
@@ -129,7 +129,7 @@ class MirroredFit(FitLoop):
 
         If it may compute what is no mean over rows, it is tried with the first rows of the data.
         """
-        function = self.model._autoconvert_optionals(function)
+        function = convert_optionals(self.model, function)
         is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
         scales = Scales()
         if is_tried and int(count_rows(rows)) == 1:

@@ -15,14 +15,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.trainers.data_adapters.generator_data_adapter import GeneratorDataAdapter
-from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
-from keras.src.trainers.epoch_iterator import EpochIterator
-from keras.src.utils.python_utils import pythonify_logs
-from tensorflow.python.distribute.coordinator.values import (
-    deserialize_dataset_from_graph,
-    serialize_dataset_to_graph,
-)
 
 from trainer.engine.applied_optimizers import list_optimizers
 from trainer.engine.batches import unwrap
@@ -31,6 +23,14 @@ from trainer.engine.compile_checks import (
     check_compiled,
     is_own_metric,
     list_metrics,
+)
+from trainer.engine.internals import (
+    EpochIterator,
+    GeneratorDataAdapter,
+    PyDatasetAdapter,
+    deserialize_dataset_from_graph,
+    pythonify_logs,
+    serialize_dataset_to_graph,
 )
 from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps

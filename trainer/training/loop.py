@@ -24,6 +24,7 @@ from trainer.data.storage import join
 from trainer.engine.checkpoints import Checkpoints, find_newest, read_state, repair_lists
 from trainer.engine.cluster import Cluster
 from trainer.engine.compile_checks import check_compiled, is_own_metric, list_metrics
+from trainer.engine.internals import list_layers
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
@@ -337,7 +338,7 @@ class TrainingLoop:
         Batch normalization counts the padding of a worker's batch.
         """
         # `layers` has no layers of nested models.
-        now, layers = self.cluster.trainers, self.network._flatten_layers()
+        now, layers = self.cluster.trainers, list_layers(self.network)
         normalizes = any(
             isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
             for layer in layers

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.read.model_inputs import open_inputs
+from trainer.engine.internals import build_symbolically, get_loss_tracker, has_loss
 from trainer.engine.metric_states import MetricStates
 from trainer.errors import InputError
 from trainer.tasks import Task
@@ -77,7 +78,7 @@ class TaskModel(keras.Model):
     def metrics(self) -> list[keras.Metric]:
         model = self.recipe_model
         own = model.metrics[1:] if model.compiled else []  # Without the mean of its losses.
-        return [self._loss_tracker, *own, self._scores]
+        return [get_loss_tracker(self), *own, self._scores]
 
     def read(self, totals: tf.Tensor) -> dict[str, float]:
         """Return the loss and the metrics of sums of steps' changes by name, the task's first."""
@@ -98,7 +99,7 @@ class TaskModel(keras.Model):
                 )
         if not model.compiled:
             return
-        if model._compile_loss is None:
+        if not has_loss(model):
             raise InputError(
                 f"model={config.model!r} returns a model that is compiled without a loss; give "
                 "compile one, or return the model without compile"
@@ -121,7 +122,7 @@ def _build_compiled(model: keras.Model, task: Task) -> None:
         keras.KerasTensor((None, *label.shape), dtype=label.dtype),
         keras.KerasTensor((None,), dtype="float32"),
     )
-    model._symbolic_build(data_batch=batch)
+    build_symbolically(model, batch)
 
 
 class _Scores(keras.metrics.Metric):
