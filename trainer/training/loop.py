@@ -98,6 +98,7 @@ class TrainingLoop:
         with strategy.scope():
             self.task_model = TaskModel(self.model, self.network, self.task, config)
         self.states = self.task_model.states
+        self.totals = self.states.make_totals()
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
