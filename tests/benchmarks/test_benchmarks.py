@@ -24,7 +24,7 @@ SIZES = {
     "serving": {"SECONDS": 0.2, "ROUNDS": 1},
     "table_writing": {"ROWS": 100_000, "FEW_ROWS": 1000, "MANY_ROWS": 3000, "ROUNDS": 1},
     "tabular": {"ROWS": 2000, "ROUNDS": 1},
-    "training_rates": {"EXAMPLES": 1024, "ROUNDS": 1, "TURNS": 1},
+    "training_rates": {"EXAMPLES": 1024, "PAIRS": 1, "ROUNDS": 1, "TURNS": 1},
 }
 """Values of constants of each benchmark."""
 CODE = """

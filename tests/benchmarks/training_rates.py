@@ -1,5 +1,5 @@
-"""Compare the training step fed by records with the same step on one batch in memory, and two
-workers that sum their gradients with two processes that do not communicate.
+"""Compare the training step with that of Keras, fed by records with the same step on one batch in
+memory, and two workers that sum their gradients with two processes that do not communicate.
 
 Pictures are made up: 28x28 gray, as MNIST's, and the model is the small CNN.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests import replicas
-from tests.benchmarks.measuring import Row, in_turns
+from tests.benchmarks.measuring import Row, in_turns, median_ratio
 from tests.small_records import write_records
 from trainer.data.schema import Dataset
 from trainer.engine.cluster import Cluster
@@ -26,6 +26,7 @@ from trainer.training.job import Job
 
 EXAMPLES = 4096
 BATCH = 128
+STEPS, PAIRS = 20, 30
 ROUNDS = 5
 TURNS = 3
 
@@ -34,7 +35,12 @@ def rows() -> list[Row]:
     """Compare images a second, in one process and in two."""
     with tempfile.TemporaryDirectory() as folder:
         dataset = _records(Path(folder) / "records")
-        return [_fed_by_records(dataset, Path(folder)), _two_workers(dataset, Path(folder))]
+        run = _open_run(dataset, Path(folder))
+        return [
+            _beside_keras(run),
+            _fed_by_records(run),
+            _two_workers(dataset, Path(folder)),
+        ]
 
 
 def _records(folder: Path) -> Dataset:
@@ -48,14 +54,38 @@ def _records(folder: Path) -> Dataset:
     return write_records(folder, splits, [str(digit) for digit in range(10)])
 
 
-def _fed_by_records(dataset: Dataset, folder: Path) -> Row:
+def _open_run(dataset: Dataset, folder: Path) -> Any:
     import tensorflow as tf
 
     from trainer.training.loop import TrainingLoop
 
     config = TrainingConfig(batch_size=BATCH, epochs=100)
     job = Job(dataset=dataset.uri, base_output_directory=str(folder / "fed"), config=config)
-    run = TrainingLoop(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+    return TrainingLoop(job, Cluster(), tf.distribute.OneDeviceStrategy("/cpu:0"), dataset)
+
+
+def _beside_keras(run: Any) -> Row:
+    """Compare the step of a run with the one that Keras' `fit` calls, on one batch in memory."""
+    import tensorflow as tf
+
+    batch = next(iter(run.read_training_input()))
+    given = [iter(tf.data.Dataset.from_tensors(batch).repeat()) for _ in range(2)]
+    run.task_model.make_train_function()
+    train = run.task_model.train_function
+    ways = {
+        "run": lambda: _rate(STEPS, lambda: run.run_steps(given[0], 1)),
+        "keras": lambda: _rate(STEPS, lambda: train(given[1])["loss"]),
+    }
+    in_turns(ways, 1)  # The first steps include the tracing.
+    rates = in_turns(ways, PAIRS)
+    ratio = float(median_ratio(rates["run"], rates["keras"]))
+    figures = [f"{statistics.median(rate):,.0f}" for rate in rates.values()]
+    return "a step of a run / of Keras' fit", ratio, 0.95, f"{' / '.join(figures)} images/s"
+
+
+def _fed_by_records(run: Any) -> Row:
+    import tensorflow as tf
+
     steps = EXAMPLES // BATCH
     rates = []
     for _ in range(ROUNDS):

@@ -239,11 +239,12 @@ class Gradients:
             if self._merge_rows:
                 grads = [*map(embeddings.complete, grads, trainable_variables)]
             scale = self._scales.take()
-            if id(optimizer) in share.scaled:
-                scale = Scale.ONE
-                share.scaled.remove(id(optimizer))
             computed = [one for one in grads if one is not None]
-            known = [share.weigh(one, scale) for one in computed]
+            known = computed
+            if id(optimizer) in share.scaled:
+                share.scaled.remove(id(optimizer))
+            else:
+                known = [share.weigh(one, scale) for one in computed]
             fixed = [not self._merge_rows and _has_fixed_rows(part) for part in known]
             sent = [
                 part.values if keeps else part for part, keeps in zip(known, fixed, strict=True)

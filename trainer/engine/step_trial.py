@@ -377,7 +377,7 @@ def _trained_for_long(model: keras.Model) -> Iterator[None]:
     A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
     """
     optimizers = list_optimizers(model)
-    counts = [one.iterations for outer in optimizers for one in (outer, *list_inner(outer))]
+    counts = [one._iterations for outer in optimizers for one in (outer, *list_inner(outer))]
     zeros = [
         weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
     ]

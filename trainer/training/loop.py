@@ -99,6 +99,7 @@ class TrainingLoop:
         with strategy.scope():
             self.task_model = TaskModel(self.model, self.network, self.task, config)
         self.states = self.task_model.states
+        self.totals = self.states.make_totals()
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
@@ -333,21 +334,19 @@ class TrainingLoop:
         )
 
     def _check_normalization(self) -> None:
-        """Raise InputError if the number of workers has changed, which changes what is learned.
-
-        Batch normalization counts the padding of a worker's batch.
-        """
-        # `layers` has no layers of nested models.
+        """Raise InputError if another number of workers would normalize by other rows."""
         now, layers = self.cluster.trainers, list_layers(self.network)
-        normalizes = any(
-            isinstance(layer, keras.layers.BatchNormalization) and layer.trainable
-            for layer in layers
+        depends = any(
+            isinstance(layer, keras.layers.BatchNormalization)
+            and layer.trainable
+            and not layer.synchronized
+            for layer in layers  # `layers` of a model has no layers of nested ones.
         )
-        if normalizes and self.share.began not in (0, now):
+        if depends and self.share.began not in (0, now):
             raise InputError(
                 f"{self.directory} contains checkpoints of a run of {self.share.began} workers, "
-                f"whose batch normalization would differ with {now}; resume it with as many, or "
-                "give another --base_output_directory"
+                f"whose batch normalization would differ with {now}; resume it with as many, "
+                "normalize with synchronized=True, or give another --base_output_directory"
             )
 
     def set_share(self, began: int) -> None:

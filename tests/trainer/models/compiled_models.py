@@ -8,12 +8,13 @@ import tensorflow as tf
 from trainer.data.schema import Dataset
 
 
-def plain(dataset: Dataset) -> keras.Model:
+def plain(dataset: Dataset, *, normalized: bool = False) -> keras.Model:
     image = dataset.feature("image")
     layers = [
         keras.layers.Rescaling(1 / 255),
         keras.layers.Flatten(),
         keras.layers.Dense(16, activation="relu", kernel_regularizer=keras.regularizers.L2(0.01)),
+        *([keras.layers.BatchNormalization(synchronized=True)] if normalized else []),
         keras.layers.Dense(len(dataset.classes), dtype="float32"),
     ]
     return keras.Sequential([keras.Input(image.shape, dtype=image.dtype), *layers])
@@ -41,8 +42,8 @@ class Largest(keras.metrics.Metric):
         return self.value
 
 
-def compiled(dataset: Dataset, *, accumulated: int = 0) -> keras.Model:
-    model = plain(dataset)
+def compiled(dataset: Dataset, *, accumulated: int = 0, normalized: bool = False) -> keras.Model:
+    model = plain(dataset, normalized=normalized)
     top = keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")
     options = {"clipnorm": 0.05, "use_ema": True, "ema_momentum": 0.5}
     options["gradient_accumulation_steps"] = accumulated or None
@@ -53,6 +54,10 @@ def compiled(dataset: Dataset, *, accumulated: int = 0) -> keras.Model:
 
 def accumulating(dataset: Dataset) -> keras.Model:
     return compiled(dataset, accumulated=2)
+
+
+def normalized(dataset: Dataset) -> keras.Model:
+    return compiled(dataset, normalized=True)
 
 
 class PerClass(keras.metrics.Metric):

@@ -56,9 +56,9 @@ def run(folder, records, name, options, roles, devices=0):
 @pytest.mark.parametrize(
     ("name", "roles", "devices"),
     [
-        ("compiled", replicas.ALONE, 1),
+        ("normalized", replicas.ALONE, 1),
         pytest.param("accumulating", replicas.ALONE, 2, marks=pytest.mark.slow),
-        pytest.param("compiled", replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
+        pytest.param("normalized", replicas.CHIEF_AND_WORKER, 1, marks=pytest.mark.slow),
     ],
 )
 def test_learns_and_measures_as_keras(name, roles, devices, records, tmp_path):
