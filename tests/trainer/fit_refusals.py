@@ -1,5 +1,6 @@
 """Trainings that `trainer.fit` refuses on several replicas: prints the messages, a line each."""
 
+import concurrent.futures
 import os
 from typing import Any
 
@@ -55,6 +56,10 @@ def main() -> None:
         arguments = data if isinstance(data, dict) else {"x": data}
         return fit(model, **arguments, callbacks=callbacks, verbose=0).history
 
+    def train_beside(epoch: int, logs: Any) -> None:
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            threads.submit(train).result()
+
     ragged = tf.data.Dataset.from_tensors((tf.ragged.constant([[1.0], [1.0, 2.0]]), Y[:2]))
     refused: list[dict[str, Any]] = [
         {"run_eagerly": lambda: True},
@@ -62,6 +67,7 @@ def main() -> None:
         {"callbacks": [keras.callbacks.BackupAndRestore("nowhere")]},
         {"data": ragged},
         {"metrics": lambda: [Largest()]},
+        {"callbacks": [keras.callbacks.LambdaCallback(on_epoch_end=train_beside)]},
     ]
     for options in refused:
         try:

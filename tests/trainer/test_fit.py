@@ -1,7 +1,7 @@
+import concurrent.futures
 import json
 import subprocess
 import sys
-import threading
 
 import keras
 import numpy as np
@@ -12,7 +12,8 @@ from tests import replicas
 from tests.child_processes import ROOT
 from tests.trainer import fit_scenarios
 from tests.trainer.fit_scripts import REFUSED, SCRIPTS
-from trainer.engine import draws
+from trainer.engine import draws, internals
+from trainer.engine.internals import losses
 from trainer.engine.strategies import LOGICAL_CPUS
 from trainer.errors import InputError
 from trainer.fit import fit
@@ -130,6 +131,7 @@ def test_what_several_replicas_cannot_train_is_refused(shown_on_two_devices):
         "BackupAndRestore",
         "RaggedTensorSpec",
         "'largest'",
+        "another thread of this process trains on several replicas by fit",
     ]
     assert len(messages) == len(words)
     for message, word in zip(messages, words, strict=True):
@@ -252,27 +254,57 @@ def test_data_whose_order_can_not_be_repeated_are_refused(tmp_path):
         fit(model, read.batch(8), directory=str(tmp_path), checkpoint_steps=2)
 
 
-def test_second_training_in_another_thread_is_refused(tmp_path):
-    found = []
+class Beside(keras.layers.Layer):
+    """Another thread works while a step that calls this layer is traced, but not in build."""
 
-    def train(*callbacks):
-        model = fit_scenarios.dense()
-        model.compile("sgd", "sparse_categorical_crossentropy")
-        options = {"directory": str(tmp_path / str(len(callbacks))), "checkpoint_steps": 2}
-        fit(model, *fit_scenarios.draw(), verbose=0, callbacks=[*callbacks], **options)
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
 
-    def train_beside(epoch, logs):
-        def run():
-            with pytest.raises(InputError, match="another thread of this process trains by fit"):
-                train()
-            found.append(True)
+    def call(self, inputs, training=False):
+        if training:
+            self.found, self.work = self.work and in_thread(self.work), None
+        return inputs
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
 
-    train(keras.callbacks.LambdaCallback(on_epoch_end=train_beside))
-    assert found == [True]
+def in_thread(work):
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        return threads.submit(work).result()
+
+
+def test_other_threads_train_and_evaluate_as_keras_while_a_step_is_traced(tmp_path):
+    x, y = fit_scenarios.draw()
+
+    def make(*layers):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(3)])
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    def train(name, *layers):
+        model = make(*layers)
+        options = {"directory": str(tmp_path / name), "checkpoint_steps": 2}
+        return fit(model, x, y, verbose=0, shuffle=False, **options).history["loss"]
+
+    def work():
+        return make().evaluate(x, y, verbose=0), train("beside")
+
+    expected = make().evaluate(x, y, verbose=0), train("alone")
+    beside = Beside(work)
+    assert train("around", beside) == expected[1]
+    assert beside.found == expected
+    assert keras.metrics.Mean.update_state.__qualname__ == "Mean.update_state"
+    assert not internals._installed
+
+
+def test_keras_without_a_private_part_is_an_error(monkeypatch):
+    monkeypatch.delattr(losses, "apply_mask")
+    monkeypatch.setattr(losses, "scale_loss_for_distribution", lambda value, replicas: value)
+    with pytest.raises(RuntimeError) as caught:
+        internals._check()
+    assert f"Keras {keras.__version__} with TensorFlow {tf.__version__}" in str(caught.value)
+    assert "keras.src.losses.loss has no apply_mask" in str(caught.value)
+    assert "scale_loss_for_distribution takes (value replicas), not (value)" in str(caught.value)
 
 
 @pytest.mark.slow

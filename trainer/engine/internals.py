@@ -278,8 +278,8 @@ def _key(owner: Any, name: str) -> _Key:
 
 
 def _get_function(owner: Any, name: str) -> Callable[..., Any]:
-    found = getattr(owner, name)
-    return found.fget if isinstance(found, property) else found
+    found: Any = getattr(owner, name)
+    return getattr(found, "fget", found)
 
 
 @contextlib.contextmanager

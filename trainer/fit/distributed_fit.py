@@ -156,7 +156,8 @@ def fit(
         "validation_freq": validation_freq,
     }
     if loop:
-        with _train_alone(), _save_elsewhere([] if cluster.is_chief else on_every_worker):
+        alone = _train_alone() if _is_distributed(strategy) else contextlib.nullcontext()
+        with alone, _save_elsewhere([] if cluster.is_chief else on_every_worker):
             loop.train(callback_list, verbose=verbose if cluster.is_chief else 0, **common, **begun)
         return history
     training.pop("steps_per_execution")
@@ -180,11 +181,14 @@ def _open_validation(data: Any, batch_size: int | None, steps: int | None) -> di
 
 @contextlib.contextmanager
 def _train_alone() -> Iterator[None]:
-    """Raise InputError if another thread trains: functions of Keras are replaced meanwhile."""
+    """Raise InputError if another thread trains on several replicas.
+
+    Workers would not sum the steps of both in the same order.
+    """
     if not _TRAINS.acquire(blocking=False):
         raise InputError(
-            "another thread of this process trains by fit; train the models one after the other, "
-            "or in processes of their own"
+            "another thread of this process trains on several replicas by fit; train the models "
+            "one after the other, or in processes of their own"
         )
     try:
         with local_evaluation.numbers_of_variables():
