@@ -122,7 +122,10 @@ class MirroredFit(FitLoop):
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        return pythonify_logs(logs or self.states.measure(totals)), totals
+        measured = self.states.measure(totals)
+        # As in Keras: a step's own values are those of the last batch.
+        own = logs and set(logs) != set(measured)
+        return pythonify_logs(logs if own else measured), totals
 
     def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
