@@ -28,6 +28,7 @@ from trainer.engine.compile_checks import is_own_metric, list_metrics
 from trainer.engine.inlined_functions import inlined_functions
 from trainer.engine.internals import (
     find,
+    get_count,
     get_metric_function,
     get_variable_type,
     is_of_keras,
@@ -377,7 +378,7 @@ def _trained_for_long(model: keras.Model) -> Iterator[None]:
     A new layer's outputs may all be 0, and so may the weight of a loss that rises with the steps.
     """
     optimizers = list_optimizers(model)
-    counts = [one._iterations for outer in optimizers for one in (outer, *list_inner(outer))]
+    counts = [get_count(one) for outer in optimizers for one in (outer, *list_inner(outer))]
     zeros = [
         weight for weight in model.weights if "float" in weight.dtype and not np.any(weight.numpy())
     ]
