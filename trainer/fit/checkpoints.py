@@ -10,10 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.engine.applied_optimizers import get_tf_variable, list_kept
+from trainer.engine.applied_optimizers import get_tf_variable, list_kept, list_variables
 from trainer.engine.checkpoints import Checkpoints, list_checkpoints, read_state
 from trainer.engine.cluster import Cluster
-from trainer.engine.compile_checks import list_states
 from trainer.errors import InputError
 from trainer.fit.callback_state import CallbackState
 from trainer.fit.fit_loop import FitLoop
@@ -98,7 +97,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._history, self._loop = history, loop
         self._trained, self._kept = model, list_kept(model)
         self._callback_state = CallbackState(callbacks, model)
-        measured = {id(get_tf_variable(variable)) for variable in list_states(model)}
+        # Also of metrics that `compile` was given and that Keras builds in the first step.
+        measured = {id(get_tf_variable(one)) for one in list_variables(model.metrics)}
         variables = [one for key, one in self._kept.items() if key not in measured]
         self._state = _State()
         self._checkpoints = Checkpoints(directory, cluster, variables, self._state)
@@ -147,9 +147,10 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def _save(self, epoch: int, step: int, *, is_finished: bool = False) -> None:
         """Save a checkpoint with which training goes on in an epoch, after so many steps."""
-        measured = {id(get_tf_variable(variable)) for variable in list_states(self._trained)}
+        measured = map(get_tf_variable, list_variables(self._trained.metrics))
+        known = self._kept.keys() | {id(variable) for variable in measured}
         for key, variable in list_kept(self._trained).items():
-            if key not in self._kept and key not in measured:
+            if key not in known:
                 raise InputError(
                     f"the model {self._trained.name!r} has created the variable {variable.name} "
                     "in a step, which a checkpoint can't restore; create it when the model is "

@@ -118,6 +118,7 @@ def fit(
         if validation_data is not None:
             size = validation_batch_size or batch_size
             validation = _open_validation(validation_data, size, validation_steps)
+            validation["steps_per_execution"] = model.steps_per_execution
         local_evaluation.evaluate_in_this_process(model)
         kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
         loop = kind(model, strategy, cluster, training, validation, epochs)
