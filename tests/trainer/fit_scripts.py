@@ -491,6 +491,74 @@ def values_named_as_metrics():
 
 
 @scenario
+def metrics_seen_by_callbacks():
+    class Watch(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.seen = float(self.model.metrics[0].count.numpy())
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.seen += float(self.model.metrics[0].total.numpy())
+            if batch == 0:
+                self.model.reset_metrics()
+            if batch == 2:
+                x, classes = draw(SOME, seed=1)
+                self.seen += self.model.evaluate(x, classes[:, None] > 0, verbose=0)[0]
+            self.model.metrics[0].update_state(float(batch))
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["seen"] = self.seen + float(self.model.metrics[0].result())
+
+    model, arguments = compiled("binary_crossentropy", metrics=["accuracy"])
+    validation = {"validation_data": (arguments["x"][:15], arguments["y"][:15])}
+    return model, {**arguments, **validation, "callbacks": [Watch()]}
+
+
+class Counter(keras.metrics.Metric):
+    """A sum that only its own method changes, and that is never reset."""
+
+    def __init__(self) -> None:
+        super().__init__(name="counter")
+        self.number = self.add_weight(shape=(), initializer="zeros", dtype="int32")
+
+    def add(self, number: Any) -> None:
+        self.number.assign_add(number)
+
+    def result(self) -> Any:
+        return self.number + 0
+
+    def reset_state(self) -> None:
+        pass
+
+
+@scenario
+def results_read_by_the_step():
+    class Reading(Step):
+        def __init__(self) -> None:
+            super().__init__(weighted)
+            self.counter = Counter()
+
+        @property
+        def metrics(self) -> list[keras.Metric]:
+            return [self.tracker]
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            self.counter.add(ops.shape(data[0])[0])
+            shown = super().train_step(data)["shown"]
+            tracker = self.tracker
+            return {
+                "exponential": ops.exp(shown),
+                "ratio": tracker.total / tracker.count,
+                "number": self.counter.result(),
+                "tracker": tracker.count,
+            }
+
+    def weighted(model: Any, y: Any, outputs: Any) -> Any:
+        return square(model, y, outputs) * (1 + model.tracker.result())
+
+    return prepare(Reading())
+
+
+@scenario
 def metric_of_integers():
     class Positive(keras.metrics.Metric):
         def __init__(self) -> None:
@@ -738,6 +806,67 @@ def cropped_in_training():
 @refused("equalizes images")
 def equalized_in_some_draws():
     return changed(keras.layers.RandAugment((0, 1), seed=1))
+
+
+def changing_metrics(metric: keras.Metric, change: Callable[..., None]) -> Any:
+    """Return a model whose step changes a metric in some way, and data."""
+
+    class Changing(Step):
+        def __init__(self) -> None:
+            super().__init__(square)
+            self.metric = metric
+
+        def train_step(self, data: Any) -> dict[str, Any]:
+            logs = super().train_step(data)
+            change(self, data[1], self(data[0]))
+            return {**logs, "changed": self.metric.result()}
+
+    return prepare(Changing())
+
+
+@refused("assigns to the variable 'mean_absolute_error/total' of a metric outside")
+def metric_that_a_step_resets():
+    def change(model: Any, y: Any, outputs: Any) -> None:
+        model.metric.reset_state()
+        model.metric.update_state(y, outputs)
+
+    return changing_metrics(keras.metrics.MeanAbsoluteError(), change)
+
+
+@refused("uses the variable 'mean_absolute_error/total' of a metric in a branch")
+def metric_in_a_branch():
+    def change(model: Any, y: Any, outputs: Any) -> None:
+        def update() -> int:
+            model.metric.update_state(y, outputs)
+            return 0
+
+        tf.cond(model.optimizer.iterations % 2 == 0, update, lambda: 1)
+
+    return changing_metrics(keras.metrics.MeanAbsoluteError(), change)
+
+
+@refused("the metric 'f1_score' creates its variables in a step")
+def metric_built_by_a_step():
+    def change(model: Any, y: Any, outputs: Any) -> None:
+        model.metric.update_state(y, outputs)
+
+    return changing_metrics(keras.metrics.F1Score(threshold=0.5), change)
+
+
+@refused("has the type bool")
+def metric_that_is_true_or_false():
+    class Reached(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__()
+            self.value = self.add_weight(shape=(), initializer="zeros", dtype="bool")
+
+        def update_state(self, y: Any, outputs: Any, sample_weight: Any = None) -> None:
+            self.value.assign(ops.logical_or(self.value, ops.any(outputs > 0.5)))
+
+        def result(self) -> Any:
+            return ops.cast(self.value, "float32")
+
+    return compiled("mse", metrics=[Reached()])
 
 
 @refused("the metric 'seen'")

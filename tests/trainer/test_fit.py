@@ -21,7 +21,7 @@ from trainer.fit.checkpoints import find_done
 from trainer.training.program import Trained
 
 MODULE = fit_scenarios.__name__
-QUICK = ["weighted_dataset", "random_layers", "rate_by_the_batch"]
+QUICK = ["weighted_dataset", "random_layers", "rate_by_the_batch", "metrics_seen_by_callbacks"]
 
 
 def keras_fit(names, folder):
@@ -64,6 +64,7 @@ def test_two_workers_learn_as_one_process(names, tmp_path):
 
 
 SOME = ["optimizer_in_a_list", "average_by_the_guide", "masked_words", "contrast", "dice"]
+SOME += ["results_read_by_the_step", "metric_that_a_step_resets"]
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param([], marks=pytest.mark.slow)])

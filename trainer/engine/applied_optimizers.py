@@ -47,6 +47,11 @@ def list_variables(*values: Any) -> list[keras.Variable | tf.Variable]:
     return _find(values, (keras.Variable, tf.Variable), set())
 
 
+def list_parts(kind: type, *values: Any) -> list[Any]:
+    """Return the parts of a kind that models, losses, containers and the like keep, each once."""
+    return _find(values, kind, set())
+
+
 def list_kept(model: keras.Model) -> dict[int, keras.Variable | tf.Variable]:
     """Return what a training of a model may change, by id: all variables but those of callbacks."""
     kept = [*model.variables, *list_variables(model.optimizer, model)]

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from trainer.engine.applied_optimizers import list_inner, list_optimizers
-from trainer.engine.internals import is_of_keras
+from trainer.engine.applied_optimizers import list_inner, list_optimizers, list_parts
+from trainer.engine.internals import get_metric_function, is_of_keras
 from trainer.errors import InputError
 
 _MEANS = ("mean", "sum_over_batch_size")
@@ -20,13 +20,23 @@ def is_own_metric(metric: keras.Metric) -> bool:
 
 
 def list_metrics(model: keras.Model) -> list[keras.Metric]:
-    """Return a model's metrics, and each of those that `compile` was given."""
-    return [one for outer in model.metrics for one in getattr(outer, "metrics", [outer])]
+    """Return a model's metrics, those that `compile` was given, and others that it keeps."""
+    return list_parts(keras.Metric, model.metrics, model)
 
 
 def list_states(model: keras.Model) -> list[keras.Variable]:
     """Return the variables in which a model's metrics keep their states."""
-    return [variable for metric in model.metrics for variable in metric.variables]
+    states = [variable for metric in list_metrics(model) for variable in metric.variables]
+    return [*{id(variable): variable for variable in states}.values()]
+
+
+def is_plain(model: keras.Model) -> bool:
+    """Return whether the steps of a model, and its metrics, are Keras' own."""
+    names = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
+    return all(getattr(type(model), name) is getattr(keras.Model, name) for name in names) and all(
+        is_of_keras(get_metric_function(metric) or type(metric)) and not is_own_metric(metric)
+        for metric in list_metrics(model)
+    )
 
 
 def check_additive(metric: str, whole: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
@@ -52,6 +62,13 @@ def check_compiled(model: keras.Model) -> None:
                     f"{name}={value} can't be used with parameter servers, whose workers take "
                     "steps independently; leave it out"
                 )
+    for variable in list_states(model):
+        dtype = tf.as_dtype(variable.dtype)
+        if not (dtype.is_floating or dtype.is_integer):
+            raise InputError(
+                f"the metric's variable {variable.path!r} has the type {dtype.name}, which can't "
+                "be a sum over rows; keep numbers in it"
+            )
     for loss in tf.nest.flatten(model.loss):
         reduction = getattr(loss, "reduction", _MEANS[0])
         if reduction not in _MEANS:

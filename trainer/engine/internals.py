@@ -13,7 +13,7 @@ import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -100,6 +100,7 @@ __all__ = [
     "get_variable_type",
     "global_seed",
     "has_loss",
+    "held_here",
     "inline",
     "is_of_keras",
     "is_unordered",
@@ -139,6 +140,7 @@ _SIGNATURES: list[tuple[Any, str, str]] = [
         "self trainable_variables",
     ),
     (keras.metrics.Mean, "update_state", "self values sample_weight"),
+    (keras.Variable, "_direct_assign", "self value"),
     (keras.layers.BatchNormalization, "call", "self inputs training mask"),
     (keras.Model, "_symbolic_build", "self iterator data_batch"),
     (keras.Model, "_flatten_layers", "self include_self recursive"),
@@ -182,6 +184,7 @@ _ATTRIBUTES: list[tuple[Any, str, str]] = [
     (keras.Model, "compile", "_compile_loss"),
     (keras.Model, "compile", "_loss_tracker"),
     (keras.Optimizer, "build", "_trainable_variables"),
+    (keras.Variable, "_initialize", "_value"),
     (keras.Optimizer, "iterations.fget", "_iterations"),
     (keras.metrics.MeanMetricWrapper, "__init__", "_fn"),
     (EpochIterator, "__iter__", "_epoch_iterator"),
@@ -354,6 +357,26 @@ def outside_strategies() -> Iterator[None]:
         yield
     finally:
         distribute_lib._pop_per_thread_mode()
+
+
+@contextlib.contextmanager
+def held_here(variables: Sequence[keras.Variable]) -> Iterator[None]:
+    """Let variables of a strategy be this process's own in this context, and get their values.
+
+    Unnecessary if a variable that replicas sum when it is read could be read by one process.
+    """
+    of_strategy = [variable._value for variable in variables]
+    with outside_strategies():
+        for variable in variables:
+            value = variable.numpy()
+            variable._value = tf.Variable(value, trainable=False)
+    try:
+        yield
+    finally:
+        for variable, distributed in zip(variables, of_strategy, strict=True):
+            value = variable.numpy()
+            variable._value = distributed
+            variable.assign(value)
 
 
 def inline(function: TracedFunction) -> Callable[..., Any]:

@@ -32,8 +32,6 @@ class Scales:
     def __init__(self) -> None:
         self.values: list[Scale] = []
         self.logs: dict[str, Scale] = {}
-        self.metrics: dict[str, str] = {}
-        """Names of logs that are a metric's result, and of the metric."""
         self._position = threading.local()  # tf.distribute traces each replica in its own thread.
 
     def begin(self) -> None:

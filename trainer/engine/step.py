@@ -28,6 +28,7 @@ class Step:
         states: MetricStates,
         scales: Scales,
         *,
+        is_plain: bool = False,
         carry_states: bool = False,
         merge_rows: bool = False,
         jit_compile: bool = False,
@@ -40,16 +41,17 @@ class Step:
             function: its train_step or test_step.
             states: the states of the model's metrics.
             scales: how the values of the step add up over the replicas.
+            is_plain: after the gradients, the step only updates metrics, which read no weights, and
+                returns their results; so what replicas add up is sent in one message.
             carry_states: metrics go on from the totals; on one replica, they need not be sums.
             merge_rows: see `replica_sums.Gradients`.
             jit_compile: gradients are computed by XLA.
         """
         self._model, self._strategy, self._function = model, strategy, function
         self._states, self._scales = states, scales
+        self._is_plain = is_plain
         self._carry_states, self._jit_compile = carry_states, jit_compile
         self._share = replica_sums.Share()
-        # Keras' own step reads no weights after it has updated them.
-        is_plain = type(model).train_step is keras.Model.train_step
         self._gradients = replica_sums.Gradients(
             self._share, scales, wait=is_plain, merge_rows=merge_rows
         )
@@ -88,11 +90,10 @@ class Step:
                 compute = compiled.get_concrete_function(*given)  # Which is not inlined.
             own, changes, waiting = compute(*given)
             stops, changes, *sums = self._gradients.add(waiting, [stop, changes, *own.values()])
-            own = dict(zip(own, sums, strict=True))
             after = add_changes(totals, changes)
-            measured = self._states.measure(after)
-            names = self._names.items()
-            found = {name: measured[metric] if metric else own[name] for name, metric in names}
+            found = dict(zip(own, sums, strict=True))
+            if self._is_plain:
+                found = self._states.measure(after)
             return found, after, stops
 
         with self._replaced():
@@ -101,34 +102,30 @@ class Step:
         return keras.tree.map_structure(lambda value: local_results(value)[0], results)
 
     def _compute(self, rows: Any, offset: Any, count: Any, size: Any, totals: Any) -> Any:
-        """Return a replica's parts of logs that no metric has measured, of changes and gradients.
+        """Return a replica's parts of logs, of changes of metrics' states, and of gradients.
 
-        The last ones are empty if the step has summed and applied them itself.
+        There are no logs if metrics measure them, and no gradients if the step has applied them.
         """
         self._share.begin(count / size)
         self._scales.begin()
-        self._states.begin(totals if self._carry_states else None)
+
+        def drop_without_rows(changes: tf.Tensor) -> tf.Tensor:
+            return tf.where(count > 0, changes, 0.0)
+
+        def add(changes: tf.Tensor) -> tf.Tensor:
+            return replica_sums.all_reduce(drop_without_rows(changes))
+
+        self._states.begin(totals, None if self._carry_states else add)
         draws.set_rows(offset, tf.maximum(count, 1))
         logs = flatten_logs(self._function(rows))
-        changes = tf.where(count > 0, self._states.get_changes(), 0.0)
-        self._names = self._name_metrics(logs, self._states.measure(totals))
         own = {
             name: self._share.weigh(
-                tf.cast(logs[name], tf.float32), self._scales.logs.get(name, Scale.SHARE)
+                tf.cast(value, tf.float32), self._scales.logs.get(name, Scale.SHARE)
             )
-            for name, metric in self._names.items()
-            if not metric
+            for name, value in ({} if self._is_plain else logs).items()
         }
+        changes = drop_without_rows(self._states.get_changes())
         return own, changes, self._gradients.get_waiting()
-
-    def _name_metrics(self, logs: dict[str, Any], measured: dict[str, Any]) -> dict[str, str]:
-        """Return the name of the metric whose result each log is, or "", by the log's name."""
-        names = {}
-        for name in logs:
-            candidates = self._scales.metrics.get(name, name), name
-            known = [metric for metric in candidates if metric in measured]
-            names[name] = known[0] if known and name not in self._scales.logs else ""
-        return names
 
     @contextlib.contextmanager
     def _replaced(self) -> Iterator[None]:
@@ -138,7 +135,7 @@ class Step:
             replica_sums.masks_of_all_rows(self._share.average),
             replica_sums.moments_of_all_rows(self._share),
             replica_sums.batch_means(self._share, self._scales),
-            self._states.kept(),
+            self._states.kept(measure_after=self._is_plain),
             draws.by_row(),
             inlined_functions(),
             others_refused(self._model),

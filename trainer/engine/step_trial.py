@@ -24,18 +24,19 @@ from tensorflow import raw_ops
 from trainer.engine import draws
 from trainer.engine.applied_optimizers import list_inner, list_optimizers, others_refused
 from trainer.engine.batches import count_rows, slice_rows
-from trainer.engine.compile_checks import is_own_metric, list_metrics
+from trainer.engine.compile_checks import is_plain as has_plain_steps
+from trainer.engine.compile_checks import list_metrics, list_states
 from trainer.engine.inlined_functions import inlined_functions
 from trainer.engine.internals import (
     find,
     get_count,
-    get_metric_function,
     get_variable_type,
     is_of_keras,
     list_layers,
     losses,
     replaced,
 )
+from trainer.engine.metric_states import MetricStates
 from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
 from trainer.engine.scales import Scale, Scales, flatten_logs
 from trainer.errors import InputError, first_line
@@ -69,21 +70,15 @@ _MIXING = ("layers.preprocessing.", "layers.core.lambda_layer")
 
 def is_trial_needed(model: keras.Model) -> bool:
     """Return whether a model may compute what is no mean over the rows of a batch."""
-    for name in ("train_step", "test_step", "compute_loss", "compute_metrics"):
-        if getattr(type(model), name) is not getattr(keras.Model, name):
-            return True
+    if not has_plain_steps(model) or type(model).compute_loss is not keras.Model.compute_loss:
+        return True
     layers = list_layers(model)
     operations = [operation for layer in layers for operation in getattr(layer, "operations", ())]
     if any(not isinstance(operation, keras.Layer) for operation in operations):
         return True
     if not all(_is_of_rows(layer) for layer in layers):
         return True
-    if not all(_is_mean(loss) for loss in tf.nest.flatten(model.loss) if loss is not None):
-        return True
-    return not all(
-        not is_own_metric(metric) and is_of_keras(get_metric_function(metric) or type(metric))
-        for metric in list_metrics(model)
-    )
+    return not all(_is_mean(loss) for loss in tf.nest.flatten(model.loss) if loss is not None)
 
 
 def _is_of_rows(layer: keras.Layer) -> bool:
@@ -107,15 +102,20 @@ def _is_mean(loss: Any) -> bool:
 class _Values:
     """Values that a replica's step has computed, recorded instead of applied."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: tf.Tensor | None) -> None:
+        """Record a replica's values; `known` is what all replicas have found, see `exchange`."""
         self._graph = tf.compat.v1.get_default_graph()
+        self._known = known
+        self.exchanged = [tf.zeros([0])]
+        self.means: set[int] = set()
+        """Ids of the variables of means to which the step has added a value of the whole batch."""
+        self.states: list[int] = []
+        self.of_means: list[tf.Tensor] = []
+        """What has been added to the metrics' states with these values."""
         self.names: list[str] = []
         self.tensors: list[tf.Tensor] = []
         self.constants: list[int] = []
         """Indices of the values that no row has an effect on."""
-        self.valid: list[tf.Tensor] = []
-        """Of each masked loss, the share of entries that are valid."""
-        self.results: list[tuple[Any, str]] = []
         self.gradients: list[Any] = []
         """Of the tapes, as they are before the step changes them."""
         self.has_changed_gradients = False
@@ -132,6 +132,15 @@ class _Values:
         self.names.append(name)
         self.tensors.append(value)
 
+    def exchange(self, value: tf.Tensor) -> tf.Tensor:
+        """Return what the replicas would add up to with this one's value, float32 [n]."""
+        if self._known is None:
+            self.exchanged.append(value)
+            return value
+        size = value.shape[0]
+        of_whole, self._known = self._known[:size], self._known[size:]
+        return tf.ensure_shape(of_whole, [size])
+
 
 class _Pass:
     """A function of a step that changes nothing: it records."""
@@ -141,18 +150,21 @@ class _Pass:
         model: keras.Model,
         strategy: tf.distribute.Strategy,
         function: Callable[[Any], Any],
+        states: MetricStates,
         rows: Any,
-        valid: list[np.ndarray] | None = None,
+        *,
+        is_whole: bool,
+        is_plain: bool,
     ) -> None:
-        """Trace the step for rows of any number; without `valid`, as one process's."""
+        """Trace the step for rows of any number, as one process's if it is `is_whole`."""
         self._model, self._strategy, self._function = model, strategy, function
-        self._is_whole = valid is None
+        self._states, self._is_whole, self._is_plain = states, is_whole, is_plain
         self.names: list[str] = []
         self.constants: list[int] = []
-        self.metrics: dict[str, str] = {}
+        self.states: list[int] = []
+        """Indices of the metrics' states that rows have changed."""
         self.has_changed_gradients = False
         """The step applies other gradients than those that its tapes have computed."""
-        self._valid = valid or []
         specification = keras.tree.map_structure(
             lambda tensor: (
                 tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
@@ -161,11 +173,11 @@ class _Pass:
             ),
             rows,
         )
-        number, factors = tf.TensorSpec([], tf.int32), tf.TensorSpec([2])
+        arguments = tf.TensorSpec([], tf.int32), tf.TensorSpec([2]), tf.TensorSpec([None])
         self._step = tf.function(self._trace, autograph=False)
         with self._patches():
             try:
-                self._concrete = self._step.get_concrete_function(specification, number, factors)
+                self._concrete = self._step.get_concrete_function(specification, *arguments)
             except (TypeError, ValueError) as error:
                 raise self._refuse(error) from error
 
@@ -195,30 +207,32 @@ class _Pass:
                 stack.enter_context(change)
             yield
 
-    def _trace(self, rows: Any, offset: tf.Tensor, factors: tf.Tensor) -> Any:
+    def _trace(self, rows: Any, offset: tf.Tensor, factors: tf.Tensor, known: tf.Tensor) -> Any:
         per_replica: list[_Values] = []
         local = threading.local()
 
         def replica_step() -> Any:
-            local.values = values = _Values()
+            local.values = values = _Values(None if self._is_whole else known)
             draws.set_rows(offset, count_rows(rows))
-            logs = self._function(rows)
-            flat = flatten_logs(logs)
-            known = {id(tensor): name for tensor, name in values.results}
-            self.metrics = {
-                name: known[id(value)] for name, value in flat.items() if id(value) in known
-            }
+            self._states.begin(self._states.make_totals(), values.exchange)
+            logs = flatten_logs(self._function(rows))
             own = {
                 name: tf.cast(tf.convert_to_tensor(value), tf.float32)
-                for name, value in flat.items()
-                if name not in self.metrics
+                for name, value in ({} if self._is_plain else logs).items()
             }
             per_replica.append(values)
-            return values.tensors, own, values.valid
+            states = self._states.split(self._states.get_changes() - sum(values.of_means))
+            values.states = [
+                index
+                for index in self._states.list_changed()
+                if id(list_states(self._model)[index]) not in values.means
+            ]
+            return values.tensors, own, states, tf.concat(values.exchanged, 0)
 
         with self._recorded(local, *tf.unstack(factors)):
             results = self._strategy.run(replica_step)
         self.names, self.constants = per_replica[0].names, per_replica[0].constants
+        self.states = per_replica[0].states
         self.has_changed_gradients = per_replica[0].has_changed_gradients
         first = self._strategy.experimental_local_results
         return keras.tree.map_structure(lambda value: first(value)[0], results)
@@ -239,20 +253,23 @@ class _Pass:
             local.values.gradients += tf.nest.flatten(scaled)
             return scaled
 
-        def update_recorded(self: Any, values: Any, sample_weight: Any = None) -> Any:
-            if sample_weight is None and tf.convert_to_tensor(values).shape.rank == 0:
-                name = f"the metric {self.name!r}"
-                return local.values.add(name, tf.cast(values, tf.float32))
-            return update(self, values, sample_weight)
+        states = self._states
+
+        def update_recorded(mean: Any, values: Any, sample_weight: Any = None) -> Any:
+            if sample_weight is not None or tf.convert_to_tensor(values).shape.rank:
+                return update(mean, values, sample_weight)
+            local.values.add(f"the metric {mean.name!r}", tf.cast(values, tf.float32))
+            before = states.get_changes()
+            update(mean, values)
+            local.values.of_means.append(states.get_changes() - before)
+            local.values.means.update(map(id, mean.variables))
 
         def loss_recorded(loss: tf.Tensor) -> tf.Tensor:
             local.values.add("the loss", tf.cast(loss, tf.float32))
             return tf.zeros_like(loss)
 
         def average_of_whole(valid: tf.Tensor) -> tf.Tensor:
-            known = local.values.valid
-            known.append(valid if self._is_whole else tf.constant(self._valid[len(known)]))
-            return known[-1]
+            return local.values.exchange(tf.reshape(valid, [1]))[0]
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(others_refused(self._model))
@@ -275,31 +292,29 @@ class _Pass:
 
                 stack.enter_context(replaced(optimizer, "apply", record))
                 stack.enter_context(replaced(optimizer, "scale_loss", scale))
-            for metric in list_metrics(self._model):
-                kept = find(metric, "result")
-
-                def result(metric: Any = metric, result: Any = kept) -> Any:
-                    found = result()
-                    flat = flatten_logs({metric.name: found})
-                    local.values.results += [(value, name) for name, value in flat.items()]
-                    return found
-
-                stack.enter_context(replaced(metric, "result", result))
             stack.enter_context(replaced(keras.metrics.Mean, "update_state", update_recorded))
             stack.enter_context(replaced(tf.GradientTape, "gradient", gradients_times))
             stack.enter_context(masks_of_all_rows(average_of_whole))
             stack.enter_context(replaced(losses, "unscale_loss_for_distribution", loss_recorded))
+            stack.enter_context(states.kept(measure_after=self._is_plain))
             yield
 
     def run(
-        self, rows: Any, offset: int = 0, factor: float = 1.0, loss_factor: float = 1.0
+        self,
+        rows: Any,
+        offset: int = 0,
+        *,
+        factor: float = 1.0,
+        loss_factor: float = 1.0,
+        known: tf.Tensor | None = None,
     ) -> "_Result":
-        """Compute the step of some rows, and undo its assignments."""
+        """Compute the step of some rows, of which all is `known`, and undo its assignments."""
         handles = self._list_assigned()
         before = {id(handle): _read(handle) for handle in handles}
         try:
+            known = tf.zeros([0]) if known is None else known
             factors = tf.constant([factor, loss_factor])
-            values, logs, valid = self._concrete(rows, tf.constant(offset), factors)
+            values, logs, states, known = self._concrete(rows, tf.constant(offset), factors, known)
         except tf.errors.InvalidArgumentError as error:
             raise self._refuse(error) from None
         after = {id(handle): _read(handle) for handle in handles}
@@ -308,7 +323,8 @@ class _Pass:
         return _Result(
             values=[np.array(value) for value in values],
             logs={name: np.array(value) for name, value in logs.items()},
-            valid=[np.array(share) for share in valid],
+            states=[np.array(change, np.float64) for change in states],
+            known=known,
             begin=before,
             end=after,
         )
@@ -337,7 +353,10 @@ class _Pass:
 class _Result:
     values: list[np.ndarray]
     logs: dict[str, np.ndarray]
-    valid: list[np.ndarray]
+    states: list[np.ndarray]
+    """What the step has added to the states of metrics."""
+    known: tf.Tensor
+    """What replicas that compute parts of the rows would exchange."""
     begin: dict[int, tf.Tensor]
     end: dict[int, tf.Tensor]
     """Values of the variables that the step has assigned, by id of handle."""
@@ -354,11 +373,14 @@ def find_scales(
     model: keras.Model,
     strategy: tf.distribute.Strategy,
     function: Callable[[Any], Any],
+    states: MetricStates,
     rows: Any,
+    *,
+    is_plain: bool,
 ) -> Scales:
     """Return how the values of a step add up; raise InputError for a step that rows can't divide.
 
-    `function` is the model's train_step or test_step, `rows` a batch of two rows or more.
+    `rows` are a batch of two rows or more; for the other arguments, see `Step`.
     """
     for layer in list_layers(model):
         if isinstance(layer, keras.layers.RandAugment):
@@ -368,7 +390,7 @@ def find_scales(
                 "data's map, or train on one replica"
             )
     with _trained_for_long(model):
-        return _find_scales(model, strategy, function, rows)
+        return _find_scales(model, strategy, function, states, rows, is_plain=is_plain)
 
 
 @contextlib.contextmanager
@@ -401,21 +423,32 @@ def _find_scales(
     model: keras.Model,
     strategy: tf.distribute.Strategy,
     function: Callable[[Any], Any],
+    states: MetricStates,
     rows: Any,
+    *,
+    is_plain: bool,
 ) -> Scales:
     number = int(count_rows(rows))
-    whole_pass = _Pass(model, strategy, function, rows)
+    whole_pass, part_pass = (
+        _Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
+        for is_whole in (True, False)
+    )
     whole = whole_pass.run(rows)
-    part_pass = _Pass(model, strategy, function, rows, whole.valid)
     places = {1, number // 4, number // 2, number * 3 // 4, number - 1} - {0, number}
     tolerance = _find_tolerance(model)
-    states = _list_states(model, strategy)
+    constant = {("values", index) for index in whole_pass.constants}
+    changed = whole_pass.states
 
     def run(factor: float = 1.0) -> _Attempt:
         whole = whole_pass.run(rows, factor=factor)
         cuts = [
             [
-                (part_pass.run(slice_rows(rows, begin, end), begin, factor), (end - begin) / number)
+                (
+                    part_pass.run(
+                        slice_rows(rows, begin, end), begin, factor=factor, known=whole.known
+                    ),
+                    (end - begin) / number,
+                )
                 for begin, end in ((0, cut), (cut, number))
             ]
             for cut in sorted(places)
@@ -436,11 +469,11 @@ def _find_scales(
 
     attempts = [run()]
     for seed in range(_ATTEMPTS):
-        if not _find_zeros(attempts, states, whole_pass.constants):
+        if not _find_zeros(attempts, changed) - constant:
             break
         with _other_weights(model, seed):
             attempts.append(run())
-    zeros = _find_zeros(attempts, states, whole_pass.constants)
+    zeros = _find_zeros(attempts, changed) - constant
 
     def fits(scale: Scale, kind: str, key: Any) -> bool:
         return all(attempt.adds_up(scale, kind, key) for attempt in attempts)
@@ -449,7 +482,6 @@ def _find_scales(
         return next((one for one in Scale if fits(one, kind, key)), None)
 
     scales = Scales()
-    scales.metrics = whole_pass.metrics
     scaled: Scale | None = None  # That of the last loss that an optimizer scales.
     for index, name in enumerate(whole_pass.names):
         scale = find("values", index)
@@ -482,9 +514,11 @@ def _find_scales(
                     f"{name}, if it is {_FACTOR:.0f} times as large,",
                     "as when it is clipped; let the optimizer do that, by clipnorm or clipvalue",
                 )
+    before, after = (part_pass.run(rows, known=whole.known + more).logs for more in (0.0, 1.0))
     for name in whole.logs:
         scale = find("logs", name)
-        if scale is None or ("logs", name) in zeros:
+        is_measured = bool(np.any(before[name] != after[name]))
+        if scale is None or (("logs", name) in zeros and not is_measured):
             warnings.warn(
                 f"the log {name!r} of {function.__name__} is no mean over rows, or 0 for the first "
                 f"{number}: the mean of the replicas' values is shown",
@@ -494,7 +528,8 @@ def _find_scales(
     for attempt in attempts:
         for parts in attempt.cuts:
             results = [result for result, _ in parts]
-            _check_assigned(model, states, function, attempt.whole, results, tolerance)
+            _check_states(model, attempt.whole, results, tolerance)
+            _check_assigned(model, function, attempt.whole, results, tolerance)
     return scales
 
 
@@ -521,22 +556,19 @@ class _Attempt:
         return True
 
 
-def _find_zeros(
-    attempts: list[_Attempt], states: dict[int, str], constants: list[int]
-) -> set[tuple[str, Any]]:
+def _find_zeros(attempts: list[_Attempt], changed: list[int]) -> set[tuple[str, Any]]:
     """Return the kinds and keys of the values that all attempts have left 0, or no number."""
     zeros: set[tuple[str, Any]] = set()
     results = [result for one in attempts for result in (one.whole, *(c[0][0] for c in one.cuts))]
     whole = attempts[0].whole
-    for index in range(len(whole.values)):
-        if index not in constants and not any(_is_shown(one.values[index]) for one in results):
-            zeros.add(("values", index))
-    for name in whole.logs:
-        if not any(_is_shown(one.logs[name]) for one in results):
-            zeros.add(("logs", name))
-    for key in whole.begin.keys() & states.keys():
-        if not any(_is_shown(one.change(key)) for one in results):
-            zeros.add(("states", key))
+    for kind, keys in (
+        ("values", range(len(whole.values))),
+        ("logs", whole.logs),
+        ("states", changed),
+    ):
+        for key in keys:
+            if not any(_is_shown(getattr(one, kind)[key]) for one in results):
+                zeros.add((kind, key))
     return zeros
 
 
@@ -565,19 +597,26 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
-def _list_states(model: keras.Model, strategy: tf.distribute.Strategy) -> dict[int, str]:
-    """Return the names of metrics by the ids of their variables' handles."""
-    return {
-        id(component.handle): metric.name
-        for metric in [*model.metrics, *list_metrics(model)]
-        for variable in metric.variables
-        for component in strategy.experimental_local_results(variable.value)
+def _check_states(
+    model: keras.Model, whole: _Result, parts: list[_Result], tolerance: float
+) -> None:
+    """Raise InputError for metrics whose states are no sums over rows."""
+    names = {
+        id(variable): metric.name for metric in list_metrics(model) for variable in metric.variables
     }
+    for variable, change, *of_parts in zip(
+        list_states(model), whole.states, *(part.states for part in parts), strict=True
+    ):
+        if not _is_close(sum(of_parts), change, tolerance):
+            raise InputError(
+                f"the metric {names[id(variable)]!r} can't be computed by several replicas, "
+                "because its state over two parts of a batch does not add up to that over the "
+                "batch; leave it out, or keep sums over rows in its variables"
+            )
 
 
 def _check_assigned(
     model: keras.Model,
-    states: dict[int, str],
     function: Callable[[Any], Any],
     whole: _Result,
     parts: list[_Result],
@@ -590,14 +629,7 @@ def _check_assigned(
         start = np.array(begin, np.float64)
         changes = [result.change(key) for result in (whole, *parts)]
         rounding = 1e-6 * np.max(np.abs(start), initial=0) * begin.dtype.is_floating
-        if key in states:
-            if not _is_close(changes[1] + changes[2], changes[0], tolerance, rounding):
-                raise InputError(
-                    f"the metric {states[key]!r} can't be computed by several replicas, because "
-                    "its state over two parts of a batch does not add up to that over the batch; "
-                    "leave it out, or keep sums over rows in its variables"
-                )
-        elif not all(_is_close(one, changes[0], tolerance, rounding) for one in changes[1:]):
+        if not all(_is_close(one, changes[0], tolerance, rounding) for one in changes[1:]):
             raise InputError(
                 f"{function.__name__} of the model {model.name!r} assigns from its rows to a "
                 f"variable of shape {begin.shape.as_list()}, which several replicas would do "

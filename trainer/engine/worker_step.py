@@ -31,7 +31,7 @@ def make_worker_step(
     """
 
     def step(batch: Any) -> Any:
-        states.begin()
+        states.begin(states.make_totals())
         with contextlib.ExitStack() as stack:
             stack.enter_context(others_refused(model))
             stack.enter_context(states.kept())

@@ -158,7 +158,7 @@ class CheckpointCallback(keras.callbacks.Callback):
                 )
         callbacks, arrays = self._callback_state.save()
         if self._loop and step:
-            arrays["metrics"] = self._loop.totals.numpy()
+            arrays["metrics"] = self._loop.states.take_over(self._loop.totals).numpy()
         self._state.arrays = arrays
         self._state.values = {
             "epoch": epoch,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from trainer.engine import draws, strategies
 from trainer.engine.building import build
 from trainer.engine.cluster import Cluster
-from trainer.engine.internals import validates_after
+from trainer.engine.internals import pythonify_logs, validates_after
 from trainer.engine.metric_states import MetricStates
 
 
@@ -82,17 +82,18 @@ class FitLoop(abc.ABC):
         model.stop_training = False
         called.on_train_begin()
         logs: dict[str, Any] = {}
-        with draws.shared_by_threads(self._unseeded):
+        with draws.shared_by_threads(self._unseeded), self.states.held_here():
             for epoch in range(initial_epoch, epochs):
+                self.reset_metrics()
                 called.on_epoch_begin(epoch)
-                self.totals = self.states.make_totals()
                 if restore_begun_epoch:
                     restore_begun_epoch()
+                    self.states.assign(self.totals)
                 logs = self.train_epoch(called, initial_step)
-                self.states.assign(self.totals)
                 initial_step, restore_begun_epoch = 0, None
                 if self.is_validated and validates_after(model, epoch, validation_freq):
                     called.on_test_begin()
+                    self.reset_metrics()
                     found = self.validate(called)
                     called.on_test_end(found)
                     logs |= {f"val_{name}": value for name, value in found.items()}
@@ -110,6 +111,21 @@ class FitLoop(abc.ABC):
     @abc.abstractmethod
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
         """Return the logs of the validation data."""
+
+    def reset_metrics(self) -> None:
+        """Reset the metrics, but those that are never reset."""
+        self.model.reset_metrics()
+        self.totals = self.states.take_over(self.states.make_totals())
+
+    def measure(self, logs: dict[str, Any]) -> dict[str, float]:
+        """Return the logs of all steps, from those of the last one.
+
+        As in Keras, they are the metrics' results if their names are the metrics'.
+        """
+        self.totals = self.states.take_over(self.totals)
+        measured = self.states.measure(self.totals)
+        own = logs and set(logs) != set(measured)
+        return pythonify_logs(logs if own else measured)
 
     def is_stopped(self) -> bool:
         """Return whether a callback of any process has stopped the training."""

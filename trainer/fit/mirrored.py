@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from trainer.engine import replica_sums
 from trainer.engine.batches import count_rows
-from trainer.engine.internals import convert_optionals, pythonify_logs
+from trainer.engine.compile_checks import is_plain
+from trainer.engine.internals import convert_optionals
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
 from trainer.engine.step_trial import find_scales, is_trial_needed
@@ -53,19 +54,14 @@ class MirroredFit(FitLoop):
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         begin, end = called.on_train_batch_begin, called.on_train_batch_end
-        logs, self.totals = self._run_epoch(
-            self._training, "train_step", self.totals, begin, end, done
-        )
+        logs = self._run_epoch(self._training, "train_step", begin, end, done)
         self._check_weights()
         return logs
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
         self._validation.reset()  # Each epoch is validated on the same steps.
         begin, end = called.on_test_batch_begin, called.on_test_batch_end
-        totals = self.states.make_totals()
-        logs, totals = self._run_epoch(self._validation, "test_step", totals, begin, end)
-        self.states.assign(totals)
-        return logs
+        return self._run_epoch(self._validation, "test_step", begin, end)
 
     def train(
         self, *arguments: Any, initial_epoch: int, initial_step: int = 0, **options: Any
@@ -87,12 +83,11 @@ class MirroredFit(FitLoop):
         self,
         parts: DividedBatches,
         name: str,
-        totals: tf.Tensor,
         begin: Callable[[int], None],
         end: Callable[[int, Any], None],
         done: int = 0,
-    ) -> tuple[dict[str, float], tf.Tensor]:
-        """Run a step on every batch after those that are done; return the logs, and the totals."""
+    ) -> dict[str, float]:
+        """Run a step on every batch after those that are done; return the logs."""
         model = self.model
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
@@ -114,18 +109,14 @@ class MirroredFit(FitLoop):
                     if name in self._untried and int(size) > 1:
                         raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
-                    logs, totals, stops = self._steps[name](
-                        local, size, totals, float(model.stop_training)
+                    logs, self.totals, stops = self._steps[name](
+                        local, size, self.totals, float(model.stop_training)
                     )
-                self.totals = totals
                 end(last, logs)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
                 if before > 0 or (self._is_alone and model.stop_training):
                     break
-        measured = self.states.measure(totals)
-        # As in Keras: a step's own values are those of the last batch.
-        own = logs and set(logs) != set(measured)
-        return pythonify_logs(logs if own else measured), totals
+        return self.measure(logs)
 
     def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
@@ -134,14 +125,21 @@ class MirroredFit(FitLoop):
         """
         function = convert_optionals(self.model, function)
         is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
-        scales = Scales()
+        scales, plain = Scales(), is_plain(self.model)
         if is_tried and int(count_rows(rows)) == 1:
             self._untried.add(function.__name__)
         elif is_tried:
-            scales = find_scales(self.model, self.strategy, function, rows)
-        replicas = self.strategy.num_replicas_in_sync
+            scales = find_scales(
+                self.model, self.strategy, function, self.states, rows, is_plain=plain
+            )
         replicas_step = Step(
-            self.model, self.strategy, function, self.states, scales, carry_states=replicas == 1
+            self.model,
+            self.strategy,
+            function,
+            self.states,
+            scales,
+            is_plain=plain,
+            carry_states=self.strategy.num_replicas_in_sync == 1,
         )
 
         def select(replica: int, local: Any) -> Any:
@@ -155,7 +153,10 @@ class MirroredFit(FitLoop):
 
         @tf.function(autograph=False, input_signature=signature)
         def step(local: Any, size: tf.Tensor, totals: Any, stop: Any) -> Any:
-            return replicas_step.run(select, (local,), size, totals, stop)
+            totals = self.states.take_over(totals)
+            logs, totals, stops = replicas_step.run(select, (local,), size, totals, stop)
+            self.states.assign(totals)
+            return logs, totals, stops
 
         return step
 

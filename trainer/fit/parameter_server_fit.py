@@ -95,29 +95,27 @@ class AsynchronousFit(FitLoop):
             if not running:
                 break
             logs, changes = running.fetch()
-            self.totals = add_changes(self.totals, changes)
+            self._add(changes)
             called.on_train_batch_end(done, pythonify_logs(logs))
             done += 1
         for count, first in zip(counts, before, strict=True):
             # A lost worker's step may have been counted twice.
             count.assign(first + (int(count) - first) // max(done, 1) * done)
-        return self._measure(logs, self.totals)
+        return self.measure(logs)
 
     def validate(self, called: keras.callbacks.CallbackList) -> dict[str, float]:
-        logs, totals = {}, self.states.make_totals()
+        logs: dict[str, Any] = {}
         for number, batch in enumerate(self._validation):
             called.on_test_batch_begin(number)
             logs, changes = self._test_step(unwrap(batch))
-            totals = add_changes(totals, changes)
+            self._add(changes)
             called.on_test_batch_end(number, pythonify_logs(logs))
-        self.states.assign(totals)
-        return self._measure(logs, totals)
+        return self.measure(logs)
 
-    def _measure(self, logs: dict[str, Any], totals: tf.Tensor) -> dict[str, float]:
-        """Return an epoch's logs: those that no metric has measured are the last step's."""
-        measured = self.states.measure(totals)
-        found = {name: measured.get(name, value) for name, value in logs.items()}
-        return pythonify_logs(found or measured)
+    def _add(self, changes: tf.Tensor) -> None:
+        """Add what a step has added to the metrics' states."""
+        self.totals = add_changes(self.states.take_over(self.totals), changes)
+        self.states.assign(self.totals)
 
     def _check_metrics(self) -> None:
         """Raise InputError unless the states of the user's own metrics are sums over the rows."""

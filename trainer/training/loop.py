@@ -441,7 +441,14 @@ def make_step(
     local_replicas = len(strategy.extended.worker_devices)
     scales = find_scales_of_run(strategy, model, function)
     replicas_step = Step(
-        model, strategy, function, model.states, scales, merge_rows=True, jit_compile=jit_compile
+        model,
+        strategy,
+        function,
+        model.states,
+        scales,
+        is_plain=True,
+        merge_rows=True,
+        jit_compile=jit_compile,
     )
 
     @tf.function(autograph=False)
@@ -472,7 +479,8 @@ def find_scales_of_run(
         return Scales()
     batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
     inputs, labels, *_ = next(iter(batches))
-    return find_scales(model, strategy, function, (inputs, labels, tf.ones(len(labels))))
+    batch = inputs, labels, tf.ones(len(labels))
+    return find_scales(model, strategy, function, model.states, batch, is_plain=True)
 
 
 def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
