@@ -352,6 +352,31 @@ def test_other_random_operations_of_keras_are_an_error(monkeypatch):
         pass
 
 
+def test_a_step_is_traced_once_until_the_model_is_compiled_again(tmp_path):
+    traced = []
+
+    class Counting(keras.Sequential):
+        def train_step(self, *arguments):
+            traced.append(arguments)
+            return super().train_step(*arguments)
+
+    def train(number):
+        data, options = np.ones((6, 1)), {"batch_size": 2, "verbose": 0, "shuffle": False}
+        fit(model, data, data, directory=str(tmp_path / number), checkpoint_steps=2, **options)
+        alone = keras_model.fit(data, data, **options)
+        np.testing.assert_allclose(model.history.history["loss"], alone.history["loss"], 1e-6)
+        return len(traced)
+
+    model = Counting([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    keras_model = keras.models.clone_model(keras.Sequential(model.layers))
+    for one in (model, keras_model):
+        one.compile("adam", "mse")
+    assert train("first") == train("second") == 1
+    for one in (model, keras_model):
+        one.compile("sgd", "mae")
+    assert train("third") == 2
+
+
 def test_variable_that_a_step_creates_is_refused(tmp_path):
     class Late(keras.Sequential):
         def train_step(self, data):

@@ -360,16 +360,15 @@ def outside_strategies() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held_here(variables: Sequence[keras.Variable]) -> Iterator[None]:
+def held_here(variables: Sequence[keras.Variable], own: Sequence[tf.Variable]) -> Iterator[None]:
     """Let variables of a strategy be this process's own in this context, and get their values.
 
     Unnecessary if a variable that replicas sum when it is read could be read by one process.
     """
     of_strategy = [variable._value for variable in variables]
-    with outside_strategies():
-        for variable in variables:
-            value = variable.numpy()
-            variable._value = tf.Variable(value, trainable=False)
+    for variable, held in zip(variables, own, strict=True):
+        held.assign(variable.numpy())
+        variable._value = held
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.compile_checks import list_metrics, list_states
-from trainer.engine.internals import find, held_here, replaced
+from trainer.engine.internals import find, held_here, outside_strategies, replaced
 from trainer.engine.scales import flatten_logs
 from trainer.errors import InputError
 
@@ -33,6 +33,7 @@ class MetricStates:
         model.reset_metrics()
         self._initial = [np.array(variable) for variable in self._variables]
         self._sizes = [value.size for value in self._initial]
+        self._held: list[tf.Variable] = []
         self._step = _ReplicaStep()
 
     def begin(self, totals: tf.Tensor, add: Callable[[tf.Tensor], tf.Tensor] | None = None) -> None:
@@ -135,7 +136,10 @@ class MetricStates:
     @contextlib.contextmanager
     def held_here(self) -> Iterator[None]:
         """Let the metrics' variables be this process's own, as one process's are."""
-        with held_here(self._variables):
+        if not self._held:  # Steps are traced with these.
+            with outside_strategies():
+                self._held = [tf.Variable(value, trainable=False) for value in self._initial]
+        with held_here(self._variables, self._held):
             yield
 
     def assign(self, totals: tf.Tensor) -> None:

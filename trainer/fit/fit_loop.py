@@ -15,7 +15,7 @@ from trainer.engine import draws, strategies
 from trainer.engine.building import build
 from trainer.engine.cluster import Cluster
 from trainer.engine.internals import pythonify_logs, validates_after
-from trainer.engine.metric_states import MetricStates
+from trainer.fit.traced_steps import find_traced
 
 
 class FitLoop(abc.ABC):
@@ -41,7 +41,8 @@ class FitLoop(abc.ABC):
         self._unseeded = draws.get_unseeded(strategy)
         with draws.shared_by_threads(self._unseeded):
             build(model, strategy, self.data.element_spec)
-            self.states = MetricStates(model)
+            self.traced = find_traced(model)
+            self.states = self.traced.states
             self.totals = self.states.make_totals()
             self.make_steps(validation)
 

@@ -42,9 +42,7 @@ class MirroredFit(FitLoop):
         return self._training.num_batches, self._training.undivided
 
     def make_steps(self, validation: dict[str, Any] | None) -> None:
-        # A step is made with the first rows of its data.
-        self._untried: set[str] = set()
-        self._steps: dict[str, Callable[..., Any]] = {}
+        # Those of the mirrored step are made with the first rows of the data.
         if validation:
             self._validation = DividedBatches(self.strategy, self.cluster, 1, **validation)
 
@@ -91,6 +89,7 @@ class MirroredFit(FitLoop):
         model = self.model
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
+        steps, key = self.traced.functions, f"{name} {parts.specification}"
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
                 if first >= done:
@@ -101,15 +100,15 @@ class MirroredFit(FitLoop):
                     *_, checksum, rows = batches[0]
                     if not self._agree(int(checksum)):
                         warnings.warn(_DIFFERENT, stacklevel=6)
-                    if name not in self._steps:
-                        self._steps[name] = self._make_step(getattr(model, name), parts, rows)
+                    if key not in steps:
+                        steps[key] = self._make_step(getattr(model, name), parts, rows)
                 if first < done:
                     continue
                 for local, size, *_ in batches:
-                    if name in self._untried and int(size) > 1:
+                    if name in self.traced.untried and int(size) > 1:
                         raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
-                    logs, self.totals, stops = self._steps[name](
+                    logs, self.totals, stops = steps[key](
                         local, size, self.totals, float(model.stop_training)
                     )
                 end(last, logs)
@@ -127,23 +126,24 @@ class MirroredFit(FitLoop):
         is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
         scales, plain = Scales(), is_plain(self.model)
         if is_tried and int(count_rows(rows)) == 1:
-            self._untried.add(function.__name__)
+            self.traced.untried.add(function.__name__)
         elif is_tried:
             scales = find_scales(
                 self.model, self.strategy, function, self.states, rows, is_plain=plain
             )
+        states, first = self.states, parts.first  # The step outlives this training and its data.
         replicas_step = Step(
             self.model,
             self.strategy,
             function,
-            self.states,
+            states,
             scales,
             is_plain=plain,
             carry_states=self.strategy.num_replicas_in_sync == 1,
         )
 
         def select(replica: int, local: Any) -> Any:
-            return local[replica - parts.first]
+            return local[replica - first]
 
         signature = [
             *parts.specification[:2],
@@ -153,9 +153,9 @@ class MirroredFit(FitLoop):
 
         @tf.function(autograph=False, input_signature=signature)
         def step(local: Any, size: tf.Tensor, totals: Any, stop: Any) -> Any:
-            totals = self.states.take_over(totals)
+            totals = states.take_over(totals)
             logs, totals, stops = replicas_step.run(select, (local,), size, totals, stop)
-            self.states.assign(totals)
+            states.assign(totals)
             return logs, totals, stops
 
         return step

@@ -64,18 +64,22 @@ class AsynchronousFit(FitLoop):
         self._workers = len(self.cluster.addresses["worker"])
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self.strategy)
         self._batches = iter(self._coordinator.create_per_worker_dataset(self._make_reader()))
+        strategy = self.strategy
         train_step = make_worker_step(self.model, self.model.train_step, self.states)
+        test_step = make_worker_step(self.model, self.model.test_step, self.states)
 
-        @tf.function(autograph=False)
         def scheduled(batches: Any) -> Any:
-            return self.strategy.run(train_step, args=(unwrap(next(batches)),))
+            return strategy.run(train_step, args=(unwrap(next(batches)),))
 
-        self._train_step = scheduled
+        self._train_step = self._trace("train_step", scheduled)
+        self._test_step = self._trace("test_step", test_step)
         if validation:
             epoch = EpochIterator(**validation)
             self._validation = epoch.data_adapter.get_tf_dataset().take(epoch.num_batches or -1)
-            test_step = make_worker_step(self.model, self.model.test_step, self.states)
-            self._test_step = tf.function(test_step, autograph=False)
+
+    def _trace(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step's function, which is traced when it is called."""
+        return self.traced.functions.setdefault(name, tf.function(step, autograph=False))
 
     def train_epoch(self, called: keras.callbacks.CallbackList, done: int) -> dict[str, float]:
         running = Steps(self._coordinator, self._train_step, self._batches)
