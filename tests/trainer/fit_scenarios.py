@@ -345,6 +345,7 @@ def run(name: str, strategy: tf.distribute.Strategy, folder: str, seed: int = 1)
     if name == "shared_data":
         model.fit(**arguments) if is_keras else fit(model, **arguments)
     if is_keras:
+        arguments.pop("gather_batch", None)
         history = model.fit(**arguments)
     elif takes_folder or "EPOCHS" in os.environ:
         arguments["epochs"] = int(os.environ.get("EPOCHS", arguments["epochs"]))

@@ -490,6 +490,81 @@ def values_named_as_metrics():
     return prepare(model, callbacks=[Follow()])
 
 
+def gathered(loss: Any, model: keras.Model, metric: str = "mae", **options: Any) -> Any:
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=[metric])
+    model, arguments = prepare(model, **options)
+    validation = {"validation_data": (arguments["x"][:15], arguments["y"][:15])}
+    return model, {**arguments, **validation, "gather_batch": True}
+
+
+@scenario
+def rows_compared_with_each_other():
+    def contrast(y: Any, outputs: Any) -> Any:
+        likeness = ops.matmul(outputs[:, :2], ops.transpose(outputs[:, 2:]))
+        numbers = ops.arange(ops.shape(outputs)[0])
+        return keras.losses.sparse_categorical_crossentropy(numbers, likeness, from_logits=True)
+
+    weights = np.linspace(0.1, 2, SOME, dtype=np.float32)
+    y = np.zeros((SOME, 4), np.float32)
+    # The last batch has a single row.
+    return gathered(contrast, network(4), y=y, batch_size=43, sample_weight=weights)
+
+
+@scenario
+def dice_of_a_batch():
+    return gathered(keras.losses.Dice(axis=(0, 1)), network(activation="sigmoid"))
+
+
+@scenario
+def own_loss_of_a_batch():
+    class Whole(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.tracker = network(), keras.metrics.Mean(name="tracker")
+
+        def call(self, inputs: Any) -> Any:
+            return self.network(inputs)
+
+        def compute_loss(
+            self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+        ) -> Any:
+            noise = keras.random.normal(ops.shape(y_pred), seed=3)
+            loss = ops.std(y_pred - y + 0.1 * noise) + ops.mean(
+                ops.matmul(ops.transpose(x), y_pred)
+            )
+            self.tracker.update_state(loss)
+            return loss
+
+    return gathered(None, Whole())
+
+
+@scenario
+def masked_words_of_a_batch():
+    words = np.random.default_rng(0).integers(1, 9, (SOME, 5))
+    words[::3, 3:] = 0
+    layers = [
+        keras.layers.Embedding(9, 4, mask_zero=True),
+        keras.layers.LSTM(4, return_sequences=True),
+        keras.layers.Dense(9),
+    ]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = keras.Sequential([keras.Input((5,), dtype="int64"), *layers])
+    return gathered(loss, model, "accuracy", x=words, y=words)
+
+
+@refused("gather_batch=True can't be used with the train_step")
+def own_step_of_a_batch():
+    return gathered(None, Step(square))
+
+
+@refused("the loss of 11 rows is neither")
+def layer_of_a_batch():
+    def center(rows: Any) -> Any:
+        return rows - ops.mean(rows, 0, keepdims=True)
+
+    return gathered("mse", keras.Sequential([network(), keras.layers.Lambda(center)]))
+
+
 @scenario
 def metrics_seen_by_callbacks():
     class Watch(keras.callbacks.Callback):

@@ -30,10 +30,15 @@ def list_states(model: keras.Model) -> list[keras.Variable]:
     return [*{id(variable): variable for variable in states}.values()]
 
 
+def has_steps_of_keras(model: keras.Model) -> bool:
+    """Return whether all of a model's steps but its loss is Keras' own."""
+    names = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
+    return all(getattr(type(model), name) is getattr(keras.Model, name) for name in names)
+
+
 def is_plain(model: keras.Model) -> bool:
     """Return whether the steps of a model, and its metrics, are Keras' own."""
-    names = ("train_step", "test_step", "compute_metrics", "get_metrics_result")
-    return all(getattr(type(model), name) is getattr(keras.Model, name) for name in names) and all(
+    return has_steps_of_keras(model) and all(
         is_of_keras(get_metric_function(metric) or type(metric)) and not is_own_metric(metric)
         for metric in list_metrics(model)
     )

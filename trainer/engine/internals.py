@@ -26,6 +26,9 @@ try:
     # Unnecessary if Keras took the branch outside of the replicas' steps.
     from keras.src import ops as optimizer_ops
 
+    # Masks of outputs, see `get_mask`.
+    from keras.src.backend.common import masking
+
     # Moments of a synchronized BatchNormalization, which Keras takes for means of equal parts.
     # Unnecessary if Keras weighed replicas by their rows.
     from keras.src.backend.tensorflow import nn as normalization
@@ -96,6 +99,7 @@ __all__ = [
     "get_count",
     "get_graph",
     "get_loss_tracker",
+    "get_mask",
     "get_metric_function",
     "get_variable_type",
     "global_seed",
@@ -117,6 +121,7 @@ __all__ = [
     "replaced",
     "seed_generator",
     "serialize_dataset_to_graph",
+    "set_mask",
     "set_monitor",
     "stateless_random_ops",
     "train_validation_split",
@@ -130,6 +135,8 @@ _SIGNATURES: list[tuple[Any, str, str]] = [
     (losses, "unscale_loss_for_distribution", "value"),
     (optimizer_ops, "cond", "pred true_fn false_fn"),
     (seed_generator, "global_seed_generator", ""),
+    (masking, "get_keras_mask", "x"),
+    (masking, "set_keras_mask", "x mask"),
     (keras.Optimizer, "apply", "self grads trainable_variables"),
     (keras.Optimizer, "scale_loss", "self loss"),
     (keras.Optimizer, "_all_reduce_sum_gradients", "self grads_and_vars"),
@@ -394,6 +401,16 @@ def is_of_keras(thing: Any, *parts: str) -> bool:
     """
     prefixes = tuple(f"keras.src.{part}" for part in parts or ("",))
     return getattr(thing, "__module__", "").startswith(prefixes)
+
+
+def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
+    """Return the mask of a layer's output. Unnecessary if losses took masks as arguments."""
+    return masking.get_keras_mask(tensor)
+
+
+def set_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
+    """Give an output the mask that its losses use. Unnecessary as above."""
+    masking.set_keras_mask(tensor, mask)
 
 
 def get_metric_function(metric: keras.Metric) -> Callable[..., Any] | None:

@@ -50,14 +50,21 @@ add = tf.function(all_reduce, autograph=False)
 class Share(threading.local):
     """A replica's part of a step; tf.distribute traces each replica in its own thread."""
 
+    offset: tf.Tensor
+    """The first of the replica's rows in the batch."""
+    count: tf.Tensor
+    """The replica's number of rows."""
+    size: tf.Tensor
+    """The batch's number of rows."""
     value: tf.Tensor
     """The replica's number of rows, divided by the batch's."""
     scaled: set[int]
     """Ids of the optimizers whose losses, of which gradients are computed, are multiplied by it."""
 
-    def begin(self, value: tf.Tensor) -> None:
+    def begin(self, offset: tf.Tensor, count: tf.Tensor, size: tf.Tensor) -> None:
         """Begin a replica's step."""
-        self.value, self.scaled = tf.cast(value, tf.float32), set()
+        self.offset, self.count, self.size = offset, count, size
+        self.value, self.scaled = tf.cast(count / size, tf.float32), set()
 
     def weigh(self, value: Any, scale: Scale) -> Any:
         """Return what a replica adds to the sum over the replicas of a value."""

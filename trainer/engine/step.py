@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from trainer.engine import draws, replica_sums
 from trainer.engine.applied_optimizers import list_optimizers, others_refused
+from trainer.engine.gathered_losses import losses_of_all_rows
 from trainer.engine.inlined_functions import inlined_functions
 from trainer.engine.metric_states import MetricStates, add_changes
 from trainer.engine.scales import Scale, Scales, flatten_logs
@@ -30,6 +31,7 @@ class Step:
         *,
         is_plain: bool = False,
         carry_states: bool = False,
+        gather_batch: bool = False,
         merge_rows: bool = False,
         jit_compile: bool = False,
     ) -> None:
@@ -44,12 +46,13 @@ class Step:
             is_plain: after the gradients, the step only updates metrics, which read no weights, and
                 returns their results; so what replicas add up is sent in one message.
             carry_states: metrics go on from the totals; on one replica, they need not be sums.
+            gather_batch: each replica computes the loss of all rows; see gathered_losses.py.
             merge_rows: see `replica_sums.Gradients`.
             jit_compile: gradients are computed by XLA.
         """
         self._model, self._strategy, self._function = model, strategy, function
         self._states, self._scales = states, scales
-        self._is_plain = is_plain
+        self._is_plain, self._gather_batch = is_plain, gather_batch
         self._carry_states, self._jit_compile = carry_states, jit_compile
         self._share = replica_sums.Share()
         self._gradients = replica_sums.Gradients(
@@ -106,7 +109,7 @@ class Step:
 
         There are no logs if metrics measure them, and no gradients if the step has applied them.
         """
-        self._share.begin(count / size)
+        self._share.begin(offset, count, size)
         self._scales.begin()
 
         def drop_without_rows(changes: tf.Tensor) -> tf.Tensor:
@@ -135,6 +138,7 @@ class Step:
             replica_sums.masks_of_all_rows(self._share.average),
             replica_sums.moments_of_all_rows(self._share),
             replica_sums.batch_means(self._share, self._scales),
+            *([losses_of_all_rows(self._model, self._share)] if self._gather_batch else []),
             self._states.kept(measure_after=self._is_plain),
             draws.by_row(),
             inlined_functions(),

@@ -53,9 +53,10 @@ _ATTEMPTS = 6
 """Weights with which a model is tried while they leave a value 0."""
 _GRADIENT, _SCALED = "the gradient for the optimizer", "the loss for the optimizer"
 _COMPARED = (
-    "as when rows are compared with each other, or divided by their number or a mask's; make it a "
-    "mean over rows, mask by mask_zero=True of an Embedding or ignore_class of "
-    "keras.losses.SparseCategoricalCrossentropy, which count the valid entries of the whole batch"
+    "as when rows are compared with each other, or divided by their number or a mask's; give "
+    "trainer.fit gather_batch=True, make it a mean over rows, mask by mask_zero=True of an "
+    "Embedding or ignore_class of keras.losses.SparseCategoricalCrossentropy, which count "
+    "the valid entries of the whole batch"
 )
 _METRIC = "as when it divides by a mask's sum; let a keras.metrics.Metric keep sums over rows"
 _FACTOR = 1e4

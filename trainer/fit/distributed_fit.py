@@ -66,10 +66,11 @@ def fit(
     *,
     directory: str = "",
     checkpoint_steps: int = 0,
+    gather_batch: bool = False,
 ) -> keras.callbacks.History:
     """Train a compiled model as `keras.Model.fit` does, and return its History.
 
-    All arguments but the last two are those of `keras.Model.fit`; a batch is that of all replicas
+    All arguments but the last three are those of `keras.Model.fit`; a batch is that of all replicas
     together. Every worker of a job must give the same ones. Raise InputError for what can't be
     trained on several workers.
 
@@ -78,6 +79,8 @@ def fit(
             on from it.
         checkpoint_steps: steps after which a checkpoint is saved within an epoch; 0: at its end
             alone. Steps before it are not trained again, but their batches are read.
+        gather_batch: the loss is computed of the whole batch's outputs, which the replicas send to
+            each other, as one needs that compares rows; otherwise, of each replica's rows.
     """
     cluster = from_environment(os.environ)
     strategy = model.distribute_strategy
@@ -121,7 +124,9 @@ def fit(
             validation["steps_per_execution"] = model.steps_per_execution
         local_evaluation.evaluate_in_this_process(model)
         kind = AsynchronousFit if _has_servers(strategy) else MirroredFit
-        loop = kind(model, strategy, cluster, training, validation, epochs)
+        loop = kind(
+            model, strategy, cluster, training, validation, epochs, gather_batch=gather_batch
+        )
     elif directory and not build_without_data(model):
         adapter = EpochIterator(**training).data_adapter
         data = adapter.get_tf_dataset()

@@ -29,13 +29,15 @@ class FitLoop(abc.ABC):
         training: dict[str, Any],
         validation: dict[str, Any] | None,
         epochs: int,
+        *,
+        gather_batch: bool,
     ) -> None:
         """Build the model, and prepare its steps; raise InputError for what can't be trained.
 
         `training` and `validation` are arguments of Keras' EpochIterator.
         """
         self.model, self.strategy, self.cluster = model, strategy, cluster
-        self.epochs = epochs
+        self.epochs, self.gather_batch = epochs, gather_batch
         self.is_validated = validation is not None
         self.steps, self.data = self.open_training(training)
         self._unseeded = draws.get_unseeded(strategy)

@@ -1,5 +1,6 @@
 """Training by `trainer.fit` on several replicas, which compute each step together."""
 
+import contextlib
 import itertools
 import warnings
 import zlib
@@ -12,7 +13,8 @@ import tensorflow as tf
 
 from trainer.engine import replica_sums
 from trainer.engine.batches import count_rows
-from trainer.engine.compile_checks import is_plain
+from trainer.engine.compile_checks import has_steps_of_keras, is_plain
+from trainer.engine.gathered_losses import squares_as_losses
 from trainer.engine.internals import convert_optionals
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
@@ -89,7 +91,7 @@ class MirroredFit(FitLoop):
         model = self.model
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
-        steps, key = self.traced.functions, f"{name} {parts.specification}"
+        steps, key = self.traced.functions, f"{name} {self.gather_batch} {parts.specification}"
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
                 if first >= done:
@@ -123,14 +125,25 @@ class MirroredFit(FitLoop):
         If it may compute what is no mean over rows, it is tried with the first rows of the data.
         """
         function = convert_optionals(self.model, function)
-        is_tried = self.strategy.num_replicas_in_sync > 1 and is_trial_needed(self.model)
         scales, plain = Scales(), is_plain(self.model)
+        several = self.strategy.num_replicas_in_sync > 1
+        gathers = several and self.gather_batch
+        is_tried = several and (gathers or is_trial_needed(self.model))
+        if gathers and not has_steps_of_keras(self.model):
+            raise InputError(
+                f"gather_batch=True can't be used with the train_step, test_step or "
+                f"compute_metrics of the model {self.model.name!r}; let Keras' own call its "
+                "compute_loss"
+            )
         if is_tried and int(count_rows(rows)) == 1:
             self.traced.untried.add(function.__name__)
         elif is_tried:
-            scales = find_scales(
-                self.model, self.strategy, function, self.states, rows, is_plain=plain
-            )
+            with squares_as_losses(self.model) if gathers else contextlib.nullcontext():
+                scales = find_scales(
+                    self.model, self.strategy, function, self.states, rows, is_plain=plain
+                )
+            if gathers:  # The values of the loss are those of all rows.
+                scales.values = []
         states, first = self.states, parts.first  # The step outlives this training and its data.
         replicas_step = Step(
             self.model,
@@ -139,7 +152,8 @@ class MirroredFit(FitLoop):
             states,
             scales,
             is_plain=plain,
-            carry_states=self.strategy.num_replicas_in_sync == 1,
+            gather_batch=gathers,
+            carry_states=not several,
         )
 
         def select(replica: int, local: Any) -> Any:
