@@ -82,6 +82,9 @@ try:
     # Unnecessary if tf.random.stateless_* took the offset of the first element.
     from tensorflow.python.ops import gen_random_ops as random_ops
     from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless_random_ops
+
+    # Variables of one process, see `create_here`.
+    from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 except ImportError as error:
     raise RuntimeError(f"{_VERSIONS} lacks a part that training needs: {error}") from error
 
@@ -93,6 +96,7 @@ __all__ = [
     "build_symbolically",
     "constant_value_as_shape",
     "convert_optionals",
+    "create_here",
     "deserialize_dataset_from_graph",
     "draws_order",
     "find",
@@ -364,6 +368,14 @@ def outside_strategies() -> Iterator[None]:
         yield
     finally:
         distribute_lib._pop_per_thread_mode()
+
+
+def create_here(value: Any) -> tf.Variable:
+    """Return a variable of this process, also in a strategy's scope.
+
+    Unnecessary if tf.Variable had an option for it.
+    """
+    return ResourceVariable(value, trainable=False)
 
 
 @contextlib.contextmanager

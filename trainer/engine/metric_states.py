@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.engine.compile_checks import list_metrics, list_states
-from trainer.engine.internals import find, held_here, outside_strategies, replaced
+from trainer.engine.internals import create_here, find, held_here, replaced
 from trainer.engine.scales import flatten_logs
 from trainer.errors import InputError
 
@@ -137,8 +137,7 @@ class MetricStates:
     def held_here(self) -> Iterator[None]:
         """Let the metrics' variables be this process's own, as one process's are."""
         if not self._held:  # Steps are traced with these.
-            with outside_strategies():
-                self._held = [tf.Variable(value, trainable=False) for value in self._initial]
+            self._held = [*map(create_here, self._initial)]
         with held_here(self._variables, self._held):
             yield
 
