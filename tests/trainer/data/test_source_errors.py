@@ -21,6 +21,11 @@ from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
 
 
+def _bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
 @pytest.mark.parametrize(
     ("pictures", "words"),
     [
@@ -99,6 +104,31 @@ def test_error_of_a_full_disk_is_quoted():
         storage.catch_write_errors("out"),
     ):
         Path("/dev/full").write_bytes(b"x")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("csv:{}/a.csv", "a.csv"),
+        ("csv:{}/*.csv.gz", "a.csv.gz"),
+        ("jsonl:{}", "a.jsonl"),
+        ("excel:{}", "a.xlsx"),
+        ("parquet:{}/a.parquet", "a.parquet"),
+        ("images:{}", "labels.csv"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, _bind_socket, lambda path: path.symlink_to(os.devnull)]
+)
+def test_source_of_another_kind_than_a_file_is_refused(tmp_path, monkeypatch, make, source, file):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(Path("in"), 2)
+    make(Path("in", file))
+    options = {"columns": [{"name": "x", "type": "numeric"}]} if "images" not in source else {}
+    label = {"column": "y", "classes": ["a", "b"]}
+    message = refused(write, source.format("in"), "out", label=label, **options)
+    assert re.search(rf"in/{file} (is |can't be read \()not a regular file", message)
 
 
 def test_unprepared_tfds_name_is_refused_without_a_request(tmp_path, monkeypatch):
