@@ -111,6 +111,8 @@ def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments,
         ("EUROPE-WEST4", "us-central1", False),
         ("EU", "us-central1", False),
         ("EU", "europe-west4", True),
+        ("EU", "europe-west2", False),
+        ("EU", "europe-west6", False),
     ],
 )
 def test_files_are_in_the_region_of_the_model(storage, command, champion, location, region, fits):
