@@ -8,6 +8,7 @@ import yaml
 
 from components.vertex import vertex_client
 from tests.json_server import JsonServer
+from vertex_facts import regions
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
@@ -103,6 +104,13 @@ def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments,
 
 
 @pytest.mark.parametrize(
+    ("region", "fits"), [("europe-west4", True), ("europe-west2", False), ("europe-west6", False)]
+)
+def test_eu_multi_region_is_without_london_and_zurich(region, fits):
+    assert regions.is_within(region, "eu") == fits
+
+
+@pytest.mark.parametrize(
     ("location", "region", "fits"),
     [
         ("US-CENTRAL1", "us-central1", True),
@@ -111,8 +119,6 @@ def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments,
         ("EUROPE-WEST4", "us-central1", False),
         ("EU", "us-central1", False),
         ("EU", "europe-west4", True),
-        ("EU", "europe-west2", False),
-        ("EU", "europe-west6", False),
     ],
 )
 def test_files_are_in_the_region_of_the_model(storage, command, champion, location, region, fits):
