@@ -136,10 +136,10 @@ def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     Raise InputError if a file of it is damaged.
     """
     history = storage.read_text(join(directory, HISTORY)) or ""
-    value = math.nan
+    value: Any = math.nan
     if storage.exists(file := join(directory, METRICS)):
         measured = load(directory).metrics.get("validation")
-        value = measured.get(metric, math.nan) if isinstance(measured, dict) else None
+        value = measured.get(metric, math.nan) if isinstance(measured, dict) else measured
         if type(value) not in (int, float):
             raise InputError(
                 f"{file} is damaged (validation: {metric} is {json.dumps(value)[:80]} instead of a "
