@@ -139,7 +139,7 @@ def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     value: Any = math.nan
     if storage.exists(file := join(directory, METRICS)):
         measured = load(directory).metrics.get("validation")
-        value = measured.get(metric, math.nan) if isinstance(measured, dict) else measured
+        value = measured.get(metric, math.nan) if isinstance(measured, dict) else None
         if type(value) not in (int, float):
             raise InputError(
                 f"{file} is damaged (validation: {metric} is {json.dumps(value)[:80]} instead of a "
