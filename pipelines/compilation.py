@@ -36,7 +36,7 @@ def write_yaml(
     """
     path = output_directory / f"{batch_name(recipe.name) if batch else recipe.name}.yaml"
     try:
-        existing = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        existing = storage.read(str(path)).decode("utf-8", "replace") if path.exists() else ""
         previous, previous_gpu = read_images(path)
         image, gpu_image = image or previous or IMAGE, gpu_image or previous_gpu
         text = (

@@ -40,7 +40,6 @@ def read(
             f"{file!r}: {recipe.name} takes files that end in {', '.join(kinds)}{remedy}"
         )
     try:
-        storage.size(file)  # Refuses a named pipe, whose end may never come.
         content = storage.read(file)
     except OSError as error:
         why = error.strerror or error

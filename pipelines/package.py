@@ -11,6 +11,7 @@ import yaml
 
 from components.registry.model_upload import MADE_BY
 from pipelines import version
+from trainer.data import storage
 from trainer.errors import InputError
 from trainer.fields import convert
 
@@ -38,7 +39,7 @@ class Package:
     def bytes(self) -> bytes:
         """Return the content of the file; raise InputError if it can't be read."""
         try:
-            return self.path.read_bytes()
+            return storage.read(str(self.path))
         except OSError as error:
             raise InputError(
                 f"{self.path} can't be read ({error.strerror}); compile its recipe first"

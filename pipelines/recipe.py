@@ -132,8 +132,7 @@ def load(name: str, *folders: Path) -> Recipe:
     if others:
         raise InputError(f"{others[0]} has the name of a built-in recipe; rename it")
     try:
-        storage.size(str(path))  # Refuses a named pipe, whose end may never come.
-        content = path.read_bytes()
+        content = storage.read(str(path))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from None
     document = parse_toml(content, path.name)

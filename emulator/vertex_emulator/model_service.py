@@ -21,7 +21,8 @@ from vertex_facts import resource_names
 
 FOLDER_NAME = ".registry"
 DEFAULT = "default"
-_ALIAS = re.compile(r"[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]")
+_ALIAS = re.compile(r"[a-z][a-z0-9-]{0,126}[a-z0-9]")
+"""The page on aliases forbids the capitals that the one on mergeVersionAliases allows."""
 INPUT_FORMATS = ("jsonl", "csv", "tf-record", "tf-record-gzip", "bigquery", "file-list")
 OUTPUT_FORMATS = ("jsonl", "csv", "bigquery")
 """Formats of instances and predictions for a custom-trained model."""

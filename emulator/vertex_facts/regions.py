@@ -10,6 +10,11 @@ _AS_OF = f"(locations, {CONTENT['date']})"
 _NO_N1 = "me-west1"
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
 """Beginning of the names of a multi-region's regions."""
+_OUTSIDE_EU = ("europe-west2", "europe-west6")
+"""London and Zurich: "Object data added to a bucket in the EU multi-region is not stored" there.
+
+https://docs.cloud.google.com/storage/docs/locations
+"""
 _REGION = re.compile("[a-z]+-[a-z]+[0-9]+")
 
 
@@ -59,6 +64,6 @@ def is_within(region: str, location: str, *, table: bool = False, view: bool = F
     https://docs.cloud.google.com/gemini-enterprise-agent-platform/machine-learning/general/locations
     """
     if location in _MULTI_REGIONS:
-        regional = view or (table and location == "eu")
+        regional = view or (location == "eu" and (table or region in _OUTSIDE_EU))
         return region.startswith(_MULTI_REGIONS[location]) and not regional
     return location == region or not _REGION.fullmatch(location)

@@ -7,6 +7,7 @@ Nothing is read before `load` is called.
 
 import configparser
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from components.vertex.vertex_client import ENDPOINT_VARIABLES
 from pipelines.parameters import ParameterSet
 from pipelines.recipe import Recipe
 from trainer import fields
+from trainer.data import storage
 from trainer.errors import InputError
 from trainer.fields import option
 from trainer.toml_reader import parse_toml
@@ -192,10 +194,10 @@ def _read_files(
 ) -> list[tuple[str, dict[str, Any]]]:
     named = environment.get(FILE_VARIABLE, "")
     path = Path(named) if named else directory / FILE_NAME
-    if not named and not (path.is_file() or path.is_symlink()):
+    if not named and not os.path.lexists(path):
         return []
     try:
-        return [(str(path), parse_toml(path.read_bytes(), str(path)))]
+        return [(str(path), parse_toml(storage.read(str(path)), str(path)))]
     except OSError as error:
         origin = f"{FILE_VARIABLE}={named}: the file" if named else str(path)
         raise InputError(

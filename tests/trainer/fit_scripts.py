@@ -878,9 +878,29 @@ def cropped_in_training():
     return changed(keras.layers.RandomCrop(6, 6, seed=1))
 
 
-@refused("equalizes images")
+@refused("the layer 'rand_augment' changes images by draws for a whole batch, or")
 def equalized_in_some_draws():
     return changed(keras.layers.RandAugment((0, 1), seed=1))
+
+
+@refused("the layer 'mix_up' changes")
+def mixed_images():
+    return changed(keras.layers.MixUp(seed=1))
+
+
+@refused("the layer 'cut_mix' changes")
+def parts_of_other_images():
+    return changed(keras.layers.CutMix(seed=1))
+
+
+@refused("the layer 'aug_mix' changes")
+def chains_of_draws():
+    return changed(keras.layers.AugMix((0, 1), seed=1))
+
+
+@refused("the layer 'random_elastic_transform' changes")
+def elastic_images():
+    return changed(keras.layers.RandomElasticTransform(seed=1))
 
 
 def changing_metrics(metric: keras.Metric, change: Callable[..., None]) -> Any:

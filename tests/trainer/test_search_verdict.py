@@ -83,6 +83,23 @@ def test_damaged_values_of_a_trial_are_named(searched, digit_records, tmp_path, 
     assert f"{file} is {'damaged (' if damaged else 'missing'}" in message
 
 
+@pytest.mark.parametrize("value", [["0.1"], {"low": 1}, 0.1, None])
+def test_value_of_another_type_in_a_file_of_a_trial_is_named(
+    searched, digit_records, tmp_path, value
+):
+    shutil.copytree(searched / "trials", tmp_path / "trials")
+    file = tmp_path / "trials" / "run" / "2" / "trial.json"
+    file.write_text(json.dumps({"trial": 2, "values": {"epochs": value}}))
+    options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
+    folders = str(searched / "defaults"), str(tmp_path / "trials")
+    message = refused(judge_search, digit_records, *folders, **options)
+    assert f"{file} is damaged (values: epochs is {json.dumps(value)} instead of text)" in message
+    file = file.with_name("metrics.json")
+    file.write_text(json.dumps({"validation": {"loss": str(value)}}))
+    message = refused(judge_search, digit_records, *folders, **options)
+    assert f"{file} is damaged (validation: loss is " in message
+
+
 def test_search_without_finished_trials_is_refused(searched, digit_records, tmp_path):
     options = {"metric": "loss", "is_rising": False, "confidence": 0.95}
     message = refused(

@@ -55,6 +55,19 @@ _PAUSES = (0.1, 0.4, 1.6)
 _DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+class IrregularFileError(OSError, InputError):
+    """A path names a folder, a named pipe, a socket or a device instead of a file.
+
+    A command reports it in one line, unless a reader catches OSError to add where it comes from.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"{self.filename} is {self.strerror}, but a folder, a named pipe, a socket or a "
+            "device; give a file"
+        )
+
+
 def join(uri: str, *parts: str) -> str:
     """Join parts of a path to a folder's URI, whatever its scheme."""
     return "/".join([uri.rstrip("/"), *parts])
@@ -75,7 +88,7 @@ def open_file(uri: str, mode: str) -> BinaryIO:
     if is_remote(uri):
         return _import_gfile().GFile(uri, mode)
     if mode == "rb":
-        return _call_with_retries(uri, lambda path: Path(path).open("rb"))
+        return _call_with_retries(uri, _open)
     return Path(uri).open(mode)  # type: ignore
 
 
@@ -83,7 +96,7 @@ def read(uri: str) -> bytes:
     """Return the whole content of a file.
 
     Raises:
-        OSError: there is no such file.
+        OSError: there is no such file, or it is an `IrregularFileError`.
         InputError: the storage refuses or does not answer; the file itself may be intact.
     """
     if is_remote(uri):
@@ -96,21 +109,34 @@ def size(uri: str) -> int:
     """Return the size of a file in bytes.
 
     Raises:
-        OSError: there is no such file, or it is not a regular file, but a named pipe, for example.
-        InputError: as `read`.
+        OSError, InputError: as `read`.
     """
     if is_remote(uri):
         with catch_read_errors(uri):
             return _import_gfile().stat(uri).length
-    status = _call_with_retries(uri, os.stat)
+    return _call_with_retries(uri, _stat_regular).st_size
+
+
+def _stat_regular(path: str) -> os.stat_result:
+    status = os.stat(path)  # noqa: PTH116 - called for every example, as `_read`
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    return status.st_size
+        raise IrregularFileError(errno.EINVAL, "not a regular file", path)
+    return status
+
+
+def _open(path: str) -> BinaryIO:
+    return open(path, "rb", opener=_open_regular)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a regular file: a named pipe would wait for a writer, and a device may never end."""
+    _stat_regular(path)
+    return os.open(path, flags)
 
 
 def _read(path: str) -> bytes:
     # Called for every example: creating a Path would cost as much as reading the file.
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+    with open(path, "rb", buffering=0, opener=_open_regular) as file:
         return file.read()
 
 
@@ -201,6 +227,8 @@ def read_text(uri: str) -> str | None:
 
 def copy(file: str, uri: str) -> None:
     """Copy a file (a local path or any URI) to `uri` atomically."""
+    if not is_remote(file):
+        _stat_regular(file)
     _make_parent(uri)
     target = uri if is_object(uri) else f"{uri}.partial"
     _import_gfile().copy(file, target, overwrite=True)

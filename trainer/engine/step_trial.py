@@ -68,6 +68,16 @@ _BATCHWISE = {"circle", "dice", "tversky"}
 _MIXING = ("layers.preprocessing.", "layers.core.lambda_layer")
 """Modules of Keras' layers that may mix the rows of a batch."""
 
+_BATCH_LAYERS = (
+    keras.layers.AugMix,
+    keras.layers.CutMix,
+    keras.layers.Equalization,
+    keras.layers.MixUp,
+    keras.layers.RandAugment,
+    keras.layers.RandomElasticTransform,
+)
+"""Keras' layers of images that draw for a batch, mix its images, or use their common histogram."""
+
 
 def is_trial_needed(model: keras.Model) -> bool:
     """Return whether a model may compute what is no mean over the rows of a batch."""
@@ -384,11 +394,11 @@ def find_scales(
     `rows` are a batch of two rows or more; for the other arguments, see `Step`.
     """
     for layer in list_layers(model):
-        if isinstance(layer, keras.layers.RandAugment):
+        if isinstance(layer, _BATCH_LAYERS):
             raise InputError(
-                f"the layer {layer.name!r} equalizes images by the histogram of all in a batch, in "
-                "some of its draws, which several replicas would do differently; call it in the "
-                "data's map, or train on one replica"
+                f"the layer {layer.name!r} changes images by draws for a whole batch, or by its "
+                "other images, which several replicas would do differently; call it in the data's "
+                "map, or train on one replica"
             )
     with _trained_for_long(model):
         return _find_scales(model, strategy, function, states, rows, is_plain=is_plain)

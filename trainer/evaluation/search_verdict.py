@@ -6,6 +6,7 @@ better, one is called better with a probability of at most 1 - confidence.
 """
 
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -135,9 +136,15 @@ def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     Raise InputError if a file of it is damaged.
     """
     history = storage.read_text(join(directory, HISTORY)) or ""
-    value = math.nan
-    if storage.exists(join(directory, METRICS)):
-        value = load(directory).metrics["validation"].get(metric, math.nan)
+    value: Any = math.nan
+    if storage.exists(file := join(directory, METRICS)):
+        measured = load(directory).metrics.get("validation")
+        value = measured.get(metric, math.nan) if isinstance(measured, dict) else None
+        if type(value) not in (int, float):
+            raise InputError(
+                f"{file} is damaged (validation: {metric} is {json.dumps(value)[:80]} instead of a "
+                "number); restore it, or search again"
+            )
     return Trial(
         name=name,
         directory=directory,
@@ -147,13 +154,17 @@ def read_trial(directory: str, metric: str, name: str = "") -> Trial:
     )
 
 
-def _read_values(uri: str, *, finished: bool) -> dict[str, Any]:
+def _read_values(uri: str, *, finished: bool) -> dict[str, str]:
     """Return the values that a trial was given; none if it was killed before it wrote them."""
     text = storage.read_text(uri)
     if text is None and not finished:
         return {}
     try:
-        return dict(checked_json.parse(text or "")["values"])
+        values = dict(checked_json.parse(text or "")["values"])
+        for name, value in values.items():
+            if not isinstance(value, str):
+                raise TypeError(f"values: {name} is {json.dumps(value)[:80]} instead of text")
+        return values
     except (ValueError, KeyError, TypeError) as error:
         problem = f"damaged ({error})" if text else "missing"
         raise InputError(f"{uri} is {problem}; restore it, or search again") from None

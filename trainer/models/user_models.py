@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.errors import InputError, one_line
 from trainer.fields import option, suggest
@@ -159,8 +160,7 @@ def _parse_signature(name: str) -> tuple[dict[str, Any], set[str], bool]:
     file = find_module_file("model", name)
     function = name.partition(":")[2]
     try:
-        with open(file, "rb") as source:  # noqa: PTH123
-            body = ast.parse(source.read()).body
+        body = ast.parse(storage.read(file)).body
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"model={name!r}: {file} can't be read: {error}") from None
     functions = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef)}

@@ -1,6 +1,7 @@
 """Log the instances of prediction requests as JSON Lines, in rotated files of bounded size."""
 
 import datetime
+import io
 import json
 import os
 import sys
@@ -70,8 +71,7 @@ def read(path: str) -> Iterator[Any]:
     for file in [*filter(Path.exists, files), Path(path)]:
         position = str(file)
         try:
-            storage.size(position)  # Refuses a named pipe, whose end may never come.
-            with file.open(encoding="utf-8") as lines:
+            with io.TextIOWrapper(storage.open_file(position, "rb"), encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
                     position = f"{file}:{number}"
                     # A server that was killed may have written only part of the last line.

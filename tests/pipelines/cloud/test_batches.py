@@ -8,6 +8,7 @@ import yaml
 
 from components.vertex import vertex_client
 from tests.json_server import JsonServer
+from vertex_facts import regions
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
@@ -100,6 +101,13 @@ def test_batch_prediction_is_sent_as_compiled(vertex, succeed, champion, tmp_pat
 def test_wrong_batch_request_sends_nothing(vertex, refused, champion, arguments, words):
     assert words in refused(f"run digits --batch {arguments}")
     assert vertex.sent("CreatePipelineJob") == []
+
+
+@pytest.mark.parametrize(
+    ("region", "fits"), [("europe-west4", True), ("europe-west2", False), ("europe-west6", False)]
+)
+def test_eu_multi_region_is_without_london_and_zurich(region, fits):
+    assert regions.is_within(region, "eu") == fits
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The way to the cloud: settings, transports, sign-in, servers that are not there."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -187,6 +188,14 @@ def test_environment_can_name_the_settings_file(tmp_path):
 def test_settings_file_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "vertex.toml").write_text('project = "mine"\n', encoding="utf-8-sig")
     assert load({}, {}, tmp_path).project == "mine"
+
+
+@pytest.mark.timeout(60)
+def test_named_pipe_in_place_of_a_settings_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "vertex.toml")
+    for environment in ({}, {"VERTEX_SETTINGS": str(tmp_path / "vertex.toml")}):
+        message = refused(load, {}, environment, tmp_path)
+        assert "can't be read (not a regular file)" in message
 
 
 def test_link_to_a_settings_file_that_is_gone_is_refused(tmp_path):

@@ -122,7 +122,7 @@ def test_invalid_alias_is_refused(services):
         services.model.merge_version_aliases(name=f"{name}@1", version_aliases=[])
     with pytest.raises(exceptions.BadRequest, match="model_evaluation is required"):
         services.model.import_model_evaluation(parent=f"{name}@1")
-    for alias in ("1", "Golden", "a", "golden_", "golden-", "g" * 129):
+    for alias in ("1", "Golden", "goldEn", "a", "golden_", "golden-", "g" * 129):
         with pytest.raises(exceptions.BadRequest, match=f"'{alias}' is not an alias"):
             services.model.merge_version_aliases(name=f"{name}@1", version_aliases=[alias])
 

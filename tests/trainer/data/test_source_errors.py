@@ -21,6 +21,11 @@ from trainer.data.write.record_options import RecordOptions
 from trainer.errors import InputError
 
 
+def _bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
 @pytest.mark.parametrize(
     ("pictures", "words"),
     [
@@ -101,6 +106,31 @@ def test_error_of_a_full_disk_is_quoted():
         Path("/dev/full").write_bytes(b"x")
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("csv:{}/a.csv", "a.csv"),
+        ("csv:{}/*.csv.gz", "a.csv.gz"),
+        ("jsonl:{}", "a.jsonl"),
+        ("excel:{}", "a.xlsx"),
+        ("parquet:{}/a.parquet", "a.parquet"),
+        ("images:{}", "labels.csv"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, _bind_socket, lambda path: path.symlink_to(os.devnull)]
+)
+def test_source_of_another_kind_than_a_file_is_refused(tmp_path, monkeypatch, make, source, file):
+    monkeypatch.chdir(tmp_path)
+    write_pictures(Path("in"), 2)
+    make(Path("in", file))
+    options = {"columns": [{"name": "x", "type": "numeric"}]} if "images" not in source else {}
+    label = {"column": "y", "classes": ["a", "b"]}
+    message = refused(write, source.format("in"), "out", label=label, **options)
+    assert re.search(rf"in/{file} (is |can't be read \()not a regular file", message)
+
+
 def test_unprepared_tfds_name_is_refused_without_a_request(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("a name must be enough")
@@ -144,12 +174,11 @@ def test_error_of_a_table_or_digest_is_retried(tmp_path, monkeypatch, no_pauses,
     path = tmp_path / "t.csv"
     path.write_bytes(b"a,b\n")
     left = [OSError(errno.ESTALE, os.strerror(errno.ESTALE))] * times
-    opened = Path.open
 
-    def flaky(path, *arguments):
+    def flaky(path, *arguments, **options):
         if left:
             raise left.pop()
-        return opened(path, *arguments)
+        return open(path, *arguments, **options)  # noqa: PTH123
 
     class Flaky(io.FileIO):
         def read(self, size=-1):
@@ -160,7 +189,7 @@ def test_error_of_a_table_or_digest_is_retried(tmp_path, monkeypatch, no_pauses,
     if function is storage.sha256:
         monkeypatch.setattr(storage, "open_file", lambda uri, _: Flaky(uri))
     else:
-        monkeypatch.setattr(Path, "open", flaky)
+        monkeypatch.setattr(storage, "open", flaky, raising=False)
     if times == 3:
         assert function(str(path)) in (["a", "b"], hashlib.sha256(b"a,b\n").hexdigest())
     else:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from trainer.data import storage
 from trainer.errors import InputError, first_line
 from trainer.models.backbone_table import IMAGENET, NO_WEIGHTS, WEIGHTS_SUFFIXES
 
@@ -83,7 +84,7 @@ def _load_weights(backbone: keras.Model, name: str, uri: str) -> None:
     suffix = next(suffix for suffix in WEIGHTS_SUFFIXES if uri.endswith(suffix))
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, f"backbone{suffix}"))
-        tf.io.gfile.copy(uri, file)
+        storage.copy(uri, file)
         try:
             backbone.load_weights(file)
         except (ValueError, KeyError, OSError) as error:
