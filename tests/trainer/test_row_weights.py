@@ -19,7 +19,7 @@ from trainer.metrics.comparison import Pairs, compare
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Share
 from trainer.tasks import task_of
-from trainer.training.loop import make_validation
+from trainer.training.steps import make_validation
 
 DESCRIBED = {
     "columns": [{"name": "size", "type": "numeric"}],

@@ -35,10 +35,11 @@ from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
 from trainer.engine.strategies import create_strategy
 from trainer.engine.worker_step import make_worker_step
-from trainer.training import evaluator, loop, trial
+from trainer.training import evaluator, trial
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import TerminatedError, TrainingLoop
+from trainer.training.steps import make_validation
 from trainer.training.task_model import TaskModel
 
 EVALUATOR_SECONDS = 30.0
@@ -62,7 +63,7 @@ class AsynchronousLoop(TrainingLoop):
         self.local_model = self.prepared.build(self.dataset)
         model = TaskModel(self.local_model, self.local_model, self.task, self.config)
         local = create_strategy("one_device", Cluster())
-        return loop.make_validation(local, model, self.dataset, self.share, self.watch.beat)
+        return make_validation(local, model, self.dataset, self.share, self.watch.beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()

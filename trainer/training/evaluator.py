@@ -26,10 +26,10 @@ from trainer.engine.cluster import Cluster
 from trainer.engine.strategies import create_strategy
 from trainer.models import prepare_model
 from trainer.tasks import task_of
-from trainer.training import loop
 from trainer.training.job import Job
 from trainer.training.progress import Progress
-from trainer.training.task_model import TaskModel
+from trainer.training.steps import make_validation
+from trainer.training.task_model import TaskModel, build_network
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
@@ -81,12 +81,12 @@ class _Scorer:
         strategy = create_strategy("one_device", Cluster())
         # The files that the model needs were copied before the first checkpoint was saved.
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
-        model, network = loop.build_network(config, dataset, prepared, strategy)
+        model, network = build_network(config, dataset, prepared, strategy)
         self._variables = network.variables
         share = reader.InputShare(batch_size=config.batch_size)
         with strategy.scope():
             self._model = TaskModel(model, network, task_of(dataset), config)
-        self._validate = loop.make_validation(strategy, self._model, dataset, share)
+        self._validate = make_validation(strategy, self._model, dataset, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
