@@ -29,7 +29,6 @@ from trainer.engine.liveness import STEP_SECONDS, StepWatch
 from trainer.engine.strategies import barrier, create_strategy, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
-from trainer.tasks import task_of
 from trainer.training import logs, ownership, rejoin
 from trainer.training.config import TrainingConfig, phases
 from trainer.training.job import Job
@@ -37,7 +36,7 @@ from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Progress
 from trainer.training.steps import distribute, make_step, make_validation, repeat
-from trainer.training.task_model import TaskModel, build_network
+from trainer.training.task_model import build_task_model
 
 
 class TerminatedError(Exception):
@@ -77,7 +76,6 @@ class TrainingLoop:
         dataset = limit_examples(dataset, "train", config.max_train_examples)
         self.config, self.base = config, base
         self.strategy, self.cluster, self.dataset = strategy, cluster, dataset
-        self.task = task_of(dataset)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.steps_at_once = min(config.steps_per_execution, self.steps)
@@ -91,11 +89,9 @@ class TrainingLoop:
         self.progress = Progress()
         read_state(find_newest(self.directory), self.progress)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
-        self.model, self.network = build_network(config, dataset, self.prepared, strategy)
-        with strategy.scope():
-            self.task_model = TaskModel(self.model, self.network, self.task, config)
-        self.states = self.task_model.states
-        self.totals = self.states.make_totals()
+        self.task_model = build_task_model(config, dataset, self.prepared, strategy)
+        self.model = self.task_model.recipe_model
+        self.totals = self.task_model.states.make_totals()
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
@@ -132,7 +128,7 @@ class TrainingLoop:
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
-            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task))
+            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task_model.task))
             if is_best and self.keeps_best:
                 self.best.save(progress.epoch)
             self.save()
@@ -149,7 +145,7 @@ class TrainingLoop:
         replicas. Within a step, an accelerator still waits for the host's branch of loss scaling.
         """
         progress = self.progress
-        self.totals = self.states.make_totals(progress.totals)
+        self.totals = self.task_model.states.make_totals(progress.totals)
         if progress.step == self.steps:  # The run was stopped after the last step.
             return
         batches = iter(self.read_training_input())
@@ -165,12 +161,10 @@ class TrainingLoop:
             every = self.config.checkpoint_steps
             ends = progress.step == self.steps
             save = every and self.optimizer_step % every == 0 and not ends
-            profiled = self.profiler.is_last(self.optimizer_step, ends)
             if stop or save or ends or self.optimizer_step in self.profiler.edges:
                 stop |= self._finish(running)
                 running = None
-            if profiled:
-                self.profiler.end(self.optimizer_step)
+            self.profiler.end_step(self.optimizer_step, ends_epoch=ends)
             progress.seconds += time.monotonic() - started
             if stop or save:
                 self.save()
@@ -193,13 +187,16 @@ class TrainingLoop:
         """Return the loss and the metrics of the epoch's steps so far."""
         return self.task_model.read(self.totals)
 
+    def count_steps_to_checkpoint(self) -> int:
+        """Return the number of steps until a checkpoint is due or the epoch ends."""
+        left, every = self.steps - self.progress.step, self.config.checkpoint_steps
+        return min(left, every - self.optimizer_step % every) if every else left
+
     def _count_steps_at_once(self) -> int:
         """Return the number of steps until this process has something to do."""
-        done, every = self.optimizer_step, self.config.checkpoint_steps
+        done = self.optimizer_step
         pauses = [edge - done for edge in self.profiler.edges if edge > done]
-        if every:
-            pauses.append(every - done % every)
-        return min(self.steps_at_once, self.steps - self.progress.step, *pauses)
+        return min(self.steps_at_once, self.count_steps_to_checkpoint(), *pauses)
 
     def run_steps(self, batches: Any, count: int) -> tf.Tensor:
         """Run the next steps; return the number of replicas that have received SIGTERM.
@@ -208,7 +205,7 @@ class TrainingLoop:
         """
         progress, most = self.progress, self.steps_at_once
         stop = tf.constant(float(self.stop_requested))
-        rows = [self.rows_at(number) for number in range(progress.step, progress.step + most)]
+        rows = [self._rows_at(number) for number in range(progress.step, progress.step + most)]
         progress.examples += sum(size for *_, size in rows[:count])
         if most > 1:
             self.totals, stops = self.train_steps(
@@ -229,13 +226,10 @@ class TrainingLoop:
         self.watch.beat()
         return is_stopped
 
-    def rows_at(self, step: int) -> tuple[int, int, int]:
+    def _rows_at(self, step: int) -> tuple[int, int, int]:
         """Return this worker's rows in the epoch's global batch `step`; see InputShare."""
-        return self.share.rows_at(self._position_of(step), self.dataset.splits["train"].examples)
-
-    def _position_of(self, step: int) -> int:
-        """Return the position of the epoch's `step` in a pass over the training split."""
-        return (self.progress.epoch * self.steps + step) % self.pass_steps
+        position = (self.progress.epoch * self.steps + step) % self.pass_steps
+        return self.share.rows_at(position, self.dataset.splits["train"].examples)
 
     def read_training_input(self) -> Any:
         """Return the input of the remaining steps of the epoch for this worker's replicas."""
@@ -264,14 +258,16 @@ class TrainingLoop:
     def _make_row(self) -> dict[str, Any]:
         """Return the epoch's row of history.csv; raise InputError if training has diverged."""
         progress = self.progress
+        seconds = max(1e-9, progress.seconds)
         row: dict[str, Any] = {
             "epoch": progress.epoch + 1,
             "phase": progress.phase + 1,
             **self.measure(),
             **{f"validation_{name}": value for name, value in self.validate().items()},
-            "learning_rate": self._get_learning_rate(),
-            "examples_per_second": progress.examples / max(1e-9, progress.seconds),
-            "input_wait_fraction": self._get_input_wait(),
+            "learning_rate": float(tf.convert_to_tensor(self.optimizer.learning_rate)),
+            "examples_per_second": progress.examples / seconds,
+            # Steps that TensorFlow runs at once wait without this process.
+            "input_wait_fraction": progress.waited / seconds if self.steps_at_once == 1 else None,
             "seconds": progress.seconds,
         }
         if not math.isfinite(row["loss"]):
@@ -280,16 +276,6 @@ class TrainingLoop:
                 f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
             )
         return row
-
-    def _get_input_wait(self) -> float | None:
-        """Return the fraction of the epoch spent waiting for input; None if it is not measured."""
-        is_measured = self.steps_at_once == 1
-        return self.progress.waited / max(1e-9, self.progress.seconds) if is_measured else None
-
-    def _get_learning_rate(self) -> float:
-        if self.model.compiled:
-            return float(tf.convert_to_tensor(self.optimizer.learning_rate))
-        return float(self.schedule(self.optimizer.iterations))
 
     def _start_next_phase(self) -> None:
         """Start the next phase from the best weights, and save a checkpoint."""
@@ -323,7 +309,7 @@ class TrainingLoop:
             self.optimizer.build(self.model.trainable_variables)
         self.task_model.optimizer = self.optimizer
         self.prepare_steps()
-        variables = [*self.network.variables, *self.optimizer.variables]
+        variables = [*self.task_model.network.variables, *self.optimizer.variables]
         self.checkpoints = Checkpoints(self.directory, self.cluster, variables, self.progress)
         self.best = Checkpoints(
             join(self.directory, "best"), self.cluster, self.model.variables, keep=1
@@ -331,7 +317,7 @@ class TrainingLoop:
 
     def _check_normalization(self) -> None:
         """Raise InputError if another number of workers would normalize by other rows."""
-        now, layers = self.cluster.trainers, list_layers(self.network)
+        now, layers = self.cluster.trainers, list_layers(self.task_model.network)
         depends = any(
             isinstance(layer, keras.layers.BatchNormalization)
             and layer.trainable
@@ -347,13 +333,13 @@ class TrainingLoop:
 
     def set_share(self, began: int) -> None:
         """Set `replicas` and `share` of a run that began with `began` workers."""
-        cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
-        self.replicas = replicas
+        cluster = self.cluster
+        self.replicas = self.strategy.num_replicas_in_sync
         self.share = reader.InputShare(
             batch_size=self.config.batch_size,
-            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            worker=cluster.trainer_index,
             workers=cluster.trainers,
-            local_replicas=replicas // cluster.trainers,
+            local_replicas=self.replicas // cluster.trainers,
             began=began,
         )
 

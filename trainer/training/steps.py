@@ -28,7 +28,7 @@ def make_step(
     `InputShare.rows_at`, int64 [3]; the others, and what it returns, are those of `Step.run`.
     """
     local_replicas = len(strategy.extended.worker_devices)
-    scales = find_scales_of_run(strategy, model, function)
+    scales = _find_scales(strategy, model, function)
     replicas_step = Step(
         model,
         strategy,
@@ -58,7 +58,7 @@ def make_step(
     return step
 
 
-def find_scales_of_run(
+def _find_scales(
     strategy: tf.distribute.Strategy, model: TaskModel, function: Callable[[Any], Any]
 ) -> Scales:
     """Return how the values of a step add up, which is tried if the user's model needs it."""

@@ -13,7 +13,7 @@ from trainer.engine.internals import build_symbolically, get_loss_tracker, has_l
 from trainer.engine.metric_states import MetricStates
 from trainer.errors import InputError
 from trainer.models.model import Model
-from trainer.tasks import Task
+from trainer.tasks import Task, task_of
 from trainer.tasks.base import LOSS
 from trainer.training import weights
 from trainer.training.augmentation import add_augmentation
@@ -129,10 +129,10 @@ def _build_compiled(model: keras.Model, task: Task) -> None:
     build_symbolically(model, batch)
 
 
-def build_network(
+def build_task_model(
     config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
-) -> tuple[keras.Model, keras.Model]:
-    """Return the model of `config`, and the network to train: the model, perhaps with augmentation.
+) -> TaskModel:
+    """Build the model to train, from `prepared`: that of `config`, perhaps with augmentation.
 
     This function sets the process's random seed and dtype policy, so that each process with these
     arguments gets the same weights (from config.warm_start, if it is set).
@@ -140,12 +140,12 @@ def build_network(
     keras.utils.set_random_seed(seed_of(config))
     keras.config.set_dtype_policy(config.precision)
     with strategy.scope():
-        model = prepared.build(dataset)
+        model = network = prepared.build(dataset)
         if config.warm_start:
             weights.load(model, config.warm_start)
-        if config.augmentation != "model":
-            return model, model
-        return model, add_augmentation(model, config.augmentation_operations, seed_of(config))
+        if config.augmentation == "model":
+            network = add_augmentation(model, config.augmentation_operations, seed_of(config))
+        return TaskModel(model, network, task_of(dataset), config)
 
 
 class _Scores(keras.metrics.Metric):
