@@ -60,10 +60,10 @@ class AsynchronousLoop(TrainingLoop):
     """
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
-        self.local_model = self.prepared.build(self.dataset)
-        model = TaskModel(self.local_model, self.local_model, self.task_model.task, self.config)
-        local = create_strategy("one_device", Cluster())
-        return make_validation(local, model, self.dataset, self.share, self.watch.beat)
+        with create_strategy("one_device", Cluster()).scope():
+            self.local_model = self.prepared.build(self.dataset)
+            model = TaskModel(self.local_model, self.local_model, self.task_model.task, self.config)
+        return make_validation(model, self.share, self.watch.beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()

@@ -85,7 +85,7 @@ class _Scorer:
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
         self._model = build_task_model(config, dataset, prepared, strategy)
         share = reader.InputShare(batch_size=config.batch_size)
-        self._validate = make_validation(strategy, self._model, dataset, share)
+        self._validate = make_validation(self._model, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 

@@ -345,16 +345,13 @@ class TrainingLoop:
 
     def prepare_steps(self) -> None:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
-        self.train_step = make_step(
-            self.strategy, self.task_model, self.task_model.train_step, jit_compile=self.config.xla
-        )
+        model = self.task_model
+        self.train_step = make_step(model, model.train_step, jit_compile=self.config.xla)
         self.train_steps = repeat(self.train_step)
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
-        return make_validation(
-            self.strategy, self.task_model, self.dataset, self.share, self.watch.beat
-        )
+        return make_validation(self.task_model, self.share, self.watch.beat)
 
     @property
     def optimizer_step(self) -> int:

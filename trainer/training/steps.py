@@ -7,7 +7,6 @@ import keras
 import tensorflow as tf
 
 from trainer.data.read import reader
-from trainer.data.schema import Dataset
 from trainer.engine.compile_checks import is_own_metric, list_metrics
 from trainer.engine.scales import Scales
 from trainer.engine.step import Step
@@ -16,25 +15,22 @@ from trainer.training.task_model import TaskModel
 
 
 def make_step(
-    strategy: tf.distribute.Strategy,
-    model: TaskModel,
-    function: Callable[[Any], Any],
-    *,
-    jit_compile: bool = False,
+    model: TaskModel, function: Callable[[Any], Any], *, jit_compile: bool = False
 ) -> Callable[..., Any]:
     """Return a function of (batch, rows, totals, stop) that computes a step of all replicas.
 
-    The batch is (inputs, labels, weights) of this worker's replicas; `rows` are those of
-    `InputShare.rows_at`, int64 [3]; the others, and what it returns, are those of `Step.run`.
+    `function` is the model's train_step or test_step. The batch is (inputs, labels, weights) of
+    this worker's replicas; `rows` are those of `InputShare.rows_at`, int64 [3]; the others, and
+    what it returns, are those of `Step.run`.
     """
+    strategy = model.distribute_strategy
     local_replicas = len(strategy.extended.worker_devices)
-    scales = _find_scales(strategy, model, function)
     replicas_step = Step(
         model,
         strategy,
         function,
         model.states,
-        scales,
+        _find_scales(model, function),
         is_plain=True,
         merge_rows=True,
         jit_compile=jit_compile,
@@ -58,11 +54,9 @@ def make_step(
     return step
 
 
-def _find_scales(
-    strategy: tf.distribute.Strategy, model: TaskModel, function: Callable[[Any], Any]
-) -> Scales:
+def _find_scales(model: TaskModel, function: Callable[[Any], Any]) -> Scales:
     """Return how the values of a step add up, which is tried if the user's model needs it."""
-    one = model.recipe_model
+    one, strategy = model.recipe_model, model.distribute_strategy
     has_own_metrics = any(is_own_metric(metric) for metric in list_metrics(one))
     if not is_trial_needed(one) or (strategy.num_replicas_in_sync == 1 and not has_own_metrics):
         return Scales()
@@ -96,18 +90,16 @@ def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_validation(
-    strategy: tf.distribute.Strategy,
-    model: TaskModel,
-    dataset: Dataset,
-    share: reader.InputShare,
-    after_step: Callable[[], None] = lambda: None,
+    model: TaskModel, share: reader.InputShare, after_step: Callable[[], None] = lambda: None
 ) -> Callable[[], dict[str, float]]:
     """Return a function that returns loss and metrics of the validation split; {} if empty."""
+    dataset = model.task.dataset
     count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
     if not count:
         return dict
-    batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
-    step = make_step(strategy, model, model.test_step)
+    batches = reader.read_evaluation_batches(dataset, "validation", share)
+    batches = distribute(model.distribute_strategy, batches)
+    step = make_step(model, model.test_step)
     examples = dataset.splits["validation"].examples
 
     def score() -> dict[str, float]:
