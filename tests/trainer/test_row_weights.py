@@ -19,7 +19,7 @@ from trainer.metrics.comparison import Pairs, compare
 from trainer.metrics.disk_columns import ColumnValues
 from trainer.metrics.intervals import Share
 from trainer.tasks import task_of
-from trainer.training.loop import make_validation
+from trainer.training.steps import make_validation
 
 DESCRIBED = {
     "columns": [{"name": "size", "type": "numeric"}],
@@ -62,7 +62,7 @@ def test_rows_count_by_their_weight(dataset, tmp_path):
     stored = prediction_file.parse((tmp_path / "predictions.csv").read_bytes()).scores
     assert np.average(stored.correct, weights=stored.weights) == pytest.approx(evaluation.accuracy)
     share = InputShare(batch_size=50)
-    found = make_validation(trained.strategy, trained.task_model, trained.dataset, share)()
+    found = make_validation(trained.task_model, share)()
     assert found["accuracy"] > 0.95
     logits, labels, weights = [], [], []
     for inputs, of, weight in read_evaluation_batches(dataset, "validation", share):

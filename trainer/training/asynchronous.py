@@ -35,10 +35,11 @@ from trainer.engine.metric_states import add_changes
 from trainer.engine.parameter_servers import STEPS_AHEAD, Steps
 from trainer.engine.strategies import create_strategy
 from trainer.engine.worker_step import make_worker_step
-from trainer.training import evaluator, loop, trial
+from trainer.training import evaluator, trial
 from trainer.training.config import seed_of
 from trainer.training.job import Job
 from trainer.training.loop import TerminatedError, TrainingLoop
+from trainer.training.steps import make_validation
 from trainer.training.task_model import TaskModel
 
 EVALUATOR_SECONDS = 30.0
@@ -59,10 +60,10 @@ class AsynchronousLoop(TrainingLoop):
     """
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
-        self.local_model = self.prepared.build(self.dataset)
-        model = TaskModel(self.local_model, self.local_model, self.task, self.config)
-        local = create_strategy("one_device", Cluster())
-        return loop.make_validation(local, model, self.dataset, self.share, self.watch.beat)
+        with create_strategy("one_device", Cluster()).scope():
+            self.local_model = self.prepared.build(self.dataset)
+            model = TaskModel(self.local_model, self.local_model, self.task_model.task, self.config)
+        return make_validation(model, self.share, self.watch.beat)
 
     def _on_sigterm(self, *_: Any) -> None:
         super()._on_sigterm()
@@ -92,7 +93,7 @@ class AsynchronousLoop(TrainingLoop):
         Last comes the time in seconds that the worker has waited for input.
         """
         model = self.task_model
-        train_step = make_worker_step(model, model.train_step, self.states, merge_rows=True)
+        train_step = make_worker_step(model, model.train_step, model.states, merge_rows=True)
 
         @tf.function(autograph=False)
         def step(batches: Any) -> Any:
@@ -130,11 +131,11 @@ class AsynchronousLoop(TrainingLoop):
                 self.coordinator.create_per_worker_dataset(reader.plain(self._read_worker_batches))
             )
         progress = self.progress
-        self.totals = self.states.make_totals(progress.totals)
+        self.totals = self.task_model.states.make_totals(progress.totals)
         running = Steps(self.coordinator, self.worker_step, self.batches)
         while progress.step < self.steps:
             started = time.monotonic()
-            until = self._next_checkpoint()
+            until = progress.step + self.count_steps_to_checkpoint()
             while (
                 not self.stop_requested
                 and progress.step + len(running) < until
@@ -151,13 +152,6 @@ class AsynchronousLoop(TrainingLoop):
                     raise TerminatedError(f"at epoch {progress.epoch + 1}, step {progress.step}")
             self.log.step(progress, self.optimizer_step, self.measure)
         self._count_steps()
-
-    def _next_checkpoint(self) -> int:
-        """Return the number of steps of this epoch after which the next checkpoint is due."""
-        every = self.config.checkpoint_steps
-        if not every:
-            return self.steps
-        return min(self.steps, self.progress.step + every - self.optimizer_step % every)
 
     def _add_report(self, report: Any) -> None:
         self.watch.beat()
@@ -177,15 +171,16 @@ class AsynchronousLoop(TrainingLoop):
 
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation split; empty if the evaluator computes them."""
-        if self.cluster.has_evaluator and not self._decides_by_validation:
+        if self._leaves_validation:
             return {}
         self._update_local_model()
         return self.score_validation()
 
     @property
-    def _decides_by_validation(self) -> bool:
-        """Return whether the run needs an epoch's validation metrics before it can continue."""
-        return bool(self.keeps_best or self.phase.plateau_patience or trial.is_trial())
+    def _leaves_validation(self) -> bool:
+        """Return whether the evaluator validates: no epoch needs the metrics of the one before."""
+        needed = self.keeps_best or self.phase.plateau_patience or trial.is_trial()
+        return self.cluster.has_evaluator and not needed
 
     def _complete_history(self) -> None:
         """Add validation metrics to the last epoch and all epochs that the evaluator has scored.
@@ -193,9 +188,8 @@ class AsynchronousLoop(TrainingLoop):
         Waits for the evaluator's last row, because the evaluator is shut down with the job.
         """
         progress, history = self.progress, self.progress.history
-        awaited = self.cluster.has_evaluator and self.dataset.splits["validation"].examples
-        awaited = awaited and not self._decides_by_validation
-        seconds = EVALUATOR_SECONDS if awaited else 0.0
+        is_awaited = self._leaves_validation and self.dataset.splits["validation"].examples
+        seconds = EVALUATOR_SECONDS if is_awaited else 0.0
         scored = evaluator.read_scores(self.base, self.optimizer_step, seconds)
         for row in history:
             scores = scored.get(row["epoch"] * self.steps)
@@ -206,8 +200,8 @@ class AsynchronousLoop(TrainingLoop):
             history[-1].update({f"validation_{k}": v for k, v in self.score_validation().items()})
         monitored = f"validation_{self.config.monitor}"
         finite = [row for row in history if math.isfinite(row.get(monitored, math.nan))]
-        if finite and not self._decides_by_validation:
-            choose = max if self.config.monitor in self.task.rising else min
+        if finite and self._leaves_validation:
+            choose = max if self.config.monitor in self.task_model.task.rising else min
             best = choose(finite, key=lambda row: row[monitored])
             progress.best_epoch, progress.best_value = best["epoch"], best[monitored]
         self.log.write_history(progress)

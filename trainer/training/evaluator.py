@@ -19,28 +19,30 @@ import tensorflow as tf
 
 from trainer.data import storage
 from trainer.data.read import reader
-from trainer.data.schema import Dataset, limit_examples
+from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
 from trainer.engine.checkpoints import list_checkpoints, load
 from trainer.engine.cluster import Cluster
 from trainer.engine.strategies import create_strategy
+from trainer.exported.results import METRICS
 from trainer.models import prepare_model
-from trainer.tasks import task_of
-from trainer.training import loop
 from trainer.training.job import Job
 from trainer.training.progress import Progress
-from trainer.training.task_model import TaskModel
+from trainer.training.steps import make_validation
+from trainer.training.task_model import build_task_model
 
 FILE_NAME = "evaluations.csv"
 POLL_SECONDS = 1.0
 _WAIT_SECONDS = 0.2
 
 
-def evaluate(job: Job, dataset: Dataset, results: str) -> None:
-    """Score new checkpoints until the chief's `results` exist and all checkpoints are scored."""
+def evaluate(job: Job) -> None:
+    """Score new checkpoints until the chief's results exist and all checkpoints are scored."""
+    dataset = load_to_train(job.dataset)
     # TensorFlow logs a warning per variable when a checkpoint is removed while it is read.
     tf.get_logger().setLevel("ERROR")
     checkpoints = join(job.base_output_directory, "checkpoints")
+    results = join(job.base_output_directory, METRICS)
     print(f"evaluator: waiting for checkpoints in {checkpoints}", flush=True)
     scorer, seen = None, set()
     while True:
@@ -81,12 +83,9 @@ class _Scorer:
         strategy = create_strategy("one_device", Cluster())
         # The files that the model needs were copied before the first checkpoint was saved.
         prepared = prepare_model(config.model, dataset, config.model_options, self._base)
-        model, network = loop.build_network(config, dataset, prepared, strategy)
-        self._variables = network.variables
+        self._model = build_task_model(config, dataset, prepared, strategy)
         share = reader.InputShare(batch_size=config.batch_size)
-        with strategy.scope():
-            self._model = TaskModel(model, network, task_of(dataset), config)
-        self._validate = loop.make_validation(strategy, self._model, dataset, share)
+        self._validate = make_validation(self._model, share)
         self._rows = read_scores(self._base)
         self._writer = tf.summary.create_file_writer(join(self._base, "logs", "evaluator"))
 
@@ -94,7 +93,7 @@ class _Scorer:
         """Score a checkpoint, unless it was scored or removed before, or begins a later phase."""
         started = time.monotonic()
         progress = Progress()
-        if not load(path, self._variables, progress) or progress.begins_later_phase:
+        if not load(path, self._model.network.variables, progress) or progress.begins_later_phase:
             return
         step = progress.epoch * self._steps + progress.step
         means = {} if step in self._rows else self._validate()

@@ -23,25 +23,20 @@ from trainer.data.schema import Dataset, limit_examples, load_to_train
 from trainer.data.storage import join
 from trainer.engine.checkpoints import Checkpoints, find_newest, read_state, repair_lists
 from trainer.engine.cluster import Cluster
-from trainer.engine.compile_checks import check_compiled, is_own_metric, list_metrics
+from trainer.engine.compile_checks import check_compiled
 from trainer.engine.internals import list_layers
 from trainer.engine.liveness import STEP_SECONDS, StepWatch
-from trainer.engine.scales import Scales
-from trainer.engine.step import Step
-from trainer.engine.step_trial import ROWS_TRIED, find_scales, is_trial_needed
 from trainer.engine.strategies import barrier, create_strategy, resolve
 from trainer.errors import InputError
 from trainer.models import prepare_model
-from trainer.models.model import Model
-from trainer.tasks import task_of
-from trainer.training import logs, ownership, rejoin, weights
-from trainer.training.augmentation import add_augmentation
-from trainer.training.config import TrainingConfig, phases, seed_of
+from trainer.training import logs, ownership, rejoin
+from trainer.training.config import TrainingConfig, phases
 from trainer.training.job import Job
 from trainer.training.optimization import LearningRate, create_optimizer
 from trainer.training.profiling import StepProfiler
 from trainer.training.progress import Progress
-from trainer.training.task_model import TaskModel
+from trainer.training.steps import distribute, make_step, make_validation, repeat
+from trainer.training.task_model import build_task_model
 
 
 class TerminatedError(Exception):
@@ -81,7 +76,6 @@ class TrainingLoop:
         dataset = limit_examples(dataset, "train", config.max_train_examples)
         self.config, self.base = config, base
         self.strategy, self.cluster, self.dataset = strategy, cluster, dataset
-        self.task = task_of(dataset)
         self.pass_steps = reader.steps_per_epoch(dataset, "train", config.batch_size)
         self.steps = config.steps_per_epoch or self.pass_steps
         self.steps_at_once = min(config.steps_per_execution, self.steps)
@@ -95,11 +89,9 @@ class TrainingLoop:
         self.progress = Progress()
         read_state(find_newest(self.directory), self.progress)
         self.prepared = prepare_model(config.model, dataset, config.model_options, base)
-        self.model, self.network = build_network(config, dataset, self.prepared, strategy)
-        with strategy.scope():
-            self.task_model = TaskModel(self.model, self.network, self.task, config)
-        self.states = self.task_model.states
-        self.totals = self.states.make_totals()
+        self.task_model = build_task_model(config, dataset, self.prepared, strategy)
+        self.model = self.task_model.recipe_model
+        self.totals = self.task_model.states.make_totals()
         self._check_normalization()
         self.phases = phases(config)
         self._enter_phase()
@@ -136,7 +128,7 @@ class TrainingLoop:
         last = progress.phase_start + self.phase.epochs
         while progress.epoch < last and not progress.stopped:
             self.train_epoch()
-            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task))
+            is_best = progress.end_epoch(self._make_row(), self.phase, type(self.task_model.task))
             if is_best and self.keeps_best:
                 self.best.save(progress.epoch)
             self.save()
@@ -153,7 +145,7 @@ class TrainingLoop:
         replicas. Within a step, an accelerator still waits for the host's branch of loss scaling.
         """
         progress = self.progress
-        self.totals = self.states.make_totals(progress.totals)
+        self.totals = self.task_model.states.make_totals(progress.totals)
         if progress.step == self.steps:  # The run was stopped after the last step.
             return
         batches = iter(self.read_training_input())
@@ -169,12 +161,10 @@ class TrainingLoop:
             every = self.config.checkpoint_steps
             ends = progress.step == self.steps
             save = every and self.optimizer_step % every == 0 and not ends
-            profiled = self.profiler.is_last(self.optimizer_step, ends)
             if stop or save or ends or self.optimizer_step in self.profiler.edges:
                 stop |= self._finish(running)
                 running = None
-            if profiled:
-                self.profiler.end(self.optimizer_step)
+            self.profiler.end_step(self.optimizer_step, ends_epoch=ends)
             progress.seconds += time.monotonic() - started
             if stop or save:
                 self.save()
@@ -197,13 +187,16 @@ class TrainingLoop:
         """Return the loss and the metrics of the epoch's steps so far."""
         return self.task_model.read(self.totals)
 
+    def count_steps_to_checkpoint(self) -> int:
+        """Return the number of steps until a checkpoint is due or the epoch ends."""
+        left, every = self.steps - self.progress.step, self.config.checkpoint_steps
+        return min(left, every - self.optimizer_step % every) if every else left
+
     def _count_steps_at_once(self) -> int:
         """Return the number of steps until this process has something to do."""
-        done, every = self.optimizer_step, self.config.checkpoint_steps
+        done = self.optimizer_step
         pauses = [edge - done for edge in self.profiler.edges if edge > done]
-        if every:
-            pauses.append(every - done % every)
-        return min(self.steps_at_once, self.steps - self.progress.step, *pauses)
+        return min(self.steps_at_once, self.count_steps_to_checkpoint(), *pauses)
 
     def run_steps(self, batches: Any, count: int) -> tf.Tensor:
         """Run the next steps; return the number of replicas that have received SIGTERM.
@@ -212,7 +205,7 @@ class TrainingLoop:
         """
         progress, most = self.progress, self.steps_at_once
         stop = tf.constant(float(self.stop_requested))
-        rows = [self.rows_at(number) for number in range(progress.step, progress.step + most)]
+        rows = [self._rows_at(number) for number in range(progress.step, progress.step + most)]
         progress.examples += sum(size for *_, size in rows[:count])
         if most > 1:
             self.totals, stops = self.train_steps(
@@ -233,13 +226,10 @@ class TrainingLoop:
         self.watch.beat()
         return is_stopped
 
-    def rows_at(self, step: int) -> tuple[int, int, int]:
+    def _rows_at(self, step: int) -> tuple[int, int, int]:
         """Return this worker's rows in the epoch's global batch `step`; see InputShare."""
-        return self.share.rows_at(self._position_of(step), self.dataset.splits["train"].examples)
-
-    def _position_of(self, step: int) -> int:
-        """Return the position of the epoch's `step` in a pass over the training split."""
-        return (self.progress.epoch * self.steps + step) % self.pass_steps
+        position = (self.progress.epoch * self.steps + step) % self.pass_steps
+        return self.share.rows_at(position, self.dataset.splits["train"].examples)
 
     def read_training_input(self) -> Any:
         """Return the input of the remaining steps of the epoch for this worker's replicas."""
@@ -268,14 +258,16 @@ class TrainingLoop:
     def _make_row(self) -> dict[str, Any]:
         """Return the epoch's row of history.csv; raise InputError if training has diverged."""
         progress = self.progress
+        seconds = max(1e-9, progress.seconds)
         row: dict[str, Any] = {
             "epoch": progress.epoch + 1,
             "phase": progress.phase + 1,
             **self.measure(),
             **{f"validation_{name}": value for name, value in self.validate().items()},
-            "learning_rate": self._get_learning_rate(),
-            "examples_per_second": progress.examples / max(1e-9, progress.seconds),
-            "input_wait_fraction": self._get_input_wait(),
+            "learning_rate": float(tf.convert_to_tensor(self.optimizer.learning_rate)),
+            "examples_per_second": progress.examples / seconds,
+            # Steps that TensorFlow runs at once wait without this process.
+            "input_wait_fraction": progress.waited / seconds if self.steps_at_once == 1 else None,
             "seconds": progress.seconds,
         }
         if not math.isfinite(row["loss"]):
@@ -284,16 +276,6 @@ class TrainingLoop:
                 f"learning_rate={self.phase.learning_rate} or set gradient_clip_norm"
             )
         return row
-
-    def _get_input_wait(self) -> float | None:
-        """Return the fraction of the epoch spent waiting for input; None if it is not measured."""
-        is_measured = self.steps_at_once == 1
-        return self.progress.waited / max(1e-9, self.progress.seconds) if is_measured else None
-
-    def _get_learning_rate(self) -> float:
-        if self.model.compiled:
-            return float(tf.convert_to_tensor(self.optimizer.learning_rate))
-        return float(self.schedule(self.optimizer.iterations))
 
     def _start_next_phase(self) -> None:
         """Start the next phase from the best weights, and save a checkpoint."""
@@ -327,7 +309,7 @@ class TrainingLoop:
             self.optimizer.build(self.model.trainable_variables)
         self.task_model.optimizer = self.optimizer
         self.prepare_steps()
-        variables = [*self.network.variables, *self.optimizer.variables]
+        variables = [*self.task_model.network.variables, *self.optimizer.variables]
         self.checkpoints = Checkpoints(self.directory, self.cluster, variables, self.progress)
         self.best = Checkpoints(
             join(self.directory, "best"), self.cluster, self.model.variables, keep=1
@@ -335,7 +317,7 @@ class TrainingLoop:
 
     def _check_normalization(self) -> None:
         """Raise InputError if another number of workers would normalize by other rows."""
-        now, layers = self.cluster.trainers, list_layers(self.network)
+        now, layers = self.cluster.trainers, list_layers(self.task_model.network)
         depends = any(
             isinstance(layer, keras.layers.BatchNormalization)
             and layer.trainable
@@ -351,28 +333,25 @@ class TrainingLoop:
 
     def set_share(self, began: int) -> None:
         """Set `replicas` and `share` of a run that began with `began` workers."""
-        cluster, replicas = self.cluster, self.strategy.num_replicas_in_sync
-        self.replicas = replicas
+        cluster = self.cluster
+        self.replicas = self.strategy.num_replicas_in_sync
         self.share = reader.InputShare(
             batch_size=self.config.batch_size,
-            worker=cluster.trainer_index if cluster.trainers > 1 else 0,
+            worker=cluster.trainer_index,
             workers=cluster.trainers,
-            local_replicas=replicas // cluster.trainers,
+            local_replicas=self.replicas // cluster.trainers,
             began=began,
         )
 
     def prepare_steps(self) -> None:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
-        self.train_step = make_step(
-            self.strategy, self.task_model, self.task_model.train_step, jit_compile=self.config.xla
-        )
+        model = self.task_model
+        self.train_step = make_step(model, model.train_step, jit_compile=self.config.xla)
         self.train_steps = repeat(self.train_step)
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
-        return make_validation(
-            self.strategy, self.task_model, self.dataset, self.share, self.watch.beat
-        )
+        return make_validation(self.task_model, self.share, self.watch.beat)
 
     @property
     def optimizer_step(self) -> int:
@@ -405,144 +384,3 @@ class TrainingLoop:
                 f"step {self.progress.step}"
             )
         self.log.write_line("compiling the first step")
-
-
-def build_network(
-    config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
-) -> tuple[keras.Model, keras.Model]:
-    """Return the model of `config`, and the network to train: the model, perhaps with augmentation.
-
-    This function sets the process's random seed and dtype policy, so that each process with these
-    arguments gets the same weights (from config.warm_start, if it is set).
-    """
-    keras.utils.set_random_seed(seed_of(config))
-    keras.config.set_dtype_policy(config.precision)
-    with strategy.scope():
-        model = prepared.build(dataset)
-        if config.warm_start:
-            weights.load(model, config.warm_start)
-        if config.augmentation != "model":
-            return model, model
-        return model, add_augmentation(model, config.augmentation_operations, seed_of(config))
-
-
-def make_step(
-    strategy: tf.distribute.Strategy,
-    model: TaskModel,
-    function: Callable[[Any], Any],
-    *,
-    jit_compile: bool = False,
-) -> Callable[..., Any]:
-    """Return a function of (batch, rows, totals, stop) that computes a step of all replicas.
-
-    The batch is (inputs, labels, weights) of this worker's replicas; `rows` are those of
-    `InputShare.rows_at`, int64 [3]; the others, and what it returns, are those of `Step.run`.
-    """
-    local_replicas = len(strategy.extended.worker_devices)
-    scales = find_scales_of_run(strategy, model, function)
-    replicas_step = Step(
-        model,
-        strategy,
-        function,
-        model.states,
-        scales,
-        is_plain=True,
-        merge_rows=True,
-        jit_compile=jit_compile,
-    )
-
-    @tf.function(autograph=False)
-    def step(batch: Any, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
-        offset, own, size = tf.unstack(rows)
-
-        def select(replica: int, *batch: Any) -> Any:
-            """Return a replica's rows without padding, their offset and their number."""
-            most = batch[-1].shape[0]
-            begin = replica % local_replicas * most
-            count = tf.clip_by_value(own - begin, 0, most)
-            kept = keras.tree.map_structure(lambda part: part[: tf.maximum(count, 1)], batch)
-            return kept, offset + begin, count
-
-        _, totals, stops = replicas_step.run(select, batch, size, totals, stop)
-        return totals, stops
-
-    return step
-
-
-def find_scales_of_run(
-    strategy: tf.distribute.Strategy, model: TaskModel, function: Callable[[Any], Any]
-) -> Scales:
-    """Return how the values of a step add up, which is tried if the user's model needs it."""
-    one = model.recipe_model
-    has_own_metrics = any(is_own_metric(metric) for metric in list_metrics(one))
-    if not is_trial_needed(one) or (strategy.num_replicas_in_sync == 1 and not has_own_metrics):
-        return Scales()
-    batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
-    inputs, labels, *_ = next(iter(batches))
-    batch = inputs, labels, tf.ones(len(labels))
-    return find_scales(model, strategy, function, model.states, batch, is_plain=True)
-
-
-def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of (batches, count, rows, totals, stop), which runs `count` steps.
-
-    It takes the batches from their iterator; `rows` are those of each step. It returns what the
-    last step has returned.
-    """
-
-    @tf.function(autograph=False)
-    def steps(batches: Any, count: tf.Tensor, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
-        def run_next(number: tf.Tensor, totals: Any, _: tf.Tensor) -> Any:
-            return number + 1, *step(next(batches), rows[number], totals, stop)
-
-        _, totals, stops = tf.while_loop(
-            lambda number, *_: number < count,
-            run_next,
-            (tf.constant(0), totals, tf.zeros([])),
-            parallel_iterations=1,
-        )
-        return totals, stops
-
-    return steps
-
-
-def make_validation(
-    strategy: tf.distribute.Strategy,
-    model: TaskModel,
-    dataset: Dataset,
-    share: reader.InputShare,
-    after_step: Callable[[], None] = lambda: None,
-) -> Callable[[], dict[str, float]]:
-    """Return a function that returns loss and metrics of the validation split; {} if empty."""
-    count = reader.steps_per_epoch(dataset, "validation", share.batch_size)
-    if not count:
-        return dict
-    batches = distribute(strategy, reader.read_evaluation_batches(dataset, "validation", share))
-    step = make_step(strategy, model, model.test_step)
-    examples = dataset.splits["validation"].examples
-
-    def score() -> dict[str, float]:
-        totals = model.states.make_totals()
-        for position, batch in zip(range(count), batches, strict=False):
-            rows = tf.constant(share.rows_at(position, examples), tf.int64)
-            totals, stops = step(batch, rows, totals, tf.zeros([]))
-            stops.numpy()  # Wait for the step.
-            after_step()
-        return model.read(totals)
-
-    return score
-
-
-def distribute(strategy: tf.distribute.Strategy, batches: tf.data.Dataset) -> Any:
-    """Distribute the elements of `batches` to this worker's replicas.
-
-    The number of steps is known, so the dataset is declared infinite. Otherwise, each step of a
-    multi-worker job would begin with a collective operation that asks which workers still have
-    data. A single CPU uses `batches` directly, because distribution takes as long as half a step of
-    a small model.
-    """
-    devices = strategy.extended.worker_devices
-    if len(devices) == 1 and "CPU:" in devices[0]:
-        return batches
-    infinite = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return strategy.distribute_datasets_from_function(lambda _: batches.apply(infinite))

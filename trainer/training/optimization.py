@@ -72,20 +72,16 @@ def create_optimizer(config: TrainingConfig, schedule: LearningRate) -> keras.op
         options["weight_decay"] = config.weight_decay
     optimizer = _CLASSES[config.optimizer](**options)
     if wide:
-        ftrl = _create_ftrl(config, schedule)
+        # FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate.
+        ftrl = keras.optimizers.Ftrl(
+            learning_rate=lambda: config.wide_learning_rate * schedule.factor,
+            l1_regularization_strength=config.wide_l1,
+            l2_regularization_strength=config.wide_l2,
+        )
         optimizer = WideAndDeepOptimizer(optimizer, ftrl, config.gradient_clip_norm)
     if config.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
-
-
-def _create_ftrl(config: TrainingConfig, schedule: LearningRate) -> keras.optimizers.Optimizer:
-    """Create FTRL (McMahan et al. 2013, "Ad Click Prediction"); plateaus also reduce its rate."""
-    return keras.optimizers.Ftrl(
-        learning_rate=lambda: config.wide_learning_rate * schedule.factor,
-        l1_regularization_strength=config.wide_l1,
-        l2_regularization_strength=config.wide_l2,
-    )
 
 
 class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
@@ -108,6 +104,10 @@ class WideAndDeepOptimizer(keras.optimizers.MultiOptimizer):
     @property
     def iterations(self) -> keras.Variable:
         return self.deep.iterations
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        return self.deep.learning_rate
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         if self.clip_norm:

@@ -38,13 +38,10 @@ class StepProfiler:
             tf.profiler.experimental.start(self._logs)
             self._began = time.monotonic()
 
-    def is_last(self, step: int, ends_epoch: bool) -> bool:
-        """Return whether the trace ends with a step: the last, or its epoch's."""
-        return self._began is not None and (step == self._last or ends_epoch)
-
-    def end(self, step: int) -> None:
-        """End the trace after `step`, whose results are there."""
-        assert self._began
+    def end_step(self, step: int, *, ends_epoch: bool) -> None:
+        """End the trace if `step`, whose results are there, is the last or the epoch's last."""
+        if self._began is None or not (step == self._last or ends_epoch):
+            return
         seconds, count = time.monotonic() - self._began, step - self._first + 1
         self._began = None
         tf.profiler.experimental.stop()

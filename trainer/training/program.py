@@ -5,9 +5,15 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from trainer.data import storage
 from trainer.data.schema import Dataset, load_to_train
+from trainer.data.storage import join
+from trainer.engine.cluster import Cluster
+from trainer.exported.results import HISTORY
 from trainer.models import prepare_model
+from trainer.training import trial
 from trainer.training.job import Job
 
 
@@ -17,6 +23,10 @@ class Trained:
 
     model: keras.Model
     dataset: Dataset
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        return self.model.distribute_strategy
 
     def make_history(self) -> list[dict[str, Any]]:
         """Return the rows of history.csv, from that of the last `fit` if there is one."""
@@ -33,9 +43,10 @@ class Trained:
                     row.update(zip(names if np.ndim(value) else [shown], numbers, strict=True))
         return rows
 
-    def measure(self, rows: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """Return the content of metrics.json, from the rows of history.csv."""
-        last, prefix = rows[-1], "validation_"
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Return the content of metrics.json."""
+        rows, prefix = self.make_history(), "validation_"
+        last = rows[-1]
         splits: dict[str, dict[str, Any]] = {"train": {}, "validation": {}}
         for name in sorted(last.keys() - {"epoch", "phase"}):
             split = "validation" if name.startswith(prefix) else "train"
@@ -48,14 +59,23 @@ class Trained:
             "stopped_phases": [""],
             "seconds": seconds,
             "examples_per_second": self.dataset.splits["train"].examples * len(rows) / seconds,
-            "replicas": self.model.distribute_strategy.num_replicas_in_sync,
+            "replicas": self.strategy.num_replicas_in_sync,
             "precision": keras.config.dtype_policy().name,
             **splits,
         }
 
 
-def train(job: Job) -> Trained:
-    """Call the program with its records and options; every replica of the job calls this."""
-    dataset, config = load_to_train(job.dataset), job.config
-    prepared = prepare_model(config.model, dataset, config.model_options, job.base_output_directory)
-    return Trained(model=prepared.train(dataset, job.base_output_directory), dataset=dataset)
+def train(job: Job, cluster: Cluster) -> Trained:
+    """Call the program with its records and options; every replica of the job calls this.
+
+    The chief writes history.csv.
+    """
+    dataset, config, base = load_to_train(job.dataset), job.config, job.base_output_directory
+    prepared = prepare_model(config.model, dataset, config.model_options, base)
+    trained = Trained(model=prepared.train(dataset, base), dataset=dataset)
+    if cluster.is_chief:
+        rows = trained.make_history()
+        storage.write_csv(join(base, HISTORY), rows)
+        for row in rows:
+            trial.report(row, row["epoch"])
+    return trained

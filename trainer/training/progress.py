@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from trainer.exported.results import rename_rate
 from trainer.tasks.base import Task
 from trainer.training.config import TrainingConfig
 
@@ -44,8 +43,6 @@ class Progress(tf.train.experimental.PythonState):
     def deserialize(self, string_value: bytes | str) -> None:
         for name, value in json.loads(string_value).items():
             setattr(self, name, value)
-        for row in self.history:
-            rename_rate(row)
 
     @property
     def begins_later_phase(self) -> bool:

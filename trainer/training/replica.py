@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from trainer import checked_json
 from trainer.data import storage
-from trainer.data.schema import Dataset, load_to_train
+from trainer.data.schema import Dataset
 from trainer.data.storage import join
 from trainer.engine import parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
@@ -53,8 +53,7 @@ def run(job: Job) -> int:
     cluster = from_environment(os.environ, job.evaluator_pool)
     try:
         if cluster.role == "evaluator":
-            results = join(job.base_output_directory, METRICS)
-            evaluator.evaluate(job, load_to_train(job.dataset), results)
+            evaluator.evaluate(job)
         else:
             _train(job, cluster)
     except TerminatedError as stop:
@@ -105,49 +104,31 @@ def _train(job: Job, cluster: Cluster) -> None:
     started = time.monotonic()
     if cluster.is_chief:
         trial.begin(job)
-    if find_model_class(job.config.model).is_program:
-        _run_program(job, cluster, started)
-        return
-    strategy = strategies.resolve(job.config.strategy, cluster, xla=job.config.xla)
-    if strategy == "parameter_server":
-        if not cluster.is_chief:
-            parameter_servers.serve(cluster)
+    is_program = find_model_class(job.config.model).is_program
+    name = "auto" if is_program else job.config.strategy
+    strategy = strategies.resolve(name, cluster, xla=job.config.xla)
+    if strategy == "parameter_server" and not cluster.is_chief:
+        parameter_servers.serve(cluster)
+    trained: TrainingLoop | program.Trained
+    if is_program:
+        trained = program.train(job, cluster)
+    elif strategy == "parameter_server":
         trained = asynchronous.train(job, cluster)
     else:
         tf.config.experimental.enable_op_determinism()
         trained = loop.train(job, cluster)
     if cluster.is_chief:
-        figures = _measure(trained, time.monotonic() - started)
-        figures |= {"strategy": strategy, "precision": job.config.precision}
-        _write_results(trained.model, trained.dataset, job, figures)
-    _wait_for_peers(trained.strategy, job)
-
-
-def _run_program(job: Job, cluster: Cluster, started: float) -> None:
-    """Run the user's training program, or steps for the chief; the chief writes the results."""
-    if cluster.addresses.get("ps") and not cluster.is_chief:
-        parameter_servers.serve(cluster)
-    trained = program.train(job)
-    if cluster.is_chief:
-        rows = trained.make_history()
-        storage.write_csv(join(job.base_output_directory, HISTORY), rows)
-        for row in rows:
-            trial.report(row, row["epoch"])
-        figures = trained.measure(rows, time.monotonic() - started)
-        figures["strategy"] = strategies.resolve("auto", cluster)
-        _write_results(trained.model, trained.dataset, job, figures)
-    _wait_for_peers(trained.model.distribute_strategy, job)
-
-
-def _wait_for_peers(strategy: tf.distribute.Strategy, job: Job) -> None:
-    """Wait until no replica needs another for a collective operation, when they may exit.
-
-    A peer may exit as soon as it has passed this last barrier: when the results are written, its
-    loss is not a failure.
-    """
+        seconds = time.monotonic() - started
+        if isinstance(trained, TrainingLoop):
+            figures = _measure(trained, seconds)
+        else:
+            figures = trained.measure(seconds)
+        _write_results(trained.model, trained.dataset, job, figures | {"strategy": strategy})
     try:
-        strategies.barrier(strategy)
+        # Until no replica needs another for a collective operation, when they may exit.
+        strategies.barrier(trained.strategy)
     except _PEER_GONE:
+        # A peer may exit as soon as it has passed this last barrier.
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
             raise
 
@@ -168,6 +149,7 @@ def _measure(trained: TrainingLoop, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "examples_per_second": statistics.median(steady),
         "replicas": trained.replicas,
+        "precision": trained.config.precision,
         "train": {name: row[name] for name in trained.task_model.measured},
         "validation": {
             name: row[f"validation_{name}"]

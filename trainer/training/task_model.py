@@ -8,12 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.data.read.model_inputs import open_inputs
+from trainer.data.schema import Dataset
 from trainer.engine.internals import build_symbolically, get_loss_tracker, has_loss
 from trainer.engine.metric_states import MetricStates
 from trainer.errors import InputError
-from trainer.tasks import Task
+from trainer.models.model import Model
+from trainer.tasks import Task, task_of
 from trainer.tasks.base import LOSS
-from trainer.training.config import TrainingConfig
+from trainer.training import weights
+from trainer.training.augmentation import add_augmentation
+from trainer.training.config import TrainingConfig, seed_of
 
 _REPLACED = (
     "optimizer", "learning_rate", "momentum", "weight_decay", "schedule", "warmup_steps",
@@ -123,6 +127,25 @@ def _build_compiled(model: keras.Model, task: Task) -> None:
         keras.KerasTensor((None,), dtype="float32"),
     )
     build_symbolically(model, batch)
+
+
+def build_task_model(
+    config: TrainingConfig, dataset: Dataset, prepared: Model, strategy: tf.distribute.Strategy
+) -> TaskModel:
+    """Build the model to train, from `prepared`: that of `config`, perhaps with augmentation.
+
+    This function sets the process's random seed and dtype policy, so that each process with these
+    arguments gets the same weights (from config.warm_start, if it is set).
+    """
+    keras.utils.set_random_seed(seed_of(config))
+    keras.config.set_dtype_policy(config.precision)
+    with strategy.scope():
+        model = network = prepared.build(dataset)
+        if config.warm_start:
+            weights.load(model, config.warm_start)
+        if config.augmentation == "model":
+            network = add_augmentation(model, config.augmentation_operations, seed_of(config))
+        return TaskModel(model, network, task_of(dataset), config)
 
 
 class _Scores(keras.metrics.Metric):

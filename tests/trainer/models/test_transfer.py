@@ -191,7 +191,8 @@ def test_evaluator_scores_no_checkpoint_as_another_epoch(colors, small, tmp_path
     tf.compat.v1.train.update_checkpoint_state(folder, others[-1], [first, *others])
 
     job = Job(dataset=colors.uri, base_output_directory=str(tmp_path), config=run.config)
-    evaluator.evaluate(job, colors, first + ".index")
+    (tmp_path / "metrics.json").touch()  # As after the run.
+    evaluator.evaluate(job)
     scores = evaluator.read_scores(str(tmp_path)).values()
     scored = {int(row["epoch"]): float(row["loss"]) for row in scores}
     expected = {row["epoch"]: row["validation_loss"] for row in run.progress.history}
