@@ -588,6 +588,20 @@ def metrics_seen_by_callbacks():
     return model, {**arguments, **validation, "callbacks": [Watch()]}
 
 
+@scenario
+def metric_of_updated_weights():
+    class Size(keras.metrics.Mean):
+        def __init__(self, layer: keras.Layer) -> None:
+            super().__init__(name="size")
+            self.layer = layer
+
+        def update_state(self, y: Any, outputs: Any, sample_weight: Any = None) -> None:
+            super().update_state(ops.sum(ops.square(self.layer.kernel)))
+
+    model = network()
+    return compiled("mse", model, metrics=[Size(model.layers[0])])
+
+
 class Counter(keras.metrics.Metric):
     """A sum that only its own method changes, and that is never reset."""
 

@@ -12,6 +12,9 @@ other module has an optimizer apply gradients. They promise:
   means; masks, synchronized normalization, dropout and other draws (`draws`) are the batch's.
 - Gradients are summed before they are clipped, in one message with the metrics (`metric_states`)
   and the number of replicas that were asked to stop (`replica_sums`).
+- A metric's update_state adds a replica's rows; whoever reads its result, a step or a callback,
+  gets that of all rows.
+- A loss that compares rows is computed of the whole batch where asked (`gathered_losses`).
 - Gradient accumulation and averages of weights work as on one process (`periodic_updates`).
 - What can't be so is refused by name before the first update (`step_trial`, `compile_checks`).
 

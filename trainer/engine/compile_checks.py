@@ -27,7 +27,8 @@ def list_metrics(model: keras.Model) -> list[keras.Metric]:
 def list_states(model: keras.Model) -> list[keras.Variable]:
     """Return the variables in which a model's metrics keep their states."""
     states = [variable for metric in list_metrics(model) for variable in metric.variables]
-    return [*{id(variable): variable for variable in states}.values()]
+    # A metric may refer to a weight, which Keras takes for a variable of the metric, too.
+    return [*{id(variable): variable for variable in states if not variable.trainable}.values()]
 
 
 def has_steps_of_keras(model: keras.Model) -> bool:

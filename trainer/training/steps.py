@@ -31,7 +31,7 @@ def make_step(
         function,
         model.states,
         _find_scales(model, function),
-        is_plain=True,
+        is_plain=model.is_plain,
         merge_rows=True,
         jit_compile=jit_compile,
     )
@@ -63,7 +63,7 @@ def _find_scales(model: TaskModel, function: Callable[[Any], Any]) -> Scales:
     batches = reader.read_for_keras(model.task.dataset, "train", ROWS_TRIED)
     inputs, labels, *_ = next(iter(batches))
     batch = inputs, labels, tf.ones(len(labels))
-    return find_scales(model, strategy, function, model.states, batch, is_plain=True)
+    return find_scales(model, strategy, function, model.states, batch, is_plain=model.is_plain)
 
 
 def repeat(step: Callable[..., Any]) -> Callable[..., Any]:

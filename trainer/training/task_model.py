@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from trainer.data.read.model_inputs import open_inputs
 from trainer.data.schema import Dataset
+from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import build_symbolically, get_loss_tracker, has_loss
 from trainer.engine.metric_states import MetricStates
 from trainer.errors import InputError
@@ -83,6 +84,11 @@ class TaskModel(keras.Model):
         model = self.recipe_model
         own = model.metrics[1:] if model.compiled else []  # Without the mean of its losses.
         return [get_loss_tracker(self), *own, self._scores]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no code of the user's own runs after the gradients of a step; see `Step`."""
+        return not self.recipe_model.compiled or is_plain(self.recipe_model)
 
     def read(self, totals: tf.Tensor) -> dict[str, float]:
         """Return the loss and the metrics of sums of steps' changes by name, the task's first."""
