@@ -3,15 +3,13 @@
 A replica computes a step of its rows. The values of the whole batch are those of the replicas, each
 times the replica's share of the rows, if they are means over rows; they are the sums if the step
 divides by the global batch size itself, as TensorFlow's guide to custom training says. What is
-neither, such as a contrastive loss, several replicas can't compute.
+neither, such as a contrastive loss, several replicas can't compute from their rows alone.
 
 The trial is not needed for models that consist of Keras' layers, losses and metrics alone.
 """
 
 import contextlib
 import dataclasses
-import re
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,39 +17,25 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow import raw_ops
 
-from trainer.engine import draws
-from trainer.engine.applied_optimizers import list_inner, list_optimizers, others_refused
+from trainer.engine.applied_optimizers import list_inner, list_optimizers
 from trainer.engine.batches import count_rows, slice_rows
 from trainer.engine.compile_checks import is_plain as has_plain_steps
 from trainer.engine.compile_checks import list_metrics, list_states
-from trainer.engine.inlined_functions import inlined_functions
-from trainer.engine.internals import (
-    find,
-    get_count,
-    get_variable_type,
-    is_of_keras,
-    list_layers,
-    losses,
-    replaced,
-)
+from trainer.engine.internals import get_count, is_of_keras, list_layers
 from trainer.engine.metric_states import MetricStates
-from trainer.engine.replica_sums import masks_of_all_rows, means_of_local_rows
-from trainer.engine.scales import Scale, Scales, flatten_logs
-from trainer.errors import InputError, first_line
+from trainer.engine.scales import Scale, Scales
+from trainer.engine.trial_passes import GRADIENT, PARTS, SCALED, Pass, Result
+from trainer.errors import InputError
 
 ROWS_TRIED = 32
 """Rows of the first batch with which a step is tried; as many as a replica's, if those are more."""
-_PARTS = 2
-"""Parts of a batch in a trial, which the step takes for the number of replicas."""
 _CPU_TOLERANCE, _GPU_TOLERANCE, _HALF_TOLERANCE = 1e-4, 1e-3, 0.05
 """Relative errors that are rounding; the last one in 16 bits."""
 _STEPS = 1000
 """Steps that a model seems to have trained in a trial."""
 _ATTEMPTS = 6
 """Weights with which a model is tried while they leave a value 0."""
-_GRADIENT, _SCALED = "the gradient for the optimizer", "the loss for the optimizer"
 _COMPARED = (
     "as when rows are compared with each other, or divided by their number or a mask's; give "
     "trainer.fit gather_batch=True, make it a mean over rows, mask by mask_zero=True of an "
@@ -61,13 +45,10 @@ _COMPARED = (
 _METRIC = "as when it divides by a mask's sum; let a keras.metrics.Metric keep sums over rows"
 _FACTOR = 1e4
 """Factor of gradients with which a limit is reached, to which a step may clip them."""
-_READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
-"""Types of operations that don't assign to a variable."""
 _BATCHWISE = {"circle", "dice", "tversky"}
 """Keras' losses that are no means over rows."""
 _MIXING = ("layers.preprocessing.", "layers.core.lambda_layer")
 """Modules of Keras' layers that may mix the rows of a batch."""
-
 _BATCH_LAYERS = (
     keras.layers.AugMix,
     keras.layers.CutMix,
@@ -108,276 +89,6 @@ def _is_mean(loss: Any) -> bool:
     if isinstance(loss, keras.losses.Loss):
         loss = getattr(loss, "fn", type(loss))
     return is_of_keras(loss) and loss.__name__ not in _BATCHWISE
-
-
-class _Values:
-    """Values that a replica's step has computed, recorded instead of applied."""
-
-    def __init__(self, known: tf.Tensor | None) -> None:
-        """Record a replica's values; `known` is what all replicas have found, see `exchange`."""
-        self._graph = tf.compat.v1.get_default_graph()
-        self._known = known
-        self.exchanged = [tf.zeros([0])]
-        self.means: set[int] = set()
-        """Ids of the variables of means to which the step has added a value of the whole batch."""
-        self.states: list[int] = []
-        self.of_means: list[tf.Tensor] = []
-        """What has been added to the metrics' states with these values."""
-        self.names: list[str] = []
-        self.tensors: list[tf.Tensor] = []
-        self.constants: list[int] = []
-        """Indices of the values that no row has an effect on."""
-        self.gradients: list[Any] = []
-        """Of the tapes, as they are before the step changes them."""
-        self.has_changed_gradients = False
-
-    def add(self, name: str, value: tf.Tensor) -> None:
-        if tf.compat.v1.get_default_graph() is not self._graph:
-            raise InputError(
-                f"several replicas can't compute {name} in a branch, as of tf.cond, or in a loop; "
-                "compute it in each step: to accumulate gradients over steps, give the optimizer "
-                "gradient_accumulation_steps"
-            )
-        if tf.get_static_value(value) is not None:
-            self.constants.append(len(self.names))
-        self.names.append(name)
-        self.tensors.append(value)
-
-    def exchange(self, value: tf.Tensor) -> tf.Tensor:
-        """Return what the replicas would add up to with this one's value, float32 [n]."""
-        if self._known is None:
-            self.exchanged.append(value)
-            return value
-        size = value.shape[0]
-        of_whole, self._known = self._known[:size], self._known[size:]
-        return tf.ensure_shape(of_whole, [size])
-
-
-class _Pass:
-    """A function of a step that changes nothing: it records."""
-
-    def __init__(
-        self,
-        model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        function: Callable[[Any], Any],
-        states: MetricStates,
-        rows: Any,
-        *,
-        is_whole: bool,
-        is_plain: bool,
-    ) -> None:
-        """Trace the step for rows of any number, as one process's if it is `is_whole`."""
-        self._model, self._strategy, self._function = model, strategy, function
-        self._states, self._is_whole, self._is_plain = states, is_whole, is_plain
-        self.names: list[str] = []
-        self.constants: list[int] = []
-        self.states: list[int] = []
-        """Indices of the metrics' states that rows have changed."""
-        self.has_changed_gradients = False
-        """The step applies other gradients than those that its tapes have computed."""
-        specification = keras.tree.map_structure(
-            lambda tensor: (
-                tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-                if tf.is_tensor(tensor)
-                else tf.type_spec_from_value(tensor)
-            ),
-            rows,
-        )
-        arguments = tf.TensorSpec([], tf.int32), tf.TensorSpec([2]), tf.TensorSpec([None])
-        self._step = tf.function(self._trace, autograph=False)
-        with self._patches():
-            try:
-                self._concrete = self._step.get_concrete_function(specification, *arguments)
-            except (TypeError, ValueError) as error:
-                raise self._refuse(error) from error
-
-    @contextlib.contextmanager
-    def _patches(self) -> Iterator[None]:
-        normalize = find(keras.layers.BatchNormalization, "call")
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(
-                replaced(
-                    tf.distribute.Strategy,
-                    "num_replicas_in_sync",
-                    lambda _: 1 if self._is_whole else _PARTS,
-                )
-            )
-            stack.enter_context(
-                # Its statistics are those of a replica, as in Keras.
-                replaced(
-                    keras.layers.BatchNormalization,
-                    "call",
-                    lambda self, inputs, training=None, mask=None: normalize(
-                        self, inputs, training=False, mask=mask
-                    ),
-                )
-            )
-            changes = means_of_local_rows(), draws.by_row(), draws.repeated(), inlined_functions()
-            for change in changes:
-                stack.enter_context(change)
-            yield
-
-    def _trace(self, rows: Any, offset: tf.Tensor, factors: tf.Tensor, known: tf.Tensor) -> Any:
-        per_replica: list[_Values] = []
-        local = threading.local()
-
-        def replica_step() -> Any:
-            local.values = values = _Values(None if self._is_whole else known)
-            draws.set_rows(offset, count_rows(rows))
-            self._states.begin(self._states.make_totals(), values.exchange)
-            logs = flatten_logs(self._function(rows))
-            own = {
-                name: tf.cast(tf.convert_to_tensor(value), tf.float32)
-                for name, value in ({} if self._is_plain else logs).items()
-            }
-            per_replica.append(values)
-            states = self._states.split(self._states.get_changes() - sum(values.of_means))
-            values.states = [
-                index
-                for index in self._states.list_changed()
-                if id(list_states(self._model)[index]) not in values.means
-            ]
-            return values.tensors, own, states, tf.concat(values.exchanged, 0)
-
-        with self._recorded(local, *tf.unstack(factors)):
-            results = self._strategy.run(replica_step)
-        self.names, self.constants = per_replica[0].names, per_replica[0].constants
-        self.states = per_replica[0].states
-        self.has_changed_gradients = per_replica[0].has_changed_gradients
-        first = self._strategy.experimental_local_results
-        return keras.tree.map_structure(lambda value: first(value)[0], results)
-
-    @contextlib.contextmanager
-    def _recorded(
-        self, local: threading.local, factor: tf.Tensor, loss_factor: tf.Tensor
-    ) -> Iterator[None]:
-        """Record values of metrics, and gradients times a factor; scale losses by another."""
-        update = find(keras.metrics.Mean, "update_state")
-        differentiate = find(tf.GradientTape, "gradient")
-
-        def gradients_times(*arguments: Any, **options: Any) -> Any:
-            found = differentiate(*arguments, **options)
-            scaled = tf.nest.map_structure(
-                lambda gradient: None if gradient is None else _times(gradient, factor), found
-            )
-            local.values.gradients += tf.nest.flatten(scaled)
-            return scaled
-
-        states = self._states
-
-        def update_recorded(mean: Any, values: Any, sample_weight: Any = None) -> Any:
-            if sample_weight is not None or tf.convert_to_tensor(values).shape.rank:
-                return update(mean, values, sample_weight)
-            local.values.add(f"the metric {mean.name!r}", tf.cast(values, tf.float32))
-            before = states.get_changes()
-            update(mean, values)
-            local.values.of_means.append(states.get_changes() - before)
-            local.values.means.update(map(id, mean.variables))
-
-        def loss_recorded(loss: tf.Tensor) -> tf.Tensor:
-            local.values.add("the loss", tf.cast(loss, tf.float32))
-            return tf.zeros_like(loss)
-
-        def average_of_whole(valid: tf.Tensor) -> tf.Tensor:
-            return local.values.exchange(tf.reshape(valid, [1]))[0]
-
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(others_refused(self._model))
-            for optimizer in list_optimizers(self._model):
-
-                def record(
-                    gradients: Any, variables: Any = None, name: str = optimizer.name
-                ) -> None:
-                    gradients = [*gradients]
-                    of_tapes = {id(gradient) for gradient in local.values.gradients}
-                    if any(id(gradient) not in of_tapes for gradient in gradients):
-                        local.values.has_changed_gradients = True
-                    summary = [_project(one) for one in gradients if one is not None]
-                    local.values.add(f"{_GRADIENT} {name!r}", tf.stack(summary))
-
-                def scale(loss: Any, name: str = optimizer.name) -> Any:
-                    total = tf.reduce_sum(tf.cast(loss, tf.float32))
-                    local.values.add(f"{_SCALED} {name!r}", total)
-                    return loss * tf.cast(loss_factor, loss.dtype)
-
-                stack.enter_context(replaced(optimizer, "apply", record))
-                stack.enter_context(replaced(optimizer, "scale_loss", scale))
-            stack.enter_context(replaced(keras.metrics.Mean, "update_state", update_recorded))
-            stack.enter_context(replaced(tf.GradientTape, "gradient", gradients_times))
-            stack.enter_context(masks_of_all_rows(average_of_whole))
-            stack.enter_context(replaced(losses, "unscale_loss_for_distribution", loss_recorded))
-            stack.enter_context(states.kept(measure_after=self._is_plain))
-            yield
-
-    def run(
-        self,
-        rows: Any,
-        offset: int = 0,
-        *,
-        factor: float = 1.0,
-        loss_factor: float = 1.0,
-        known: tf.Tensor | None = None,
-    ) -> "_Result":
-        """Compute the step of some rows, of which all is `known`, and undo its assignments."""
-        handles = self._list_assigned()
-        before = {id(handle): _read(handle) for handle in handles}
-        try:
-            known = tf.zeros([0]) if known is None else known
-            factors = tf.constant([factor, loss_factor])
-            values, logs, states, known = self._concrete(rows, tf.constant(offset), factors, known)
-        except tf.errors.InvalidArgumentError as error:
-            raise self._refuse(error) from None
-        after = {id(handle): _read(handle) for handle in handles}
-        for handle in handles:
-            raw_ops.AssignVariableOp(resource=handle, value=before[id(handle)])
-        return _Result(
-            values=[np.array(value) for value in values],
-            logs={name: np.array(value) for name, value in logs.items()},
-            states=[np.array(change, np.float64) for change in states],
-            known=known,
-            begin=before,
-            end=after,
-        )
-
-    def _refuse(self, error: Exception) -> InputError:
-        reason = re.sub(r"Exception encountered when calling .*|\x1b\[\d*m", "", str(error))
-        return InputError(
-            f"several replicas can't compute {self._function.__name__} of the model "
-            f"{self._model.name!r}, which fails with fewer rows, or a number that is not known "
-            f"when it is traced: {first_line(ValueError(reason))}; let it take batches of any "
-            "size, by keras.ops.shape(x)[0], or train on one replica"
-        )
-
-    def _list_assigned(self) -> list[Any]:
-        """Return the handles of the variables that the step assigns, or may assign."""
-        assigned = []
-        for outer, inner in self._concrete.graph.captures:
-            if get_variable_type(outer) is None:
-                continue
-            if any(not consumer.type.startswith(_READS) for consumer in inner.consumers()):
-                assigned.append(outer)
-        return assigned
-
-
-@dataclasses.dataclass(frozen=True)
-class _Result:
-    values: list[np.ndarray]
-    logs: dict[str, np.ndarray]
-    states: list[np.ndarray]
-    """What the step has added to the states of metrics."""
-    known: tf.Tensor
-    """What replicas that compute parts of the rows would exchange."""
-    begin: dict[int, tf.Tensor]
-    end: dict[int, tf.Tensor]
-    """Values of the variables that the step has assigned, by id of handle."""
-
-    def change(self, key: int) -> np.ndarray:
-        return np.array(self.end[key], np.float64) - np.array(self.begin[key], np.float64)
-
-
-def _read(handle: Any) -> tf.Tensor:
-    return raw_ops.ReadVariableOp(resource=handle, dtype=get_variable_type(handle))
 
 
 def find_scales(
@@ -441,7 +152,7 @@ def _find_scales(
 ) -> Scales:
     number = int(count_rows(rows))
     whole_pass, part_pass = (
-        _Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
+        Pass(model, strategy, function, states, rows, is_whole=is_whole, is_plain=is_plain)
         for is_whole in (True, False)
     )
     whole = whole_pass.run(rows)
@@ -496,9 +207,9 @@ def _find_scales(
     scaled: Scale | None = None  # That of the last loss that an optimizer scales.
     for index, name in enumerate(whole_pass.names):
         scale = find("values", index)
-        if scaled and name.startswith(_GRADIENT) and fits(scaled, "values", index):
+        if scaled and name.startswith(GRADIENT) and fits(scaled, "values", index):
             scale = scaled  # Several may fit gradients that are 0.
-        elif scaled and name.startswith(_GRADIENT):
+        elif scaled and name.startswith(GRADIENT):
             scale = None
         if scale is None:
             raise refuse_value(name, _METRIC if name.startswith("the metric") else _COMPARED)
@@ -508,11 +219,11 @@ def _find_scales(
                 "which does not show how rows add up; begin with other rows, leave it out"
             )
         scales.values.append(scale)
-        scaled = scale if name.startswith(_SCALED) else scaled
+        scaled = scale if name.startswith(SCALED) else scaled
     if scaled:
         unscaled = whole_pass.run(rows, loss_factor=0.0)
         for name, value in zip(whole_pass.names, unscaled.values, strict=True):
-            if name.startswith(_GRADIENT) and _is_shown(value):
+            if name.startswith(GRADIENT) and _is_shown(value):
                 raise refuse(
                     f"{name} is not only that of a loss that optimizer.scale_loss returns; compute "
                     "it by the tape of the scaled loss alone"
@@ -520,7 +231,7 @@ def _find_scales(
     if whole_pass.has_changed_gradients:
         larger = run(_FACTOR)
         for index, (name, scale) in enumerate(zip(whole_pass.names, scales.values, strict=True)):
-            if name.startswith(_GRADIENT) and not larger.adds_up(scale, "values", index):
+            if name.startswith(GRADIENT) and not larger.adds_up(scale, "values", index):
                 raise refuse_value(
                     f"{name}, if it is {_FACTOR:.0f} times as large,",
                     "as when it is clipped; let the optimizer do that, by clipnorm or clipvalue",
@@ -548,15 +259,15 @@ def _find_scales(
 class _Attempt:
     """The results of a step of some rows, and of two parts of them, with the parts' shares."""
 
-    whole: _Result
-    cuts: list[list[tuple[_Result, float]]]
+    whole: Result
+    cuts: list[list[tuple[Result, float]]]
     tolerance: float
 
     def adds_up(self, scale: Scale, kind: str, key: Any) -> bool:
         expected = getattr(self.whole, kind)[key]
         for parts in self.cuts:
             terms = [
-                getattr(part, kind)[key] * np.array(scale.factor(share, _PARTS))
+                getattr(part, kind)[key] * np.array(scale.factor(share, PARTS))
                 for part, share in parts
             ]
             # Terms may cancel each other, as gradients do near a minimum.
@@ -608,9 +319,7 @@ def _find_tolerance(model: keras.Model) -> float:
     return _GPU_TOLERANCE if tf.config.list_logical_devices("GPU") else _CPU_TOLERANCE
 
 
-def _check_states(
-    model: keras.Model, whole: _Result, parts: list[_Result], tolerance: float
-) -> None:
+def _check_states(model: keras.Model, whole: Result, parts: list[Result], tolerance: float) -> None:
     """Raise InputError for metrics whose states are no sums over rows."""
     names = {
         id(variable): metric.name for metric in list_metrics(model) for variable in metric.variables
@@ -629,8 +338,8 @@ def _check_states(
 def _check_assigned(
     model: keras.Model,
     function: Callable[[Any], Any],
-    whole: _Result,
-    parts: list[_Result],
+    whole: Result,
+    parts: list[Result],
     tolerance: float,
 ) -> None:
     """Raise InputError for variables that do not end the same if replicas compute a step."""
@@ -656,19 +365,3 @@ def _is_close(found: Any, expected: Any, tolerance: float, rounding: float = 1e-
     size = np.max(np.abs(expected), axis=-1, keepdims=True) if np.ndim(expected) else expected
     least = 1e-6 * np.max(np.abs(expected), initial=0) + rounding
     return bool(np.all(np.abs(found - expected) <= tolerance * np.abs(size) + least))
-
-
-def _times(gradient: Any, factor: tf.Tensor) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            _times(gradient.values, factor), gradient.indices, gradient.dense_shape
-        )
-    return gradient * tf.cast(factor, gradient.dtype)
-
-
-def _project(gradient: Any) -> tf.Tensor:
-    """Return projections of a gradient to four directions, float32 [4]."""
-    flat = tf.reshape(tf.cast(tf.convert_to_tensor(gradient), tf.float32), [-1])
-    places = tf.range(tf.cast(tf.size(flat), tf.float32))
-    directions = [tf.cos(places * factor + 1) for factor in (0.61, 1.13, 1.7, 2.3)]
-    return tf.stack([tf.reduce_sum(flat * direction) for direction in directions])
