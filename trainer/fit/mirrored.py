@@ -91,7 +91,8 @@ class MirroredFit(FitLoop):
         model = self.model
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
-        steps, key = self.traced.functions, f"{name} {self.gather_batch} {parts.specification}"
+        steps, untried = self.traced.functions, self.traced.untried
+        key = f"{name} {self.gather_batch} {parts.specification}"
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
                 if first >= done:
@@ -102,12 +103,13 @@ class MirroredFit(FitLoop):
                     *_, checksum, rows = batches[0]
                     if not self._agree(int(checksum)):
                         warnings.warn(_DIFFERENT, stacklevel=6)
-                    if key not in steps:
-                        steps[key] = self._make_step(getattr(model, name), parts, rows)
+                    if key not in steps or (key in untried and int(count_rows(rows)) > 1):
+                        untried.discard(key)
+                        steps[key] = self._make_step(getattr(model, name), parts, rows, key)
                 if first < done:
                     continue
                 for local, size, *_ in batches:
-                    if name in self.traced.untried and int(size) > 1:
+                    if key in untried and int(size) > 1:
                         raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
                     logs, self.totals, stops = steps[key](
@@ -119,7 +121,9 @@ class MirroredFit(FitLoop):
                     break
         return self.measure(logs)
 
-    def _make_step(self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any) -> Any:
+    def _make_step(
+        self, function: Callable[[Any], Any], parts: DividedBatches, rows: Any, key: str
+    ) -> Any:
         """Return a function that runs Keras' train_step or test_step on all replicas.
 
         If it may compute what is no mean over rows, it is tried with the first rows of the data.
@@ -136,7 +140,7 @@ class MirroredFit(FitLoop):
                 "compute_loss"
             )
         if is_tried and int(count_rows(rows)) == 1:
-            self.traced.untried.add(function.__name__)
+            self.traced.untried.add(key)
         elif is_tried:
             with squares_as_losses(self.model) if gathers else contextlib.nullcontext():
                 scales = find_scales(

@@ -28,7 +28,7 @@ class TracedSteps:
     functions: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
     """By the step's name, and the specification of its arguments."""
     untried: set[str] = dataclasses.field(default_factory=set)
-    """Names of the steps that were not tried, because the first batch has a single row."""
+    """Those of them that were not tried, because the first batch had a single row."""
 
 
 def find_traced(model: keras.Model) -> TracedSteps:
