@@ -44,10 +44,10 @@ def list_variables(*values: Any) -> list[keras.Variable | tf.Variable]:
 
     Their order is the same in each process. A variable may be there twice.
     """
-    return _find(values, (keras.Variable, tf.Variable), set())
+    return list_parts((keras.Variable, tf.Variable), *values)
 
 
-def list_parts(kind: type, *values: Any) -> list[Any]:
+def list_parts(kind: Any, *values: Any) -> list[Any]:
     """Return the parts of a kind that models, losses, containers and the like keep, each once."""
     return _find(values, kind, set())
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from trainer.engine.applied_optimizers import get_tf_variable, list_kept, list_variables
 from trainer.engine.checkpoints import Checkpoints, list_checkpoints, read_state
 from trainer.engine.cluster import Cluster
+from trainer.engine.compile_checks import list_states
 from trainer.errors import InputError
 from trainer.fit.callback_state import CallbackState
 from trainer.fit.fit_loop import FitLoop
@@ -97,8 +98,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._history, self._loop = history, loop
         self._trained, self._kept = model, list_kept(model)
         self._callback_state = CallbackState(callbacks, model)
-        # Also of metrics that `compile` was given and that Keras builds in the first step.
-        measured = {id(get_tf_variable(one)) for one in list_variables(model.metrics)}
+        measured = self._list_measured()
         variables = [one for key, one in self._kept.items() if key not in measured]
         self._state = _State()
         self._checkpoints = Checkpoints(directory, cluster, variables, self._state)
@@ -119,12 +119,14 @@ class CheckpointCallback(keras.callbacks.Callback):
         """Restore what callbacks may have changed in on_epoch_begin, and what was measured."""
         self.restore()
         self.on_train_begin()
-        if self._loop:
-            self._loop.totals = tf.constant(self._state.arrays["metrics"])
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the state of the other callbacks, whose on_train_begin was called before."""
         self._callback_state.save()
+        if self._loop and "metrics" in self._state.arrays:
+            # Also those that are never reset.
+            self._loop.totals = tf.constant(self._state.arrays["metrics"])
+            self._loop.states.assign(self._loop.totals)
         if self._newest:
             values = self._state.values
             self._history.epoch = values["history"]["epoch"]
@@ -145,10 +147,18 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         self._save(self._epoch, 0, is_finished=True)
 
+    def _list_measured(self) -> set[int]:
+        """Return the ids of the variables that metrics reset, or that the loop's states hold.
+
+        Keras builds some of them in the first step.
+        """
+        model = self._trained
+        states = list_states(model) if self._loop else []
+        return {id(get_tf_variable(one)) for one in [*list_variables(model.metrics), *states]}
+
     def _save(self, epoch: int, step: int, *, is_finished: bool = False) -> None:
         """Save a checkpoint with which training goes on in an epoch, after so many steps."""
-        measured = map(get_tf_variable, list_variables(self._trained.metrics))
-        known = self._kept.keys() | {id(variable) for variable in measured}
+        known = self._kept.keys() | self._list_measured()
         for key, variable in list_kept(self._trained).items():
             if key not in known:
                 raise InputError(
@@ -157,7 +167,7 @@ class CheckpointCallback(keras.callbacks.Callback):
                     "made or built"
                 )
         callbacks, arrays = self._callback_state.save()
-        if self._loop and step:
+        if self._loop:
             arrays["metrics"] = self._loop.states.take_over(self._loop.totals).numpy()
         self._state.arrays = arrays
         self._state.values = {

@@ -83,15 +83,14 @@ class FitLoop(abc.ABC):
             model=model,
         )
         model.stop_training = False
-        called.on_train_begin()
         logs: dict[str, Any] = {}
         with draws.shared_by_threads(self._unseeded), self.states.held_here():
+            called.on_train_begin()
             for epoch in range(initial_epoch, epochs):
                 self.reset_metrics()
                 called.on_epoch_begin(epoch)
                 if restore_begun_epoch:
                     restore_begun_epoch()
-                    self.states.assign(self.totals)
                 logs = self.train_epoch(called, initial_step)
                 initial_step, restore_begun_epoch = 0, None
                 if self.is_validated and validates_after(model, epoch, validation_freq):
@@ -103,8 +102,8 @@ class FitLoop(abc.ABC):
                 called.on_epoch_end(epoch, logs)
                 if self.is_stopped():
                     break
-        model.optimizer.finalize_variable_values(model.trainable_weights)
-        called.on_train_end(logs)
+            model.optimizer.finalize_variable_values(model.trainable_weights)
+            called.on_train_end(logs)
         strategies.barrier(self.strategy)  # No worker may leave while another needs it.
 
     @abc.abstractmethod
