@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests import replicas
 from tests.child_processes import ROOT
 from tests.trainer import fit_scenarios
-from tests.trainer.fit_scripts import REFUSED, SCRIPTS
+from tests.trainer.fit_scripts import REFUSED, SCENARIOS, SCRIPTS
 from trainer.engine import draws, internals
 from trainer.engine.internals import losses
 from trainer.engine.strategies import LOGICAL_CPUS
@@ -377,6 +377,18 @@ def test_a_step_is_traced_once_until_the_model_is_compiled_again(tmp_path):
         for one in (model, keras_model):
             one.compile("sgd", "mae")
         assert train("third") == 2
+
+
+def test_metric_that_is_never_reset_goes_on_after_a_restart(tmp_path):
+    def train(epochs, how, **options):
+        keras.utils.set_random_seed(1)
+        model, arguments = SCENARIOS["results_read_by_the_step"]()
+        arguments |= {"epochs": epochs, "verbose": 0, **options}
+        return how(model, **arguments).history["number"]
+
+    saved = {"directory": str(tmp_path), "checkpoint_steps": 3}
+    train(2, fit, **saved)
+    assert train(4, fit, **saved) == train(4, keras.Model.fit) == [44, 88, 132, 176]
 
 
 def test_variable_that_a_step_creates_is_refused(tmp_path):
