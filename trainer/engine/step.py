@@ -134,17 +134,21 @@ class Step:
     def _replaced(self) -> Iterator[None]:
         """Let functions of Keras and TensorFlow compute a part of the batch."""
         changes = [
-            replica_sums.means_of_local_rows(),
-            replica_sums.masks_of_all_rows(self._share.average),
-            replica_sums.moments_of_all_rows(self._share),
-            replica_sums.batch_means(self._share, self._scales),
-            *([losses_of_all_rows(self._model, self._share)] if self._gather_batch else []),
             self._states.kept(measure_after=self._is_plain),
-            draws.by_row(),
             inlined_functions(),
             others_refused(self._model),
             *(self._gradients.of(optimizer) for optimizer in list_optimizers(self._model)),
         ]
+        if self._strategy.num_replicas_in_sync > 1:
+            changes += [
+                replica_sums.means_of_local_rows(),
+                replica_sums.masks_of_all_rows(self._share.average),
+                replica_sums.moments_of_all_rows(self._share),
+                replica_sums.batch_means(self._share, self._scales),
+                draws.by_row(),
+            ]
+        if self._gather_batch:
+            changes.append(losses_of_all_rows(self._model, self._share))
         with contextlib.ExitStack() as stack:
             for change in changes:
                 stack.enter_context(change)
