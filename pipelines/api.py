@@ -271,10 +271,9 @@ def load_model(run: Run) -> keras.Model:
     """
     from pipelines.runs import run_files
     from trainer.data.storage import join
-    from trainer.exported import model_files
-    from trainer.training import weights
+    from trainer.exported import keras_file, model_files
 
     if not run.training:
         raise InputError(f"{run.name} is {run.state} and has no model; wait for its training")
     run_files.check(run.link, join(run.training, "model", model_files.LIST))
-    return weights.load_model(run.training, str(run.parameters.get("model", "")))
+    return keras_file.load_model(run.training, str(run.parameters.get("model", "")))
