@@ -13,7 +13,7 @@ from tests.trainer.training_runs import train
 from trainer.data.images.augmentation import RandomQuarterTurn, RandomShift, add_augmentation
 from trainer.data.read.reader import InputShare, read_evaluation_batches
 from trainer.data.source_options import OPERATIONS
-from trainer.engine import embeddings, strategies
+from trainer.engine import agreement, embeddings, strategies
 from trainer.engine.checkpoints import Checkpoints
 from trainer.engine.cluster import Cluster
 from trainer.errors import InputError
@@ -261,7 +261,7 @@ def test_strategy_that_does_not_fit_the_replicas_is_refused(strategy, roles):
 @pytest.mark.parametrize("name", ["one_device", "mirrored"])
 def test_single_replica_waits_for_no_other(name):
     assert strategies.resolve(name, Cluster()) == name
-    strategies.barrier(strategies.create_strategy(name, Cluster()))
+    agreement.barrier(strategies.create_strategy(name, Cluster()))
 
 
 def test_logical_devices_stand_in_for_gpus():

@@ -48,9 +48,6 @@ def _split(flat: tf.Tensor, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     ]
 
 
-add = tf.function(all_reduce, autograph=False)
-
-
 class Share(threading.local):
     """A replica's part of a step; tf.distribute traces each replica in its own thread."""
 

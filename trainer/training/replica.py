@@ -14,7 +14,7 @@ from trainer import checked_json
 from trainer.data import storage
 from trainer.data.schema import Dataset
 from trainer.data.storage import join
-from trainer.engine import parameter_servers, strategies
+from trainer.engine import agreement, parameter_servers, strategies
 from trainer.engine.cluster import Cluster, from_environment
 from trainer.errors import RETRY_EXIT_CODE, InputError, first_line
 from trainer.exported import keras_file
@@ -127,7 +127,7 @@ def _train(job: Job, cluster: Cluster) -> None:
         _write_results(trained.model, trained.dataset, job, figures | {"strategy": strategy})
     try:
         # Until no replica needs another for a collective operation, when they may exit.
-        strategies.barrier(trained.strategy)
+        agreement.barrier(trained.strategy)
     except _PEER_GONE:
         # A peer may exit as soon as it has passed this last barrier.
         if not tf.io.gfile.exists(join(job.base_output_directory, METRICS)):
