@@ -19,8 +19,10 @@ from pipelines.cloud.upload import ARTIFACT_REGISTRY, repository_path
 from pipelines.parameters import ParameterSet
 from pipelines.project.connection import Connection, console_link
 from pipelines.runs import vertex_jobs
+from trainer.data.source_options import SourceOptions
 from trainer.data.sources import SourceKind, parse_source
 from trainer.errors import InputError
+from trainer.formats import size
 
 APIS = tuple(
     f"{name}.googleapis.com" for name in ("aiplatform", "artifactregistry", "logging", "storage")
@@ -134,7 +136,9 @@ def _list_checks(
     if parameters:
         kind, place = parse_source(parameters.records.source)
         if kind.billed:
-            checks["source"] = partial(examine_billed_source, kind=kind, place=place)
+            checks["source"] = partial(
+                examine_billed_source, kind=kind, place=place, options=parameters.records
+            )
     for metric, amount in quotas.items():
         quota = partial(examine_quota, metric=metric, amount=amount)
         checks[f"quota {metric.rpartition('/')[2]}"] = quota
@@ -233,10 +237,12 @@ def examine_act_as_permission(connection: Connection) -> Finding:
     return _examine_permissions(connection, what, resource, ["iam.serviceAccounts.actAs"], grant)
 
 
-def examine_billed_source(connection: Connection, kind: type[SourceKind], place: str) -> Finding:
+def examine_billed_source(
+    connection: Connection, kind: type[SourceKind], place: str, options: SourceOptions
+) -> Finding:
     """Tell how much a run is billed for reading its source, which your own account may read."""
-    size = kind.measure(place, connection.settings.project, connection.call_api)
-    return Finding(True, f"source: {size / 1e9:,.3g} GB are billed in each run, also if unchanged")
+    billed = kind.measure(place, options, connection.settings.project, connection.call_api)
+    return Finding(True, f"source: {size(billed.size)} are billed in each run, also if unchanged")
 
 
 def examine_service_account(
