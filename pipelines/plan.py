@@ -308,9 +308,9 @@ class _Plan:
         yield from self._format_source(width)
         if self.minutes and not search:
             job = hourly["on demand"] * Decimal(str(self.minutes)) / 60
-            total = f"{format_money(job + prices.run + source):>{width}} {prices.currency}"
+            cost = f"{format_money(job + prices.run + source):>{width}} {prices.currency}"
             unknown = " and the source" if self.billed and isinstance(self.billed, str) else ""
-            yield "total", f"{total}{unknown} on demand, if a run takes the expected time"
+            yield "total", f"{cost}{unknown} on demand, if a run takes the expected time"
 
     def _price_source(self) -> Decimal:
         if isinstance(self.billed, str):
