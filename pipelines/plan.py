@@ -73,14 +73,16 @@ def describe_network(
     parameters: ParameterSet, search: SearchOptions | None, network: str
 ) -> Iterator[str]:
     """Yield a line about the addresses that jobs peered with a network need, if there is one."""
-    jobs, replicas = _count_jobs(search), sum(parameters.machines.replicas.values())
+    replicas = sum(parameters.machines.replicas.values())
+    # The step that waits for the trials is a job, too.
+    jobs = _count_jobs(search) + bool(search)
     if parameters.job.network or network:
         reserved = find_reserved_range(jobs, replicas)
         need = (
             f"a reserved range of {reserved} or larger" if reserved else "more than a /16 provides"
         )
         yield (
-            f"network   {count(jobs, 'job')} of {count(replicas, 'replica')} at the same time: "
+            f"network   {count(jobs, 'job')} of up to {count(replicas, 'replica')} at once: "
             f"{need}; while they run, no training in the region runs on another network"
         )
 

@@ -66,10 +66,10 @@ def test_plan_names_the_addresses_that_peered_jobs_need(labeled, monkeypatch):
     assert "network" not in labeled("digits-search")
     monkeypatch.setenv("VERTEX_NETWORK", "projects/1/global/networks/n")
     (line,) = labeled("digits-search")["network"]
-    assert line.startswith("3 jobs of 2 replicas at the same time: a reserved range of /18 or lar")
+    assert line.startswith("4 jobs of up to 2 replicas at once: a reserved range of /18 or lar")
     assert line.endswith("while they run, no training in the region runs on another network")
     (line,) = labeled("digits", worker_count=63)["network"]
-    assert "1 job of 64 replicas at the same time: more than a /16 provides" in line
+    assert "1 job of up to 64 replicas at once: more than a /16 provides" in line
 
 
 @pytest.mark.parametrize(
