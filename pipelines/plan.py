@@ -311,8 +311,8 @@ class _Plan:
         if self.minutes and not search:
             job = hourly["on demand"] * Decimal(str(self.minutes)) / 60
             cost = f"{format_money(job + prices.run + source):>{width}} {prices.currency}"
-            unknown = " and the source" if self.billed and isinstance(self.billed, str) else ""
-            yield "total", f"{cost}{unknown} on demand, if a run takes the expected time"
+            unknown = ", without the source" if isinstance(self.billed, str) and self.billed else ""
+            yield "total", f"{cost} on demand, if a run takes the expected time{unknown}"
 
     def _price_source(self) -> Decimal:
         if isinstance(self.billed, str):
