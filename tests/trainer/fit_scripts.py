@@ -992,5 +992,32 @@ def sum_of_means():
     return prepare(Summed())
 
 
+class BatchLosses(keras.callbacks.Callback):
+    """Adds the losses that are seen at the ends of an epoch's calls to its logs."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.losses.append(batch + logs["loss"])
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["losses"] = sum(self.losses)
+
+
+@scenario
+def several_steps_a_call():
+    model = compiled("mse", metrics=["mae"], steps_per_execution=3)[0]
+    return prepare(model, callbacks=[BatchLosses()])
+
+
+@scenario
+def steps_of_an_epoch_that_calls_exceed():
+    model = compiled("mse", steps_per_execution=4)[0]
+    x, y = draw(SOME)
+    data = tf.data.Dataset.from_tensor_slices((x, y[:, None])).batch(BATCH).repeat()
+    return model, {"x": data, "steps_per_epoch": 6, "callbacks": [BatchLosses()]}
+
+
 SCRIPTS = [*SCENARIOS]
 """Names of the scenarios of this file, to which fit_scenarios adds its own."""

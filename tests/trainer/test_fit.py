@@ -65,7 +65,12 @@ def test_two_workers_learn_as_one_process(names, tmp_path):
 
 SOME = ["optimizer_in_a_list", "average_by_the_guide", "masked_words", "contrast", "dice"]
 SOME += ["rows_compared_with_each_other", "masked_words_of_a_batch", "layer_of_a_batch"]
-SOME += ["results_read_by_the_step", "metric_that_a_step_resets", "metric_of_updated_weights"]
+SOME += [
+    "several_steps_a_call",
+    "results_read_by_the_step",
+    "metric_that_a_step_resets",
+    "metric_of_updated_weights",
+]
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param([], marks=pytest.mark.slow)])

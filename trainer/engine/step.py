@@ -158,23 +158,22 @@ class Step:
 
 
 def repeat(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of (batches, count, rows, totals, stop), which runs `count` steps.
+    """Return a function of (batches, count, results, ...), which runs `count` steps in a graph.
 
-    It takes the batches from their iterator; `rows` are those of each step. It returns what the
-    last step has returned.
+    `step` is a function of a batch, which is taken from the iterator `batches`; the step's number,
+    from 0; what the step before has returned, `results` for the first; and the other arguments.
     """
 
     @tf.function(autograph=False)
-    def steps(batches: Any, count: tf.Tensor, rows: tf.Tensor, totals: Any, stop: tf.Tensor) -> Any:
-        def run_next(number: tf.Tensor, totals: Any, _: tf.Tensor) -> Any:
-            return number + 1, *step(next(batches), rows[number], totals, stop)
+    def steps(batches: Any, count: tf.Tensor, results: Any, *others: Any) -> Any:
+        def run_next(number: tf.Tensor, *results: Any) -> Any:
+            return number + 1, *step(next(batches), number, results, *others)
 
-        _, totals, stops = tf.while_loop(
+        return tf.while_loop(
             lambda number, *_: number < count,
             run_next,
-            (tf.constant(0), totals, tf.zeros([])),
+            (tf.constant(0), *results),
             parallel_iterations=1,
-        )
-        return totals, stops
+        )[1:]
 
     return steps

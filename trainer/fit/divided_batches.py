@@ -1,6 +1,7 @@
 """Batches of any data that Keras' `fit` takes, divided among the replicas of a job."""
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,8 +36,9 @@ class DividedBatches(EpochIterator):
         self.undivided = self.data_adapter.get_tf_dataset()
         check_dense(self.undivided)
         # Reading further ahead would change the order of a dataset's next use if it shuffles anew.
-        limit = (self.steps_per_epoch or -1) * epochs
-        dataset = self.undivided.take(max(-1, limit)).enumerate()
+        calls = math.ceil((self.steps_per_epoch or 0) / self.steps_per_execution)
+        limit = calls * self.steps_per_execution * epochs or -1
+        dataset = self.undivided.take(limit).enumerate()
         if isinstance(arguments["x"], keras.utils.PyDataset):  # It reads ahead itself.
             self._dataset = dataset.map(self._divide)
         else:

@@ -13,6 +13,7 @@ from trainer.engine.agreement import add_up, agree, check_weights
 from trainer.engine.batches import count_rows
 from trainer.engine.compile_checks import is_plain
 from trainer.engine.internals import convert_optionals
+from trainer.engine.step import repeat
 from trainer.errors import InputError
 from trainer.fit.divided_batches import DividedBatches
 from trainer.fit.fit_loop import FitLoop
@@ -86,28 +87,37 @@ class MirroredFit(FitLoop):
         logs: dict[str, Any] = {}
         stops = tf.zeros([])
         steps, untried = self.traced.functions, self.traced.untried
+        known = parts.data_adapter.num_batches
         key = f"{name} {self.gather_batch} {parts.specification}"
         with parts.catch_stop_iteration():
             for first, last, iterator in parts:
                 if first >= done:
                     begin(first)
-                batches = [next(iterator)]
-                batches += itertools.islice(iterator, last - first)
+                batch, rest = next(iterator), last - first
                 if first == 0:
-                    *_, checksum, rows = batches[0]
+                    *_, checksum, rows = batch
                     if not agree(self.strategy, int(checksum)):
                         warnings.warn(_DIFFERENT, stacklevel=6)
                     if key not in steps or (key in untried and int(count_rows(rows)) > 1):
                         untried.discard(key)
                         steps[key] = self._make_step(getattr(model, name), parts, rows, key)
+                        steps[f"{key} repeated"] = repeat(_take_batch(steps[key]))
+                # Where the data may end before, a step is run for each batch that comes.
+                is_counted = known and not parts.steps_per_epoch and key not in untried
+                repeated = min(rest, known - first - 1) if is_counted and first >= done else 0
+                batches = [batch, *itertools.islice(iterator, 0 if repeated else rest)]
                 if first < done:
                     continue
+                stop = tf.constant(float(model.stop_training))
                 for local, size, *_ in batches:
                     if key in untried and int(size) > 1:
                         raise InputError(_UNTRIED.format(name=name, model=model.name))
                     before = stops
-                    logs, self.totals, stops = steps[key](
-                        local, size, self.totals, float(model.stop_training)
+                    logs, self.totals, stops = steps[key](local, size, self.totals, stop)
+                if repeated:
+                    before, results = stops, (logs, self.totals, stops)
+                    logs, self.totals, stops = steps[f"{key} repeated"](
+                        iterator, tf.constant(repeated), results, stop
                     )
                 end(last, logs)
                 # Other workers learn of a stop by the next step, and this one does not wait for it.
@@ -152,3 +162,8 @@ class MirroredFit(FitLoop):
             return logs, totals, stops
 
         return step
+
+
+def _take_batch(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a step for `repeat`, from one of (rows, size, totals, stop)."""
+    return lambda batch, _, results, stop: step(*batch[:2], results[1], stop)

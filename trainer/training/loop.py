@@ -212,7 +212,11 @@ class TrainingLoop:
         progress.examples += sum(size for *_, size in rows[:count])
         if most > 1:
             self.totals, stops = self.train_steps(
-                batches, tf.constant(count), tf.constant(rows, tf.int64), self.totals, stop
+                batches,
+                tf.constant(count),
+                (self.totals, tf.zeros([])),
+                tf.constant(rows, tf.int64),
+                stop,
             )
             return stops
         started = time.monotonic()
@@ -350,7 +354,11 @@ class TrainingLoop:
         """Create the functions that `train_epoch` uses, for the phase's optimizer."""
         model = self.task_model
         self.train_step = make_step(model, model.train_step, jit_compile=self.config.xla)
-        self.train_steps = repeat(self.train_step)
+        self.train_steps = repeat(
+            lambda batch, number, results, rows, stop: self.train_step(
+                batch, rows[number], results[0], stop
+            )
+        )
 
     def make_validation(self) -> Callable[[], dict[str, float]]:
         """Return the function that scores the validation split."""
