@@ -120,8 +120,11 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run DIGITS --local", "no recipe 'DIGITS'; did you mean 'digits'?"),
         ("run digits", "; or add --local to run here"),
         ("run digits --local --name A_b", "--name 'A_b': names may have up to 63 characters: a-z"),
-        ("run digits --local --name latest", "--name 'latest' means the last run of all"),
-        ("run digits --local --name mnist", "--name 'mnist' means the last run of all or"),
+        (
+            "run digits --local --name latest",
+            "--name 'latest' is reserved: it selects the last run",
+        ),
+        ("run digits --local --name mnist", "--name 'mnist' is reserved: it selects"),
         ("run digits --local --detach", "--detach is for runs on Vertex AI; leave it"),
         ("run digits --local --project p", "--project is for runs on Vertex AI"),
         ("run digits --local --set max_cost=0.0001", "pays for 0 s of machines"),

@@ -236,7 +236,7 @@ def examine_act_as_permission(connection: Connection) -> Finding:
 def examine_billed_source(connection: Connection, kind: type[SourceKind], place: str) -> Finding:
     """Tell how much a run is billed for reading its source, which your own account may read."""
     size = kind.measure(place, connection.settings.project, connection.call_api)
-    return Finding(True, f"source: {size / 1e9:,.3g} GB are billed in each run, also if unchanged")
+    return Finding(True, f"source: {size / 1e9:,.3g} GB are billed in each run, even if unchanged")
 
 
 def examine_service_account(

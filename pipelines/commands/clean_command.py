@@ -23,10 +23,10 @@ def clean(
     ],
     recipe: RecipeFilter = None,
     keep_last: Annotated[
-        int, typer.Option(min=0, help="Number of each recipe's last successful runs to keep.")
+        int, typer.Option(min=0, help="Keep this many of each recipe's last successful runs.")
     ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> int:
     """Delete old runs, their jobs and folders, finished schedules, unused model versions.
 

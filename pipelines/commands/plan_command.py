@@ -27,7 +27,7 @@ def plan(
     rate: Rates = None,
     batch: run_command.BatchInput = None,
 ) -> None:
-    """Show the machines of a run, their quota and their price. Needs no network."""
+    """Show the machines, quota and price of a run. Needs no network."""
     loaded, values = api.load(recipe), parse_values(set_, batch)
     if batch is not None:
         if minutes:

@@ -236,7 +236,7 @@ def _check_start(path: pathlib.Path, started: Any, record: RunRecord) -> None:
     """Raise InputError if a run with another start than that of run.json wrote a file beside it."""
     if started != record.started:
         raise InputError(
-            f"{path} and {RECORD_FILE_NAME} beside it are of different runs: they name the starts "
+            f"{path} and {RECORD_FILE_NAME} beside it belong to different runs, started "
             f"{started!r} and {record.started!r}; restore the one that was replaced"
         )
 

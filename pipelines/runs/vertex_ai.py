@@ -45,7 +45,7 @@ class VertexRuns:
             self.connection, run, job_id, chosen, count, noise=replica is not None
         )
         source = f"of {chosen} " if chosen else ""
-        return lines or [f"no lines {source}yet: {cloud_logging.link(self.connection, job_id)}"]
+        return lines or [f"no log lines {source}yet: {cloud_logging.link(self.connection, job_id)}"]
 
     def job_lines(self, job: TrainingJob) -> list[str]:
         """Return the lines of `status` about a training job that follow its state."""

@@ -435,7 +435,7 @@ def test_large_table_is_read_in_part(tmp_path, monkeypatch):
     ("name", "rows", "label", "message"),
     [
         ("digits", ["1,2"], "y", "there is a recipe 'digits' already; choose another name"),
-        ("My homes", ["1,2"], "y", "'My homes' can't name a recipe: use lower-case letters"),
+        ("My homes", ["1,2"], "y", "'My homes' is not a recipe name: use lower-case letters"),
         ("new", ["1,2"], "z", "has no column 'z'"),
         ("new", [], "y", "has no rows that can be read"),
         ("new", ["1,2"], "y", "has only 1 row, too few to learn from"),

@@ -195,7 +195,7 @@ def test_plan_has_the_price_of_a_search_and_what_early_stopping_saves(capsys):
         return line
 
     line = describe(trials=12)
-    assert line.startswith("search    12 of 12 trials, 2 at the same time, and a training with")
+    assert line.startswith("search    12 of 12 trials, 2 in parallel, and a training with")
     (expected,) = re.findall(r"expected ([\d.]+) in 1 h$", line)
     stopped = describe(trials=12, early_stopping="median")
     (best,) = re.findall(rf"expected {expected} in 1 h without early.*, at least ([\d.]+)", stopped)

@@ -223,7 +223,7 @@ def test_column_that_a_file_lacks_is_missing_as_in_a_request(command, trips):
     assert (code, told.splitlines()) == (
         0,
         [
-            "warning: rows.csv has no values of hour, company, Zone Id",
+            "warning: rows.csv lacks the columns hour, company, Zone Id",
             "rows.csv: columns that the model does not use: price",
         ],
     )

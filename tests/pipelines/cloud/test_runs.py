@@ -118,7 +118,7 @@ def test_logs_search_on_after_empty_pages(vertex, succeed):
 def test_link_to_the_log_is_a_url(vertex, succeed):
     succeed("run digits --name one")
     (number,) = vertex.custom_jobs
-    link = succeed("logs one").partition("no lines yet: ")[2]
+    link = succeed("logs one").partition("no log lines yet: ")[2]
     assert f"query;query=resource.labels.job_id%3D%22{number}%22?project=my-project" in link
 
 
