@@ -128,7 +128,7 @@ def test_plan_names_dataflow_if_it_writes_the_records(succeed):
         ("run digits --local --detach", "--detach is for runs on Vertex AI; leave it"),
         ("run digits --local --project p", "--project is for runs on Vertex AI"),
         ("run digits --local --set max_cost=0.0001", "pays for 0 s of machines"),
-        ("tune digits --local --set max_cost=0.3", "max_cost=0.3 does not pay for a trial"),
+        ("tune digits --local --set max_cost=0.3", "max_cost=0.3 does not cover a trial"),
         ("run digits --local '--runs-directory=~/file/x'", "/file/x can't be written"),
         (f"plan digits --set labels={'[' * 99_999}", "labels is nested too deeply"),
         ("plan digits --set accelerator_type=h100", "mean 'NVIDIA_H100_80GB'?"),

@@ -134,5 +134,5 @@ def format_cost(run: Run, rates: Mapping[str, float] | None = None) -> str:
         total += hourly * Decimal(str(job.seconds)) / 3600
     basis = f"at the prices of {prices.region} of {prices.date}"
     if given:
-        basis = "by the parameter price_per_hour"
+        basis = "from the parameter price_per_hour"
     return f"training cost about {format_money(total)} {prices.currency} {basis}"

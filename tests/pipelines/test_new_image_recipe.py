@@ -78,7 +78,7 @@ def test_what_is_wrong_with_photos_is_told(tmp_path):
         "1 not an image, neither by name nor by content (first: cat/notes.txt)",
         "3 classes: cat 43, dog 41, rare 2",
         "cat has 22 times as many photos as rare",
-        "class 'rare' has no image in the test split: nothing here says how well it is predicted",
+        "class 'rare' has no image in the test split: it is not evaluated",
         "duplicates: 2, such as cat/000.png = dog/same.png, cat/001.png = cat/twin.png",
         "duplicates with different labels: 1, such as cat/000.png (cat) = dog/same.png (dog)",
     ):

@@ -132,7 +132,7 @@ def test_plan_warns_of_a_job_that_is_cut_off(labeled):
 def test_own_price_of_the_job_replaces_an_unknown_one(labeled):
     unknown = {"chief_machine_type": "n4-standard-4", "boot_disk_type": "hyperdisk-balanced"}
     (line,) = labeled("digits", **unknown)["price"]
-    assert "no price is known for hyperdisk-balanced" in line
+    assert "no price for hyperdisk-balanced" in line
     priced = labeled("digits", "--minutes", "10", **unknown, price_per_hour=12)
     assert priced["on demand"][0].startswith("12.00 USD an hour, 2.00 for the expected 10 min")
     assert "spot" not in priced

@@ -286,7 +286,7 @@ def test_labels_without_examples_are_told(tmp_path):
     evaluation = train_and_evaluate(dataset, tmp_path / "run", **OPTIONS, epochs=1)
     names = {one.kind: one.values.get("names") for one in evaluation.find_findings()}
     in_test, in_validation, in_training = list_warnings(dataset)
-    assert in_test.startswith("classes 'price', 'rare' have no row in the test split: nothing ")
+    assert in_test.startswith("classes 'price', 'rare' have no row in the test split: they")
     assert in_validation.startswith("classes 'new', 'price', 'rare' have no row in the validation ")
     assert in_training == "class 'new' has no row in the training split: it can't be learned"
     assert "new" in names["never_given"]

@@ -36,7 +36,7 @@ def test_run_shows_its_steps_cost_and_verdict(vertex, succeed):
 
 def test_cost_follows_the_parameter_price_per_hour(vertex, succeed):
     vertex.outcomes = [Outcome(hours=2.0)]
-    line = "training cost about 20.00 USD by the parameter price_per_hour\n"
+    line = "training cost about 20.00 USD from the parameter price_per_hour\n"
     assert line in succeed("run digits --name one --set price_per_hour=10")
     assert line in succeed("status one")
     assert "cost about 2.05 USD" in succeed("status one --rate n1-standard-4=1")

@@ -97,7 +97,7 @@ def test_curves_of_a_split_with_one_class_are_undefined(tmp_path):
     evaluation = evaluate(write_model(tmp_path / "m", names), dataset.uri)
     page = report(tmp_path / "report.html", evaluation, dataset)
     assert "Undefined: the split holds examples of a single class." in page.text
-    words = "Class 'absent' has no image in the test split: nothing here says how well it is "
+    words = "Class 'absent' has no image in the test split: it is not evaluated"
     assert words in page.text
 
 

@@ -83,7 +83,7 @@ def propose_label(
         )
     if found and not found.fits and len(names) > FEW_CLASSES:
         raise InputError(
-            f"{place}: {found.notes[0]}; if this reads them rightly, add "
+            f"{place}: {found.notes[0]}; if that is right, add "
             f"{_show_entry(name, found.alternatives[0])}"
         )
     numbers, missing = values.numbers, {"missing": values.markers} if values.markers else {}
@@ -102,8 +102,7 @@ def propose_label(
         notes = notes[len(found.notes) if found else 0 :]  # Those of numbers.
     if len(written := set(map(fold_text, names))) > 2 and written <= _BOOLEANS:
         raise InputError(
-            f"{place} writes booleans in several ways, {', '.join(map(repr, names[:4]))}; write "
-            "them in one"
+            f"{place} spells booleans in several ways, {', '.join(map(repr, names[:4]))}; use one"
         )
     several = _find_labels(place, names, values.given)
     if several:

@@ -85,8 +85,8 @@ class Values:
         if form and not (self.dates if is_date else self.found):
             odd = next((text for text in self.given if not find_missing([text])), "")
             raise InputError(
-                f"column {name!r}: too few of its values are in the form that is given, "
-                f"{list_form(entry)}; one of them is {odd[:SHOWN]!r}"
+                f"column {name!r}: too few of its values, such as {odd[:SHOWN]!r}, have the given "
+                f"form, {list_form(entry)}"
             )
         padded = [text for text in self.given if re.fullmatch(r"0\d+", text)]
         self.is_padded = sum(self.given[text] for text in padded) > 1
