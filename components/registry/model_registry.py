@@ -133,8 +133,8 @@ class ModelRegistry:
             promote = promote or f"python -m pipelines promote RECIPE --model-name {model}"
             hints.insert(
                 0,
-                f"version {number} is registered, but not as champion ({description}): "
-                f"{promote} --version {number} makes it the champion",
+                f"version {number} is registered, but not as champion ({description}); "
+                f"`{promote} --version {number}` makes it the champion",
             )
         problem = f"model {model!r} has no champion in {searched or self.parent} yet"
         raise InputError("; ".join([problem, *(hints or [train])]))

@@ -94,9 +94,9 @@ def follow(
         try:
             if recipe:
                 experiment = experiments.add(connection, recipe, run_id)
-                say(f"compared  {experiments.link(settings, experiment)}")
+                say(f"compare   {experiments.link(settings, experiment)}")
         except (CloudError, InputError) as error:
-            say(f"warning   the run is in no experiment: {error}")
+            say(f"warning   the run was not added to an experiment: {error}")
         if detach:
             say(f"status    python -m pipelines status {run_id}")
             return 0

@@ -135,7 +135,9 @@ def find(runs_directory: pathlib.Path, name: str) -> pathlib.Path:
     """Return the folder of a run by name; "latest" is the run that was started or resumed last."""
     if exists(runs_directory, name):
         return (runs_directory / name).resolve()
-    raise InputError(f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists them")
+    raise InputError(
+        f"no run {name!r} in {runs_directory}; `python -m pipelines runs` lists the runs"
+    )
 
 
 def load_by_name(runs_directory: pathlib.Path, name: str) -> Run:

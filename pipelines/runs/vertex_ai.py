@@ -135,4 +135,4 @@ def format_cost(run: Run, rates: Mapping[str, float] | None = None) -> str:
     basis = f"at the prices of {prices.region} of {prices.date}"
     if given:
         basis = "from the parameter price_per_hour"
-    return f"training cost about {format_money(total)} {prices.currency} {basis}"
+    return f"about {format_money(total)} {prices.currency} for training, {basis}"

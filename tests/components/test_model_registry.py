@@ -357,7 +357,7 @@ def test_version_promoted_again_rolls_back_to_the_one_between(registry, service)
 
 def test_unpromoted_version_is_named_where_there_is_no_champion(registry):
     registry.register("digits", candidate("one"), "candidate", "")
-    hint = r"1 is registered, but not as champion \(one: better\): .* --version 1 makes it the cha"
+    hint = r"1 is registered, but not as champion \(one: better\); .* --version 1` makes it the cha"
     assert re.search(hint, refused(registry.fetch_champion, "digits"))
 
 
